@@ -1,0 +1,68 @@
+"""A batch of text as tables of distinct words: the arrays that pass from the data layer to the models.
+
+A word's intra-word vector depends on its characters alone, so a batch holds every distinct word once and a map from
+positions to words. Axes: S table shards, B sequences of a shard, W words of a sequence, U and P distinct words,
+C character slots (slot 0 is [WORD_CLS]), M masked words. Plain NamedTuples, so that they are JAX pytrees without JAX
+being imported here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # numpy.ndarray on the host, jax.Array on the device
+
+
+class MaskedWords(NamedTuple):
+    """The masked words of one length bucket.
+
+    Attributes:
+      chars_SPC: uint16 or int32, the distinct words met at masked positions (all their slots are read); 0 pads.
+      position_SM: int32, position of each masked word in the shard's flattened [B * W] words; 0 where there is none.
+      row_SM: int32, row of `chars_SPC` that the model reads at that position; 0 where there is none.
+      labels_SMC: the original character ids; 0 where nothing is to be predicted (slot 0, padding).
+    """
+
+    chars_SPC: Array
+    position_SM: Array
+    row_SM: Array
+    labels_SMC: Array
+
+
+class WordBatch(NamedTuple):
+    """A batch as tables of distinct words, one table per length bucket.
+
+    Attributes:
+      chars: per bucket [S, U, C], distinct words of which only the word vector is read; 0 pads.
+      masked: per bucket, the distinct words at masked positions, and what is to be predicted there.
+      index_SBW: int32, row of each position's word in the word vectors of all tables laid end to end, first those of
+        `masked`, then those of `chars`, bucket by bucket; 0 at padding positions.
+      mask_SBW: bool, True where there is a word.
+    """
+
+    chars: tuple[Array, ...]
+    masked: tuple[MaskedWords, ...]
+    index_SBW: Array
+    mask_SBW: Array
+
+
+def reshape_batch(chars_BWC: np.ndarray, labels_BWC: np.ndarray | None = None) -> WordBatch:
+    """Returns the paper's plain reshape: one table with a row per position (appendix A.3, Algorithm 1).
+
+    Args:
+      chars_BWC: character ids, 0 pads; slot 0 is non-zero where there is a word.
+      labels_BWC: ids to predict, 0 elsewhere; None: nothing is masked and only word vectors are read.
+    """
+    B, W, C = chars_BWC.shape
+    chars_SUC = chars_BWC.reshape(1, B * W, C)
+    index_SBW = np.arange(B * W, dtype=np.int32).reshape(1, B, W)
+    mask_SBW = chars_BWC[None, :, :, 0] != 0
+    if labels_BWC is None:
+        return WordBatch((chars_SUC,), (), index_SBW, mask_SBW)
+    labels_UC = labels_BWC.reshape(B * W, C)
+    (position_M,) = np.nonzero(labels_UC.any(axis=-1))
+    position_SM = position_M.astype(np.int32)[None]
+    masked = MaskedWords(chars_SUC, position_SM, position_SM, labels_UC[position_M][None])
+    return WordBatch((), (masked,), index_SBW, mask_SBW)

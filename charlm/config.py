@@ -1,0 +1,97 @@
+"""Every configuration key of charlm, once, with its meaning and unit.
+
+`get_config()` returns the defaults. The files in `configs/` start from it and change only what their experiment
+changes; the command line changes single keys on top (`--config.optim.learning_rate=1e-4`). An unknown key fails with
+the nearest valid name. `validate()` checks what types cannot.
+"""
+
+from __future__ import annotations
+
+import ml_collections
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Returns the default configuration: HLM-Base pre-training as in the paper (section 3.5)."""
+    config = ml_collections.ConfigDict()
+    config.family = "hlm"  # which model family: "hlm"
+    config.seed = 0  # seeds initialisation, dropout, shuffling and masking, each through its own stream
+    config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
+    config.init_from = ""  # checkpoint whose parameters alone start this run
+
+    config.text = text = ml_collections.ConfigDict()
+    text.splitter = "spacy"  # how text becomes words: "spacy" (the paper, section 3.5), "rules", "reference"
+    text.language = "en"  # language code of the spacy splitter's blank pipeline
+    text.normalize = "none"  # Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text's
+    text.char_vocab = ""  # JSON file of the character vocabulary; empty: built from the training corpora
+
+    config.data = data = ml_collections.ConfigDict()
+    data.train = ("builtin",)  # corpora: "builtin", a file or glob (.txt .jsonl .parquet, .gz too), "tfds:NAME:SPLIT"
+    data.weights = ()  # sampling weight of each corpus of `train`, in words; empty: in proportion to their sizes
+    data.heldout = ()  # corpora to evaluate on; empty: a part of `train` set aside by document
+    data.heldout_fraction = 0.02  # share of documents set aside when `heldout` is empty
+    data.text_key = "text"  # field or column that holds the text (JSONL, Parquet, TFDS)
+    data.cache_dir = ""  # where encoded corpora are kept; empty: $CHARLM_CACHE, else ~/.cache/charlm
+    data.encode_processes = 0  # processes that encode a corpus; 0: one per CPU core
+    data.num_workers = 0  # reader processes; 0: threads of this process (the saved position depends on it)
+    data.prefetch = 4  # batches prepared ahead of the step that needs them
+    data.shuffle = True  # shuffle the records anew in every epoch
+    data.max_words = 512  # words of a sequence, [CLS] and [SEP] included (section 3.5)
+    data.batch_size = 16  # sequences of an optimizer step, over all devices and micro-batches (section 3.4)
+    data.accumulation = 1  # micro-batches whose gradients are summed before one update
+    data.table_shards = 1  # word tables of a micro-batch; must be a multiple of the devices the batch is spread over
+    data.unique_words = True  # True: each distinct word of a table is encoded once; False: the paper's plain reshape
+    data.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured on the corpus
+    data.bucket_words = ()  # distinct words per bucket that are read through slot 0; empty: measured
+    data.bucket_masked = ()  # distinct words per bucket at masked positions; empty: measured
+    data.bucket_labels = ()  # masked positions per bucket; empty: measured
+    data.masking = "paper"  # "paper" (section 3.4) or "reference" (the released code: floor(rate * words), ids 8..127)
+    data.mask_rate = 0.15  # share of the words to predict
+    data.mask_share = 0.8  # of those: every character becomes [MASK]
+    data.random_share = 0.1  # of those: every character becomes a random one; the rest stay as they are
+
+    config.model = model = ml_collections.ConfigDict()
+    model.wiring = "paper"  # how word vectors and character states meet before the head: "paper" or "reference"
+    model.vocab_size = 1024  # rows of the character table, the 8 reserved ids included
+    model.hidden = 768  # width D of every state
+    model.heads = 12  # attention heads
+    model.intra_layers = 4  # layers of the intra-word encoder
+    model.inter_layers = 12  # layers of the inter-word encoder
+    model.head_layers = 1  # intra-word layers of the prediction head
+    model.intra_ffn = 1536  # feed-forward width inside words
+    model.inter_ffn = 3072  # feed-forward width between words
+    model.char_slots = 20  # character slots of a word, [WORD_CLS] included; longer words are cut
+    model.position_buckets = 256  # relative-position buckets of each direction (He et al., 2021)
+    model.max_relative_words = 512  # word distance at which the logarithmic buckets end
+    model.aggregation = "word_cls"  # word vector: "word_cls" (section 3.1), "mean" or "max" (ablation, Table 6)
+    model.word_residual = False  # add r_i to w_i (appendix A.3)
+    model.head_transform = True  # fully connected layer (Linear, GELU, LayerNorm) before the softmax layer (section 3.3)
+    model.dropout = 0.1  # of embeddings, relative positions and residual branches
+    model.attention_dropout = 0.1  # of attention probabilities
+    model.initializer = "bert"  # "bert" (normal, 0.02) or "torch" (PyTorch's defaults, as the released code)
+    model.dtype = "float32"  # matmul inputs: "float32" or "bfloat16"
+    model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
+
+    config.optim = optim = ml_collections.ConfigDict()
+    optim.learning_rate = 5e-5  # peak, after warm-up (section 3.5)
+    optim.warmup_steps = 10_000  # optimizer steps of linear warm-up from 0 (section 3.5)
+    optim.schedule = "linear"  # after warm-up: "linear" to 0 at the last step, or "constant"
+    optim.b1 = 0.9  # AdamW: decay of the first moment
+    optim.b2 = 0.999  # AdamW: decay of the second moment
+    optim.eps = 1e-8  # AdamW: added to the root of the second moment
+    optim.weight_decay = 0.01  # of matrices; LayerNorm and biases are spared (section 3.5)
+    optim.clip_norm = 1.0  # global gradient norm is cut to this; 0: never
+
+    config.train = train = ml_collections.ConfigDict()
+    train.steps = 3_900_000  # optimizer steps (section 3.4)
+    train.log_every = 100  # steps between progress lines
+    train.eval_every = 10_000  # steps between evaluations on held-out text
+    train.eval_words = 0  # held-out words of an evaluation; 0: all of them
+    train.checkpoint_every = 10_000  # steps between checkpoints
+    train.keep_checkpoints = 3  # newest checkpoints kept, beside the best one
+    train.examples = 3  # masked and misspelled held-out words shown at the end; 0: none
+
+    config.mesh = mesh = ml_collections.ConfigDict()
+    mesh.data = -1  # devices over which the batch is spread; -1: all that are left
+    mesh.fsdp = 1  # devices over which batch, parameters and optimizer state are spread
+    mesh.model = 1  # devices over which single matrices are spread
+    return config

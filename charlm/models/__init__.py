@@ -1,0 +1,1 @@
+"""The model families, their heads and their outputs."""

@@ -1,0 +1,1 @@
+"""Layers that know no task and no model family."""

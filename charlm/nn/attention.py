@@ -1,0 +1,132 @@
+"""Disentangled self-attention: content and relative position score each other (He et al., 2021; HLM, section 3.5).
+
+    A[q, k] = (Q_q . K_k  +  Q_q . Kr[d]  +  Qr[d] . K_k) / sqrt(3 K),      d = bucket(q - k)
+
+No gather: the distances of a window are a contiguous run, so both position terms are scored against that run and
+skewed into place by a reshape, which is exact and faster.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.nn.embed import dense
+
+MASKED_SCORE = -1e30  # finite, so that a row without any key gives finite values and gradients instead of NaN
+
+
+def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
+    """Returns the signed bucket of each distance (query position - key position).
+
+    Distances up to `buckets / 2` keep a bucket each; beyond, buckets widen logarithmically and end at
+    `max_distance - 1` (He et al., 2021, as released).
+
+    Args:
+      distance: int [...].
+      buckets: number of buckets of each direction.
+      max_distance: distance from which on everything shares the last bucket.
+
+    Returns:
+      int64 [...] in [-(buckets - 1), buckets - 1].
+    """
+    distance = np.clip(distance, -(max_distance - 1), max_distance - 1)
+    middle = buckets // 2
+    if max_distance - 1 <= middle:
+        return distance.astype(np.int64)
+    size = np.maximum(np.abs(distance), middle)  # the logarithm is read beyond the middle only
+    scale = (middle - 1) / math.log((max_distance - 1) / middle)
+    wide = np.ceil(np.log(size / middle) * scale) + middle
+    return np.where(np.abs(distance) <= middle, distance, np.sign(distance) * wide).astype(np.int64)
+
+
+def skew(scores: jax.Array, columns: int) -> jax.Array:
+    """Shifts row r of [..., R, N] left by R - 1 - r and keeps `columns` columns.
+
+    Exact and without a gather: the rows are laid end to end and cut again one element shorter.
+
+    Args:
+      scores: [..., R, N] with N = R + columns - 1.
+      columns: number of columns to keep.
+
+    Returns:
+      [..., R, columns] with element (r, c) = scores[..., r, R - 1 - r + c].
+    """
+    *batch, rows, width = scores.shape
+    assert width == rows + columns - 1, (scores.shape, columns)
+    if rows == 1:
+        return scores
+    flat = scores.reshape(*batch, rows * width)
+    flat = jax.lax.slice_in_dim(flat, rows - 1, rows - 1 + rows * (width - 1), axis=-1)
+    return flat.reshape(*batch, rows, width - 1)[..., :columns]
+
+
+def spread(scores: jax.Array, rows: np.ndarray) -> jax.Array:
+    """Returns scores[..., rows]: from one column a bucket to one a distance; nothing to do while every row is used once."""
+    return scores if len(rows) == scores.shape[-1] else jnp.take(scores, rows, axis=-1)
+
+
+class DisentangledAttention(nn.Module):
+    """Multi-head self-attention with content-to-position and position-to-content scores.
+
+    Attributes:
+      heads: number of heads H; the width D must be a multiple of it.
+      max_distance: distance at which the logarithmic buckets end.
+      attention_dropout: rate on the attention probabilities.
+      position_dropout: rate on the table of relative positions, drawn once a call (He et al., 2021, as released).
+    """
+
+    heads: int
+    max_distance: int
+    attention_dropout: float
+    position_dropout: float
+    initializer: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, positions_RD: jax.Array, queries: int, deterministic: bool
+    ) -> jax.Array:
+        """Returns the attention output [B, queries, D] of the first `queries` positions of x_BLD.
+
+        Args:
+          x_BLD: states. mask_BL: bool, True = real; masked keys get probability exactly 0.
+          positions_RD: float32 [2 * buckets, D] from `RelativeTable`.
+          queries: number of leading positions that ask; all L of them give keys and values.
+        """
+        B, L, D = x_BLD.shape
+        K = D // self.heads
+        low, rows = self._window(L, queries, positions_RD.shape[0] // 2)
+        positions = nn.Dropout(self.position_dropout)(positions_RD, deterministic=deterministic)
+        positions = positions[low : low + rows[-1] + 1].astype(self.dtype)
+
+        def project(name: str, x: jax.Array) -> jax.Array:
+            y = dense(D, D, self.initializer, self.dtype, name=name)(x)
+            return y.reshape(*x.shape[:-1], self.heads, K)
+
+        query = project("query", x_BLD[:, :queries])
+        key, value = project("key", x_BLD), project("value", x_BLD)
+        pos_key = project("pos_key", positions[::-1])  # descending, the order in which `skew` wants its columns
+        pos_query = project("pos_query", positions)
+
+        def score(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
+            return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
+
+        content = score("bqhk,blhk->bhql", query, key)
+        to_position = spread(score("bqhk,rhk->bhqr", query, pos_key), rows[-1] - rows[::-1])
+        from_position = spread(score("blhk,rhk->bhlr", key, pos_query), rows)
+        scores = content + skew(to_position, L) + skew(from_position, queries).swapaxes(-1, -2)
+        scores = jnp.where(mask_BL[:, None, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
+        probs = nn.Dropout(self.attention_dropout)(jax.nn.softmax(scores, axis=-1), deterministic=deterministic)
+        mixed = jnp.einsum("bhql,blhk->bqhk", probs.astype(self.dtype), value)
+        return dense(D, D, self.initializer, self.dtype, name="output")(mixed.reshape(B, queries, D))
+
+    def _window(self, keys: int, queries: int, buckets: int) -> tuple[int, np.ndarray]:
+        """Returns the first table row in use, and for each distance, ascending, its row counted from there."""
+        bucket = relative_bucket(np.arange(-(keys - 1), queries), buckets, self.max_distance)
+        return int(bucket[0]) + buckets, (bucket - bucket[0]).astype(np.int32)

@@ -1,0 +1,85 @@
+"""Embeddings of characters and of relative positions, and the initialisers every layer shares."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+Initializer = Any  # (key, shape, dtype) -> jax.Array
+
+
+def kernel_init(name: str) -> Initializer:
+    """Initialiser of a [fan_in, fan_out] kernel: "bert" (normal, 0.02) or "torch" (uniform, +-1/sqrt(fan_in))."""
+    if name == "bert":
+        return nn.initializers.normal(0.02)
+    return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=shape[0])
+
+
+def bias_init(name: str, fan_in: int) -> Initializer:
+    """Initialiser of a bias: zeros ("bert") or, as PyTorch's nn.Linear, uniform +-1/sqrt(fan_in) ("torch")."""
+    if name == "bert":
+        return nn.initializers.zeros
+    return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=fan_in)
+
+
+def table_init(name: str) -> Initializer:
+    """Initialiser of an embedding table: normal with standard deviation 0.02 ("bert") or 1 ("torch")."""
+    return nn.initializers.normal(0.02 if name == "bert" else 1.0)
+
+
+def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any, fan_in: int) -> jax.Array:
+    bound = 1 / math.sqrt(fan_in)
+    return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | None = None) -> nn.Dense:
+    """Returns a Dense layer [..., fan_in] -> [..., features] with the named initialisation."""
+    return nn.Dense(
+        features, dtype=dtype, kernel_init=kernel_init(initializer), bias_init=bias_init(initializer, fan_in), name=name
+    )
+
+
+def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
+    """Returns a LayerNorm whose statistics are float32 and two-pass (the one-pass variance loses digits)."""
+    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+class CharEmbed(nn.Module):
+    """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.1).
+
+    Lookup and LayerNorm run in float32: the gradient of a frequent character is a sum of many thousands of rows.
+    """
+
+    vocab_size: int
+    hidden: int
+    epsilon: float
+    dropout: float
+    initializer: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, chars: jax.Array, deterministic: bool) -> jax.Array:
+        table = nn.Embed(self.vocab_size, self.hidden, embedding_init=table_init(self.initializer), name="table")
+        x = layer_norm(self.epsilon, jnp.float32, name="norm")(table(chars.astype(jnp.int32)))
+        return nn.Dropout(self.dropout)(x, deterministic=deterministic).astype(self.dtype)
+
+
+class RelativeTable(nn.Module):
+    """The LayerNormed table of relative positions [2 * buckets, D], shared by the layers of an encoder.
+
+    Row `bucket + buckets` belongs to the signed bucket of (query position - key position); He et al. (2021).
+    """
+
+    buckets: int
+    hidden: int
+    epsilon: float
+    initializer: str
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        table = self.param("embedding", table_init(self.initializer), (2 * self.buckets, self.hidden), jnp.float32)
+        return layer_norm(self.epsilon, jnp.float32, name="norm")(table)
