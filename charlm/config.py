@@ -7,7 +7,27 @@ the nearest valid name. `validate()` checks what types cannot.
 
 from __future__ import annotations
 
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import ml_collections
+
+CHOICES = {
+    "family": ("hlm",),
+    "text.splitter": ("spacy", "rules", "reference"),
+    "text.normalize": ("none", "nfc"),
+    "data.masking": ("paper", "reference"),
+    "model.wiring": ("paper", "reference"),
+    "model.aggregation": ("word_cls", "mean", "max"),
+    "model.initializer": ("bert", "torch"),
+    "model.dtype": ("float32", "bfloat16"),
+    "optim.schedule": ("linear", "constant"),
+}
+
+# What a run may change when it is started again in its workdir: how long, how often, how fast, never what is computed.
+RESUMABLE = ("train.", "data.prefetch", "data.encode_processes", "data.cache_dir", "mesh.", "resume", "init_from")
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -32,7 +52,6 @@ def get_config() -> ml_collections.ConfigDict:
     data.text_key = "text"  # field or column that holds the text (JSONL, Parquet, TFDS)
     data.cache_dir = ""  # where encoded corpora are kept; empty: $CHARLM_CACHE, else ~/.cache/charlm
     data.encode_processes = 0  # processes that encode a corpus; 0: one per CPU core
-    data.num_workers = 0  # reader processes; 0: threads of this process (the saved position depends on it)
     data.prefetch = 4  # batches prepared ahead of the step that needs them
     data.shuffle = True  # shuffle the records anew in every epoch
     data.max_words = 512  # words of a sequence, [CLS] and [SEP] included (section 3.5)
@@ -64,7 +83,9 @@ def get_config() -> ml_collections.ConfigDict:
     model.max_relative_words = 512  # word distance at which the logarithmic buckets end
     model.aggregation = "word_cls"  # word vector: "word_cls" (section 3.1), "mean" or "max" (ablation, Table 6)
     model.word_residual = False  # add r_i to w_i (appendix A.3)
-    model.head_transform = True  # fully connected layer (Linear, GELU, LayerNorm) before the softmax layer (section 3.3)
+    model.head_transform = (
+        True  # fully connected layer (Linear, GELU, LayerNorm) before the softmax layer (section 3.3)
+    )
     model.dropout = 0.1  # of embeddings, relative positions and residual branches
     model.attention_dropout = 0.1  # of attention probabilities
     model.initializer = "bert"  # "bert" (normal, 0.02) or "torch" (PyTorch's defaults, as the released code)
@@ -95,3 +116,113 @@ def get_config() -> ml_collections.ConfigDict:
     mesh.fsdp = 1  # devices over which batch, parameters and optimizer state are spread
     mesh.model = 1  # devices over which single matrices are spread
     return config
+
+
+def _nearest(name: str, choices: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.0)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """Returns {"model.hidden": 768, ...}."""
+
+    def walk(node: ml_collections.ConfigDict, prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in node.items():
+            if isinstance(value, ml_collections.ConfigDict):
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    return dict(walk(config, ""))
+
+
+def unknown_key(name: str) -> str:
+    """Returns the message for a key that does not exist, with the nearest that does."""
+    return f"unknown config key {name}{_nearest(name, flatten(get_config()))}"
+
+
+def validate(config: ml_collections.ConfigDict) -> None:
+    """Checks values that types cannot.
+
+    Raises:
+      ValueError: naming key, value and what is expected.
+    """
+    flat, known = flatten(config), flatten(get_config())
+    for key in flat:
+        if key not in known:
+            raise ValueError(unknown_key(key))
+    for key, choices in CHOICES.items():
+        if flat[key] not in choices:
+            raise ValueError(
+                f"{key}={flat[key]!r} is not one of {', '.join(choices)}{_nearest(str(flat[key]), choices)}"
+            )
+    positive = [
+        "data.max_words", "data.batch_size", "data.accumulation", "data.table_shards", "model.hidden", "model.heads",
+        "model.vocab_size", "model.intra_layers", "model.inter_layers", "model.head_layers", "model.intra_ffn",
+        "model.inter_ffn", "model.position_buckets", "model.max_relative_words", "train.steps", "train.log_every",
+        "train.eval_every", "train.checkpoint_every", "train.keep_checkpoints",
+    ]  # fmt: skip
+    for key in positive:
+        if flat[key] < 1:
+            raise ValueError(f"{key}={flat[key]} must be at least 1")
+    for key in ("optim.learning_rate", "optim.warmup_steps", "optim.weight_decay", "optim.clip_norm", "data.prefetch",
+                "train.eval_words", "train.examples", "data.encode_processes"):  # fmt: skip
+        if flat[key] < 0:
+            raise ValueError(f"{key}={flat[key]} must not be negative")
+    for key in ("model.dropout", "model.attention_dropout", "optim.b1", "optim.b2"):
+        if not 0 <= flat[key] < 1:
+            raise ValueError(f"{key}={flat[key]} must lie in [0, 1)")
+    if not 3 <= config.model.char_slots <= 256:
+        raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [3, 256]")
+    if config.model.hidden % config.model.heads:
+        raise ValueError(f"model.hidden={config.model.hidden} is not a multiple of model.heads={config.model.heads}")
+    weights = config.data.weights
+    if weights and (len(weights) != len(config.data.train) or min(weights) <= 0):
+        raise ValueError(
+            f"data.weights={weights} must be positive, one for each corpus of data.train={config.data.train}"
+        )
+
+
+def split_lists(config: ml_collections.ConfigDict) -> None:
+    """Turns "a.txt,b.txt" inside `data.train` and `data.heldout` into two corpora, as people type it."""
+    for key in ("train", "heldout"):
+        parts = (part.strip() for entry in config.data[key] for part in entry.split(","))
+        config.data[key] = tuple(part for part in parts if part)
+    if not config.data.train:
+        raise ValueError("data.train names no corpus")
+
+
+def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
+    """Returns the config stored with a run or checkpoint; keys that are new since then have their defaults."""
+    config = get_config()
+    for key, value in flatten(ml_collections.ConfigDict(values)).items():
+        *folders, leaf = key.split(".")
+        node = config
+        for folder in folders:
+            node = node[folder]
+        if leaf not in node:
+            raise ValueError(unknown_key(key))
+        node[leaf] = tuple(value) if isinstance(node[leaf], tuple) else value
+    return config
+
+
+def to_json(config: ml_collections.ConfigDict) -> str:
+    """Returns the config as JSON text."""
+    return json.dumps(config.to_dict(), indent=2) + "\n"
+
+
+def check_resumable(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict, where: str) -> None:
+    """Takes measured values over from the run found in `where` and checks that nothing else differs.
+
+    Raises:
+      ValueError: listing the keys that differ, with both values.
+    """
+    differing = []
+    old = flatten(saved)
+    for key, value in flatten(config).items():
+        if key.startswith("data.bucket_") and value == ():
+            config.data[key.removeprefix("data.")] = old[key]
+        elif value != old[key] and not key.startswith(RESUMABLE):
+            differing.append(f"{key} is {value}, there {old[key]}")
+    if differing:
+        raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -62,7 +62,7 @@ class CharPredictionHead(nn.Module):
         x = jnp.concatenate([context_SMD[:, :, None], chars], axis=2)
         S, M, C, D = x.shape
         encoder = Encoder(cfg.head, name="encoder")
-        x = encoder(x.reshape(S * M, C, D), mask_SMC.reshape(S * M, C), deterministic=deterministic)[:, 1:]
+        x = encoder(x.reshape(S * M, C, D), mask_SMC.reshape(S * M, C), deterministic)[:, 1:]
         if cfg.head_transform:
             x = jax.nn.gelu(dense(D, D, cfg.initializer, cfg.dtype, name="transform")(x), approximate=False)
             x = layer_norm(HEAD_EPSILON, cfg.dtype, name="transform_norm")(x)
@@ -75,6 +75,8 @@ class CharPredictionHead(nn.Module):
         cfg = self.config
         context = jnp.broadcast_to(context_SMD[:, :, None], chars_SMCD.shape)
         x = jnp.concatenate([chars_SMCD, context], axis=-1)
-        x = jax.nn.gelu(dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype, name="projection")(x), approximate=False)
+        x = jax.nn.gelu(
+            dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype, name="projection")(x), approximate=False
+        )
         x = layer_norm(HEAD_EPSILON, cfg.dtype, name="projection_norm")(x)
         return nn.Dropout(cfg.dropout)(x, deterministic=deterministic)

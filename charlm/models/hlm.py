@@ -56,8 +56,11 @@ class HLMConfig:
 
     def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
         """Returns the configuration of one of the three encoders."""
-        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(EncoderConfig)
-                  if hasattr(self, field.name)}
+        shared = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(EncoderConfig)
+            if hasattr(self, field.name)
+        }
         return EncoderConfig(layers=layers, ffn=ffn, max_distance=max_distance, **shared)
 
     @property
@@ -89,26 +92,47 @@ class HLM(nn.Module):
 
     def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> HLMOutput:
         """Returns the states of a batch; see `HLMOutput`."""
-        states = tuple(self.char_states(bucket.chars_SPC, deterministic) for bucket in batch.masked)
-        tables = [self.pool(h, bucket.chars_SPC) for h, bucket in zip(states, batch.masked, strict=True)]
-        tables += [self.word_vectors(chars_SUC, deterministic) for chars_SUC in batch.chars]
-        words_SBWD = read_words(jnp.concatenate(tables, axis=1), batch.index_SBW)
+        masked, states, words = [], [], []
+        for whole_SPC, chars_SUC in tables_by_bucket(batch):
+            states_SPCD, words_SUD = self.encode_table(whole_SPC, chars_SUC, deterministic)
+            masked.append(self.pool(states_SPCD, whole_SPC))
+            states.append(states_SPCD)
+            words.append(words_SUD)
+        words_SBWD = read_words(jnp.concatenate(masked + words, axis=1), batch.index_SBW)
         words_NWD = words_SBWD.reshape(-1, *words_SBWD.shape[2:])
         mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
-        return HLMOutput(words_NWD, self.contextualize(words_NWD, mask_NW, deterministic), mask_NW, states)
+        context_NWD = self.contextualize(words_NWD, mask_NW, deterministic)
+        return HLMOutput(words_NWD, context_NWD, mask_NW, tuple(states[: len(batch.masked)]))
 
-    def char_states(self, chars_SUC: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the intra-word states h [S, U, C, D] of every character slot."""
-        return self._intra(chars_SUC, None, deterministic)
+    def encode_table(
+        self, whole_SPC: jax.Array, chars_SUC: jax.Array, deterministic: bool = True
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the intra-word encoder over the distinct words of one bucket.
 
-    def word_vectors(self, chars_SUC: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the word vectors r [S, U, D]."""
-        slots = 1 if self.config.aggregation == "word_cls" else None
-        return self.pool(self._intra(chars_SUC, slots, deterministic), chars_SUC)
+        Args:
+          whole_SPC: words whose every character state is read. chars_SUC: words read through their vector alone.
+
+        Returns:
+          Character states [S, P, C, D] of the former, word vectors [S, U, D] of the latter.
+        """
+        S, P, C = whole_SPC.shape
+        chars_SRC = jnp.concatenate([whole_SPC, chars_SUC], axis=1)
+        chars_NC = chars_SRC.reshape(-1, C)
+        x_NCD = self.intra_word.lower(self.embed(chars_NC, deterministic), chars_NC != 0, deterministic)
+        x_SRCD = x_NCD.reshape(*chars_SRC.shape, self.config.hidden)
+        # [WORD_CLS] alone is read of most words, so the last layer computes nothing else for them.
+        queries = 1 if self.config.aggregation == "word_cls" else C
+
+        def last(x_SRCD: jax.Array, chars_SRC: jax.Array, queries: int) -> jax.Array:
+            rows = x_SRCD.reshape(-1, *x_SRCD.shape[2:])
+            h = self.intra_word.last(rows, chars_SRC.reshape(-1, C) != 0, queries, deterministic)
+            return h.reshape(*chars_SRC.shape[:2], queries, self.config.hidden)
+
+        return last(x_SRCD[:, :P], whole_SPC, C), self.pool(last(x_SRCD[:, P:], chars_SUC, queries), chars_SUC)
 
     def contextualize(self, words_NWD: jax.Array, mask_NW: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the contextual word vectors w [N, W, D]."""
-        context_NWD = self.inter_word(words_NWD, mask_NW, deterministic=deterministic)
+        context_NWD = self.inter_word(words_NWD, mask_NW, deterministic)
         # The residual that the authors found to help in a follow-up (appendix A.3).
         return context_NWD + words_NWD if self.config.word_residual else context_NWD
 
@@ -128,12 +152,14 @@ class HLM(nn.Module):
             pooled = jnp.einsum("sucd,suc->sud", x, weight) / jnp.maximum(weight.sum(-1, keepdims=True), 1)
         return pooled.astype(states_SUCD.dtype)
 
-    def _intra(self, chars_SUC: jax.Array, last_queries: int | None, deterministic: bool) -> jax.Array:
-        S, U, C = chars_SUC.shape
-        chars_NC = chars_SUC.reshape(S * U, C)
-        x_NCD = self.embed(chars_NC, deterministic)
-        h = self.intra_word(x_NCD, chars_NC != 0, last_queries=last_queries, deterministic=deterministic)
-        return h.reshape(S, U, *h.shape[1:])
+
+def tables_by_bucket(batch: WordBatch) -> list[tuple[jax.Array, jax.Array]]:
+    """Returns for each length bucket its words at masked positions [S, P, C] and its other words [S, U, C]."""
+    if batch.masked and batch.chars:
+        return [(m.chars_SPC, chars_SUC) for m, chars_SUC in zip(batch.masked, batch.chars, strict=True)]
+    if batch.masked:
+        return [(m.chars_SPC, m.chars_SPC[:, :0]) for m in batch.masked]
+    return [(chars_SUC[:, :0], chars_SUC) for chars_SUC in batch.chars]
 
 
 def read_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:

@@ -35,18 +35,24 @@ class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by residual and LayerNorm."""
 
     config: EncoderConfig
-    queries: int | None = None  # leading positions to compute; None: all
-    deterministic: bool = True
 
     @nn.compact
-    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, positions_RD: jax.Array) -> jax.Array:
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, positions_RD: jax.Array, queries: int, deterministic: bool
+    ) -> jax.Array:
+        """Returns the states [B, queries, D] of the first `queries` positions; see `DisentangledAttention`."""
         cfg = self.config
-        queries = x_BLD.shape[1] if self.queries is None else self.queries
         attention = DisentangledAttention(
-            cfg.heads, cfg.max_distance, cfg.attention_dropout, cfg.dropout, cfg.initializer, cfg.dtype, name="attention"
+            cfg.heads,
+            cfg.max_distance,
+            cfg.attention_dropout,
+            cfg.dropout,
+            cfg.initializer,
+            cfg.dtype,
+            name="attention",
         )
-        drop = nn.Dropout(cfg.dropout, deterministic=self.deterministic)
-        attended = attention(x_BLD, mask_BL, positions_RD, queries, self.deterministic)
+        drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
+        attended = attention(x_BLD, mask_BL, positions_RD, queries, deterministic)
         x = layer_norm(cfg.epsilon, cfg.dtype, name="attention_norm")(x_BLD[:, :queries] + drop(attended))
         hidden = dense(cfg.ffn, cfg.hidden, cfg.initializer, cfg.dtype, name="ffn_in")(x)
         hidden = jax.nn.gelu(hidden, approximate=False)  # the exact form: tanh is 1e-3 off
@@ -55,25 +61,31 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of layers over [B, L, D] that share one table of relative positions."""
+    """A stack of layers over [B, L, D] that share one table of relative positions.
+
+    `__call__` computes every position. Where only the leading positions of some rows are read, `lower` runs all layers
+    but the last, and `last` runs that one for as many leading positions as are asked for.
+    """
 
     config: EncoderConfig
 
-    @nn.compact
-    def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, *, last_queries: int | None = None, deterministic: bool = True
-    ) -> jax.Array:
-        """Returns the states [B, L, D], or [B, last_queries, D] when only so many leading positions are read.
-
-        Args:
-          x_BLD: input states. mask_BL: bool, True = real; what stands at False positions never reaches a True one.
-          last_queries: number of leading positions that the last layer computes; None: all.
-        """
+    def setup(self) -> None:
         cfg = self.config
-        positions = RelativeTable(cfg.position_buckets, cfg.hidden, cfg.epsilon, cfg.initializer, name="positions")()
-        layer = nn.remat(EncoderLayer) if cfg.remat else EncoderLayer
-        x = x_BLD
-        for i in range(cfg.layers):
-            queries = last_queries if i == cfg.layers - 1 else None
-            x = layer(cfg, queries, deterministic, name=f"layer_{i}")(x, mask_BL, positions)
-        return x
+        self.positions = RelativeTable(cfg.position_buckets, cfg.hidden, cfg.epsilon, cfg.initializer)
+        layer = nn.remat(EncoderLayer, static_argnums=(4, 5)) if cfg.remat else EncoderLayer
+        self.layer = [layer(cfg) for _ in range(cfg.layers)]
+
+    def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the states [B, L, D]; mask_BL is True where x_BLD is real, and nothing else reaches those places."""
+        return self.last(self.lower(x_BLD, mask_BL, deterministic), mask_BL, x_BLD.shape[1], deterministic)
+
+    def lower(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the states [B, L, D] before the last layer."""
+        positions = self.positions()
+        for layer in self.layer[:-1]:
+            x_BLD = layer(x_BLD, mask_BL, positions, x_BLD.shape[1], deterministic)
+        return x_BLD
+
+    def last(self, x_BLD: jax.Array, mask_BL: jax.Array, queries: int, deterministic: bool = True) -> jax.Array:
+        """Returns the last layer's states [B, queries, D] of the first `queries` positions."""
+        return self.layer[-1](x_BLD, mask_BL, self.positions(), queries, deterministic)

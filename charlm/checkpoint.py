@@ -1,0 +1,157 @@
+"""Checkpoints: state, data position, config and character vocabulary, together, through orbax (the only user of it).
+
+A checkpoint describes itself: `read_metadata` gives the config and vocabulary that a model needs, nothing else is read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from charlm.sharding import path_name
+
+FOLDER = "checkpoints"
+BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
+
+
+class Checkpoints:
+    """The checkpoints of one workdir, newest and best kept, written in the background.
+
+    Args:
+      workdir: folder of the run. keep: newest checkpoints kept beside the best one.
+      metadata: JSON-able description stored with each (config, vocabulary).
+    """
+
+    def __init__(self, workdir: str | os.PathLike[str], keep: int = 3, metadata: dict[str, Any] | None = None) -> None:
+        policies = ocp.training.preservation_policies
+        best = policies.BestN(
+            n=1,
+            get_metric_fn=lambda metrics: metrics[BEST_METRIC],
+            reverse=True,
+            keep_checkpoints_without_metrics=False,
+        )
+        self._metadata = metadata
+        self._checkpointer = ocp.training.Checkpointer(
+            Path(workdir).absolute() / FOLDER,
+            save_decision_policy=_Always(),
+            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
+            cleanup_tmp_directories=True,
+        )
+
+    @property
+    def latest(self) -> int | None:
+        """Step of the newest complete checkpoint."""
+        newest = self._checkpointer.latest
+        return None if newest is None else newest.step
+
+    def save(self, step: int, state: Any, data: Any, metrics: dict[str, float] | None = None) -> None:
+        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is."""
+        if step in (c.step for c in self._checkpointer.checkpoints):
+            return
+        self._checkpointer.save_checkpointables_async(
+            step, {"state": state, "data": data}, metrics=metrics, custom_metadata=self._metadata
+        )
+
+    def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
+        """Returns the state of a step, placed as `abstract_state` says, and moves the iterator `data` to its position."""
+        return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
+
+    def wait(self) -> None:
+        """Returns when everything saved is on disk; raises what went wrong."""
+        self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Waits and closes."""
+        self._checkpointer.close()
+
+
+class _Always:
+    """Saves whenever asked: when to save is the training loop's decision."""
+
+    def should_save(self, *args: Any, **kwargs: Any) -> bool:
+        return True
+
+
+def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
+    """Returns the folder of one complete checkpoint, given it, or a workdir (its newest).
+
+    Raises:
+      ValueError: when there is none, saying what was looked for.
+    """
+    root = Path(path).absolute()
+    for folder in (root / FOLDER, root):
+        steps = [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
+        if steps:
+            return folder / str(max(steps))
+    if root.is_dir() and _complete(root):
+        return root
+    what = "holds no complete checkpoint" if root.exists() else "does not exist"
+    raise ValueError(f"{key}: {path} {what}; expected a workdir or one of its {FOLDER}/STEP folders")
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
+
+
+def read_metadata(checkpoint: Path) -> dict[str, Any]:
+    """Returns what was stored as `metadata` with a checkpoint.
+
+    Raises:
+      ValueError: when the folder is no checkpoint of charlm.
+    """
+    metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
+    if not metadata or "config" not in metadata:
+        raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
+    return dict(metadata)
+
+
+def load_params(checkpoint: Path, abstract_params: Any) -> Any:
+    """Returns the parameters alone, placed as `abstract_params` says.
+
+    Raises:
+      ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
+    """
+    stored = ocp.checkpointables_metadata(checkpoint).metadata["state"]["params"]
+    _compare(checkpoint, _shapes(stored), _shapes(abstract_params))
+    context = ocp.Context()
+    context.pytree_options.loading.partial_load = True
+    with context:
+        loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
+    return loaded["state"]["params"]
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {path_name(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _compare(checkpoint: Path, stored: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> None:
+    problems = [f"missing {name} {wanted[name]}" for name in sorted(wanted.keys() - stored.keys())]
+    problems += [f"unexpected {name} {stored[name]}" for name in sorted(stored.keys() - wanted.keys())]
+    problems += [
+        f"{name} is {stored[name]}, expected {wanted[name]}"
+        for name in sorted(wanted.keys() & stored.keys())
+        if stored[name] != wanted[name]
+    ]
+    if problems:
+        raise ValueError(f"{checkpoint} does not hold the parameters of this config: " + "; ".join(problems))
+
+
+def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
+    """Checks that a checkpoint's characters have the ids of this run's vocabulary.
+
+    Raises:
+      ValueError: naming the first characters that differ, and the way out.
+    """
+    stored = read_metadata(checkpoint)["char_vocab"]
+    if stored == char_vocab:
+        return
+    differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
+    raise ValueError(
+        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: id "
+        f"{stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to the "
+        "char_vocab.json of its workdir"
+    )

@@ -1,0 +1,270 @@
+"""From sequences to word tables: distinct words by length, in arrays of a fixed shape (DESIGN: one program for ever).
+
+A shard closes when the next sequence would not fit its budgets; that sequence opens the next shard. So nothing
+overflows, is shortened or lost, and every batch has the same shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.batch import MaskedWords, WordBatch
+
+
+class Sequence(NamedTuple):
+    """One sequence of words, [CLS] and [SEP] included.
+
+    Attributes:
+      chars_WC: uint16, what the model reads; 0 pads.
+      labels_WC: uint16, the ids to predict; 0 elsewhere.
+    """
+
+    chars_WC: np.ndarray
+    labels_WC: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """The fixed shape of a batch.
+
+    Attributes:
+      shards: word tables S.
+      sequences: sequences B of a shard.
+      words: words W of a sequence.
+      slots: character slots C of each length bucket, ascending; the last holds the longest word.
+      table: per bucket, rows U for distinct words read through slot 0; () with `unique_words` off.
+      masked: per bucket, rows P for distinct words at masked positions.
+      labels: per bucket, masked positions M.
+      unique_words: False lays out a row per position instead (the paper's reshape).
+    """
+
+    shards: int
+    sequences: int
+    words: int
+    slots: tuple[int, ...]
+    table: tuple[int, ...]
+    masked: tuple[int, ...]
+    labels: tuple[int, ...]
+    unique_words: bool = True
+
+
+def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
+    """Returns the index of the first bucket that holds words of so many slots."""
+    return np.searchsorted(np.asarray(bucket_slots), slots_U)
+
+
+class ShardPacker:
+    """Collects the sequences of one shard while they fit its budgets, then lays out its tables.
+
+    A distinct word read through slot 0 alone may move to a bucket of longer words when its own is full: padding never
+    changes a word vector, and fewer batches close early.
+    """
+
+    def __init__(self, shape: BatchShape) -> None:
+        self._shape = shape
+        self._sequences: list[tuple[Sequence, list[bytes]]] = []
+        self._words: dict[bytes, tuple[int, bool]] = {}  # characters -> (bucket, met at a masked position)
+        self._counts = np.zeros(
+            (3, len(shape.slots)), np.int64
+        )  # per bucket: table rows, masked rows, masked positions
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def full(self) -> bool:
+        """True when the shard has all its sequences."""
+        return len(self._sequences) == self._shape.sequences
+
+    def add(self, sequence: Sequence) -> bool:
+        """Takes the sequence if it fits; returns whether it did. A refused sequence leaves no trace."""
+        if self.full:
+            return False
+        chars_WC = np.ascontiguousarray(sequence.chars_WC)
+        bucket_W = bucket_of((chars_WC != 0).sum(axis=1), self._shape.slots)
+        rows, width = chars_WC.tobytes(), chars_WC.shape[1] * chars_WC.itemsize
+        keys = [rows[i : i + width] for i in range(0, len(rows), width)]
+        (masked_at,) = np.nonzero(sequence.labels_WC.any(axis=1))
+        masked_keys = {keys[i] for i in masked_at}
+
+        buckets = len(self._shape.slots)
+        words: dict[bytes, tuple[int, bool]] = {}
+        table, masked = [0] * buckets, [0] * buckets
+        for key, bucket in dict(zip(keys, bucket_W.tolist(), strict=True)).items():
+            known = self._words.get(key)
+            is_masked = key in masked_keys
+            if known is None:
+                (masked if is_masked else table)[bucket] += 1
+            elif is_masked and not known[1]:
+                masked[bucket] += 1
+                table[bucket] -= 1
+            else:
+                continue
+            words[key] = (bucket, is_masked)
+        labels = np.bincount(bucket_W[masked_at], minlength=buckets)
+        counts = self._counts + np.array([table, masked, labels])
+        if not self._fits(counts):
+            return False
+        self._counts = counts
+        self._words.update(words)
+        self._sequences.append((sequence, keys))
+        return True
+
+    def _fits(self, counts: np.ndarray) -> bool:
+        shape = self._shape
+        if not shape.unique_words:
+            return bool(counts[2].sum() <= shape.labels[-1])
+        spilled = 0
+        for count, capacity in zip(counts[0].tolist(), shape.table, strict=True):
+            spilled = max(0, spilled + count - capacity)
+        return spilled == 0 and bool((counts[1] <= shape.masked).all() and (counts[2] <= shape.labels).all())
+
+    def build(self) -> WordBatch:
+        """Returns the shard's arrays, without the leading S axis; see `WordBatch`."""
+        shape = self._shape
+        C = shape.slots[-1]
+        index_BW = np.zeros((shape.sequences, shape.words), np.int32)
+        mask_BW = np.zeros((shape.sequences, shape.words), bool)
+        labels_BWC = np.zeros((shape.sequences, shape.words, C), np.uint16)
+        for b, (sequence, _) in enumerate(self._sequences):
+            length = len(sequence.chars_WC)
+            mask_BW[b, :length] = True
+            labels_BWC[b, :length] = sequence.labels_WC
+        labels_NC = labels_BWC.reshape(-1, C)
+        if not shape.unique_words:
+            return self._build_reshape(labels_NC, mask_BW)
+
+        bucket_U, masked_U = (
+            (np.array(column) for column in zip(*self._words.values(), strict=True))
+            if self._words
+            else (np.zeros(0, np.int64), np.zeros(0, bool))
+        )
+        chars_UC = np.frombuffer(b"".join(self._words), np.uint16).reshape(len(self._words), C)
+        row_U = np.zeros(len(self._words), np.int32)
+        start, masked_tables, masked_starts, tables = 0, [], [], []
+        for b, slots in enumerate(shape.slots):
+            (words,) = np.nonzero(masked_U & (bucket_U == b))
+            masked_tables.append(_table(chars_UC, words, shape.masked[b], slots))
+            masked_starts.append(start)
+            row_U[words] = start + np.arange(len(words))
+            start += shape.masked[b]
+        waiting = np.zeros(0, np.int64)
+        for b, slots in enumerate(shape.slots):
+            waiting = np.concatenate([waiting, np.nonzero(~masked_U & (bucket_U == b))[0]])
+            words, waiting = waiting[: shape.table[b]], waiting[shape.table[b] :]
+            tables.append(_table(chars_UC, words, shape.table[b], slots))
+            row_U[words] = start + np.arange(len(words))
+            start += shape.table[b]
+        assert not len(waiting), "`add` refuses what does not fit"
+
+        row_of = dict(zip(self._words, row_U.tolist(), strict=True))
+        for b, (_, keys) in enumerate(self._sequences):
+            index_BW[b, : len(keys)] = [row_of[key] for key in keys]
+        (masked_N,) = np.nonzero(labels_NC.any(axis=1))
+        rows_N = index_BW.reshape(-1)[masked_N]
+        bucket_N = np.searchsorted(np.array(masked_starts[1:] + [start]), rows_N, side="right")
+        masked = tuple(
+            _masked_words(
+                table, masked_N[bucket_N == b], rows_N[bucket_N == b] - masked_starts[b], labels_NC, shape.labels[b]
+            )
+            for b, table in enumerate(masked_tables)
+        )
+        return WordBatch(tuple(tables), masked, index_BW, mask_BW)
+
+    def _build_reshape(self, labels_NC: np.ndarray, mask_BW: np.ndarray) -> WordBatch:
+        shape = self._shape
+        chars_BWC = np.zeros((shape.sequences, shape.words, shape.slots[-1]), np.uint16)
+        for b, (sequence, _) in enumerate(self._sequences):
+            chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
+        chars_NC = chars_BWC.reshape(-1, shape.slots[-1])
+        (masked_N,) = np.nonzero(labels_NC.any(axis=1))
+        masked = _masked_words(chars_NC, masked_N, masked_N, labels_NC, shape.labels[-1])
+        index_BW = np.arange(len(chars_NC), dtype=np.int32).reshape(mask_BW.shape)
+        return WordBatch((), (masked,), index_BW, mask_BW)
+
+
+def _table(chars_UC: np.ndarray, words: np.ndarray, rows: int, slots: int) -> np.ndarray:
+    table = np.zeros((rows, slots), np.uint16)
+    table[: len(words)] = chars_UC[words, :slots]
+    return table
+
+
+def _masked_words(
+    chars_PC: np.ndarray, position: np.ndarray, row: np.ndarray, labels_NC: np.ndarray, capacity: int
+) -> MaskedWords:
+    position_M, row_M = np.zeros(capacity, np.int32), np.zeros(capacity, np.int32)
+    labels_MC = np.zeros((capacity, chars_PC.shape[1]), np.uint16)
+    position_M[: len(position)] = position
+    row_M[: len(row)] = row
+    labels_MC[: len(position)] = labels_NC[position, : chars_PC.shape[1]]
+    return MaskedWords(chars_PC, position_M, row_M, labels_MC)
+
+
+def stack(batches: list[WordBatch]) -> WordBatch:
+    """Returns the batches as one, with a new leading axis on every array."""
+    first = batches[0]
+    pick = lambda get: np.stack([get(batch) for batch in batches])  # noqa: E731
+    return WordBatch(
+        tuple(pick(lambda x, b=b: x.chars[b]) for b in range(len(first.chars))),
+        tuple(
+            MaskedWords(*(pick(lambda x, b=b, f=f: x.masked[b][f]) for f in range(len(MaskedWords._fields))))
+            for b in range(len(first.masked))
+        ),
+        pick(lambda x: x.index_SBW),
+        pick(lambda x: x.mask_SBW),
+    )
+
+
+def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:
+    """Returns one batch [S = 1, ...] of all the sequences, its shape rounded up so that few programs are compiled.
+
+    Args:
+      words: words W that every sequence is padded to. bucket_slots: length buckets; the last holds the longest word.
+    """
+    chars_NC = np.concatenate([s.chars_WC for s in sequences])
+    is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in sequences])
+    bucket_N = bucket_of((chars_NC != 0).sum(axis=1), bucket_slots)
+
+    def rows(bucket_M: np.ndarray) -> tuple[int, ...]:
+        return tuple(_round_up(n) for n in np.bincount(bucket_M, minlength=len(bucket_slots)))
+
+    distinct_N = np.unique(chars_NC, axis=0, return_index=True)[1]
+    masked_N = np.nonzero(is_masked_N)[0]
+    distinct_masked = (
+        masked_N[np.unique(chars_NC[masked_N], axis=0, return_index=True)[1]] if len(masked_N) else masked_N
+    )
+    shape = BatchShape(
+        1, _round_up(len(sequences), least=1), words, bucket_slots,
+        rows(bucket_N[distinct_N]), rows(bucket_N[distinct_masked]), rows(bucket_N[masked_N]),
+    )  # fmt: skip
+    packer = ShardPacker(shape)
+    for sequence in sequences:
+        assert packer.add(sequence), "counted above"
+    return stack([packer.build()])
+
+
+def _round_up(n: int, least: int = 8) -> int:
+    """Returns the next power of two, or one and a half times it: at most a third is padding, shapes are few."""
+    size = least
+    while size < n:
+        size = size * 3 // 2 if size & (size - 1) == 0 and size > 1 and size * 3 // 2 >= n else 1 << size.bit_length()
+    return size
+
+
+def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:
+    """Cuts a sequence that alone exceeds the budgets into two, each with [CLS] and [SEP]; no word is lost."""
+    cls, sep = sequence.chars_WC[:1], sequence.chars_WC[-1:]
+    none = np.zeros_like(sequence.labels_WC[:1])
+    middle = len(sequence.chars_WC) // 2
+    if middle < 2:
+        raise ValueError("data.bucket_words, bucket_masked and bucket_labels leave no room for a sequence of one word")
+    first = Sequence(
+        np.concatenate([sequence.chars_WC[:middle], sep]), np.concatenate([sequence.labels_WC[:middle], none])
+    )
+    second = Sequence(
+        np.concatenate([cls, sequence.chars_WC[middle:]]), np.concatenate([none, sequence.labels_WC[middle:]])
+    )
+    return first, second

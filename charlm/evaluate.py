@@ -1,0 +1,48 @@
+"""Evaluation on held-out text: every word once, always the same masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grain
+import jax
+import numpy as np
+
+from charlm.batch import WordBatch
+from charlm.tasks.mlm import MaskedCharSums, summarize
+
+
+def evaluate(
+    eval_step: Callable[[Any, WordBatch], MaskedCharSums],
+    params: Any,
+    batches: grain.IterDataset[WordBatch],
+    place: Callable[[WordBatch], WordBatch],
+    max_words: int = 0,
+) -> dict[str, float]:
+    """Returns the summary of `charlm.tasks.mlm` over the batches, and the number of words read.
+
+    Args:
+      eval_step: parameters and a placed batch -> sums.
+      batches: held-out batches [1, S, ...], without repetition; iterated afresh.
+      place: puts a host batch onto the devices.
+      max_words: stop once so many words are read; 0: read all.
+    """
+    iterator, sums, words = iter(batches), [], 0
+    try:
+        for batch in iterator:
+            sums.append(eval_step(params, place(batch)))
+            words += int(batch.mask_SBW.sum())
+            if max_words and words >= max_words:
+                break
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+    # Added in float64 on the host: over a long evaluation float32 sums would lose digits.
+    total = (
+        MaskedCharSums(*(np.sum([np.float64(x) for x in column]) for column in zip(*jax.device_get(sums), strict=True)))
+        if sums
+        else MaskedCharSums(*[0.0] * 5)
+    )
+    return summarize(total) | {"words": float(words)}

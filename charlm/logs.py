@@ -1,0 +1,20 @@
+"""Log lines of the command-line programs: ours on standard error, third-party chatter only from warnings up."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import absl.logging
+
+
+def start_logging() -> None:
+    """Shows charlm's log lines, with the time of day; may be called again."""
+    log = logging.getLogger("charlm")
+    if not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    absl.logging.set_verbosity(absl.logging.ERROR)

@@ -1,0 +1,202 @@
+"""A run: what config and data say, built once: batches, model, optimizer, and the compiled steps with their placement."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import grain
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import optax
+
+from charlm.batch import WordBatch
+from charlm.data.batching import BatchShape
+from charlm.data.corpus import PreparedData
+from charlm.data.masking import Masking
+from charlm.data.pipeline import batch_dataset, measure_shape, record_dataset
+from charlm.models.hlm import HLMConfig, HLMForMaskedLM
+from charlm.optim import make_optimizer
+from charlm.sharding import batch_sharding, make_mesh, path_name, state_sharding
+from charlm.state import TrainState, init_state, stream_key
+from charlm.tasks.mlm import MaskedCharSums, masked_char_sums
+
+EVAL_MASKS = 1  # masks of held-out text come from this stream of their own, the same in every run
+
+
+def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
+    """Returns the model's dataclass from `config.model`."""
+    fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
+    return HLMConfig(**fields)
+
+
+def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:
+    """Returns the masking of `config.data`; random characters are drawn below `chars_end`."""
+    data = config.data
+    return Masking(data.mask_rate, data.mask_share, data.random_share, chars_end, data.masking)
+
+
+def batch_shape(config: ml_collections.ConfigDict, data: PreparedData) -> BatchShape:
+    """Returns the shape of every batch: the config's budgets, or measured ones where it names none.
+
+    Raises:
+      ValueError: when the batch does not divide into micro-batches and table shards.
+    """
+    cfg = config.data
+    pieces = cfg.accumulation * cfg.table_shards
+    if cfg.batch_size < 1 or cfg.batch_size % pieces:
+        raise ValueError(
+            f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation x data.table_shards = {pieces}"
+        )
+    sequences = cfg.batch_size // pieces
+    if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:
+        budgets = (cfg.bucket_slots, cfg.bucket_words, cfg.bucket_masked, cfg.bucket_labels)
+        expected = len(cfg.bucket_slots) if cfg.unique_words else 1
+        if cfg.unique_words and len({len(b) for b in budgets}) != 1 or len(cfg.bucket_labels) != expected:
+            raise ValueError(
+                "data.bucket_slots, bucket_words, bucket_masked and bucket_labels must name as many buckets each, or none"
+            )
+        return BatchShape(cfg.table_shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
+    records = iter(record_dataset(data.train, tuple(cfg.weights), seed=config.seed, shuffle=True, repeat=True))
+    try:
+        return measure_shape(
+            records,
+            sequences=sequences,
+            shards=cfg.table_shards,
+            max_words=cfg.max_words,
+            char_slots=config.model.char_slots,
+            masking=masking_of(config, data.vocab.size),
+            unique_words=cfg.unique_words,
+            bucket_slots=tuple(cfg.bucket_slots),
+        )
+    finally:
+        records.close()
+
+
+TrainStep = Callable[[TrainState, WordBatch], tuple[TrainState, MaskedCharSums, jax.Array]]
+EvalStep = Callable[[Any, WordBatch], MaskedCharSums]
+
+
+def make_train_step(model: HLMForMaskedLM, optimizer: optax.GradientTransformation, seed: int) -> TrainStep:
+    """Returns the step: state, batch [accumulation, S, ...] -> next state, sums of the batch, norm of its gradient."""
+
+    def loss(params: Any, micro_batch: WordBatch, key: jax.Array) -> tuple[jax.Array, MaskedCharSums]:
+        sums = masked_char_sums(model, params, micro_batch, key)
+        return sums.nats, sums
+
+    def train_step(state: TrainState, batch: WordBatch) -> tuple[TrainState, MaskedCharSums, jax.Array]:
+        key = stream_key(seed, "dropout", state.step)
+
+        def accumulate(carry: Any, item: Any) -> tuple[Any, None]:
+            i, micro_batch = item
+            (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(
+                state.params, micro_batch, jax.random.fold_in(key, i)
+            )
+            return jax.tree.map(jnp.add, carry, (grads, sums)), None
+
+        micro_batches = batch.mask_SBW.shape[0]
+        zero = (jax.tree.map(jnp.zeros_like, state.params), MaskedCharSums(*[jnp.zeros(())] * 5))
+        if micro_batches == 1:
+            (grads, sums), _ = accumulate(zero, (0, jax.tree.map(lambda x: x[0], batch)))
+        else:
+            (grads, sums), _ = jax.lax.scan(accumulate, zero, (jnp.arange(micro_batches), batch))
+        # Sums over the whole batch, divided once: the same gradient however the batch is cut.
+        grads = jax.tree.map(lambda g: g / jnp.maximum(sums.chars, 1), grads)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), sums, optax.global_norm(grads)
+
+    return train_step
+
+
+def make_eval_step(model: HLMForMaskedLM) -> EvalStep:
+    """Returns parameters and a batch [1, S, ...] -> its sums, without dropout."""
+    return lambda params, batch: masked_char_sums(model, params, jax.tree.map(lambda x: x[0], batch), None)
+
+
+def count_parameters(params: Any) -> dict[str, int]:
+    """Returns the number of parameters of each part (two levels of names) and in total, under "total"."""
+    counts: dict[str, int] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        part = "/".join(path_name(path).split("/")[: 2 if len(path) > 2 else 1])
+        counts[part] = counts.get(part, 0) + int(np.prod(leaf.shape))
+    return counts | {"total": sum(counts.values())}
+
+
+@dataclasses.dataclass
+class Run:
+    """A run: what is built once from config and data, and what changes with every step."""
+
+    shape: BatchShape
+    place: Callable[[WordBatch], WordBatch]
+    train_step: TrainStep
+    eval_step: EvalStep
+    train_batches: grain.IterDataset[WordBatch]
+    heldout_batches: grain.IterDataset[WordBatch]
+    init: Callable[[], TrainState]
+    abstract_state: TrainState
+
+
+def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
+    """Compiles nothing yet: returns the run of a resolved config."""
+    shape = batch_shape(config, data)
+    masking = masking_of(config, data.vocab.size)
+    mesh = make_mesh(config)
+    model, optimizer = HLMForMaskedLM(model_config(config)), make_optimizer(config)
+
+    records = record_dataset(
+        data.train, tuple(config.data.weights), seed=config.seed, shuffle=config.data.shuffle, repeat=True
+    )
+    heldout = record_dataset(data.heldout)
+    train_batches = batch_dataset(
+        records, shape, masking, accumulation=config.data.accumulation, seed=config.seed, prefetch=config.data.prefetch
+    )
+    heldout_batches = batch_dataset(
+        heldout, shape, masking, accumulation=1, seed=EVAL_MASKS, prefetch=config.data.prefetch
+    )
+
+    sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), next_and_close(heldout_batches))
+    init = lambda: init_state(
+        model, optimizer, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sample), config.seed
+    )  # noqa: E731
+    abstract = jax.eval_shape(init)
+    placed = state_sharding(abstract, mesh)
+    spread = batch_sharding(mesh)
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    # Pinned outputs: left to themselves, the first step returns other placements and the step compiles twice.
+    train_step = jax.jit(
+        make_train_step(model, optimizer, config.seed),
+        in_shardings=(placed, spread),
+        out_shardings=(placed, everywhere, everywhere),
+        donate_argnums=0,
+    )
+    eval_step = jax.jit(make_eval_step(model), in_shardings=(placed.params, spread), out_shardings=everywhere)
+    return Run(
+        shape=shape,
+        place=lambda batch: jax.device_put(batch, spread),
+        train_step=train_step,
+        eval_step=eval_step,
+        train_batches=train_batches,
+        heldout_batches=heldout_batches,
+        init=jax.jit(init, out_shardings=placed),
+        abstract_state=jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed),
+    )
+
+
+def next_and_close(batches: grain.IterDataset[WordBatch]) -> WordBatch:
+    """Returns the first batch of a data set.
+
+    Raises:
+      ValueError: when there is none.
+    """
+    iterator = iter(batches)
+    try:
+        batch = next(iterator, None)
+    finally:
+        iterator.close()
+    if batch is None:
+        raise ValueError("data.heldout: no word of text to evaluate on")
+    return batch

@@ -1,0 +1,85 @@
+"""Where arrays live: the device mesh, and one table of rules from parameter names to partitions.
+
+What was called pjit is `jax.jit` with `NamedSharding` today. Mesh axes: "data" spreads the batch; "fsdp" spreads batch,
+parameters and optimizer state; "model" spreads single matrices.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+AXES = ("data", "fsdp", "model")
+
+# Exactly one rule matches each parameter. Embedding tables may be spread over their rows only: a spread feature axis
+# makes XLA gather the whole table at every lookup; ours are small, so they are copied.
+RULES: tuple[tuple[str, P], ...] = (
+    (r"embedding$", P()),
+    (r"(query|key|value|ffn_in|transform|projection)/kernel$", P("fsdp", "model")),
+    (r"pooler/dense/kernel$", P("fsdp", "model")),
+    (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
+    (r"output_kernel$|label/kernel$", P("fsdp", None)),
+    (r"(bias|scale)$", P()),
+)
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """Returns a tree path as "a/b/c"."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
+
+
+def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | None = None) -> Mesh:
+    """Returns the mesh of `config.mesh` over all devices.
+
+    Raises:
+      ValueError: when the axes do not multiply to the number of devices, or the batch cannot be spread over them.
+    """
+    devices = devices if devices is not None else jax.devices()
+    sizes = [config.mesh[axis] for axis in AXES]
+    free = [i for i, size in enumerate(sizes) if size == -1]
+    if len(free) > 1 or any(size < 1 and size != -1 for size in sizes):
+        raise ValueError(f"mesh: sizes must be positive, at most one -1; got {dict(zip(AXES, sizes, strict=True))}")
+    if free:
+        sizes[free[0]] = len(devices) // int(np.prod([s for s in sizes if s != -1]))
+    if int(np.prod(sizes)) != len(devices):
+        named = ", ".join(f"mesh.{axis}={config.mesh[axis]}" for axis in AXES)
+        raise ValueError(f"{named} do not multiply to the {len(devices)} devices present")
+    spread = sizes[0] * sizes[1]
+    if config.data.table_shards % spread:
+        raise ValueError(
+            f"data.table_shards={config.data.table_shards} must be a multiple of the {spread} devices the batch is "
+            "spread over (mesh.data x mesh.fsdp)"
+        )
+    return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the placement of batch arrays [accumulation, S, ...]: table shards over data and fsdp."""
+    return NamedSharding(mesh, P(None, ("data", "fsdp")))
+
+
+def state_sharding(state: Any, mesh: Mesh) -> Any:
+    """Returns the placement of every array of a training state (abstract or real) by `RULES`.
+
+    Optimizer moments end in the name of their parameter, so the same rules place them; scalars are copied.
+
+    Raises:
+      ValueError: when an array matches no rule or several, naming it.
+    """
+
+    def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        if leaf.ndim == 0:
+            return NamedSharding(mesh, P())
+        name = path_name(path)
+        specs = [spec for pattern, spec in RULES if re.search(pattern, name)]
+        if len(specs) != 1:
+            raise ValueError(f"sharding: {len(specs)} rules match {name} {leaf.shape}; exactly one must")
+        return NamedSharding(mesh, specs[0])
+
+    return jax.tree_util.tree_map_with_path(place, state)

@@ -1,0 +1,1 @@
+"""From raw text to words, characters and noise; imports neither jax nor TensorFlow."""

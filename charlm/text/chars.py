@@ -1,0 +1,239 @@
+"""Characters to ids and back: the vocabulary and the encoder of words (HLM, section 3.5 and the released code).
+
+Ids 0..7 are reserved in every character vocabulary; characters begin at 8. Nothing is lower-cased or normalised
+unless asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+PAD = 0
+CLS = 1
+SEP = 2
+MASK = 3
+UNK = 4
+WORD_CLS = 5
+FIRST_CHAR = 8  # 6 and 7 are reserved and unused, as in the released code
+
+_SPECIAL_NAMES = {PAD: "", CLS: "[CLS]", SEP: "[SEP]", MASK: "[MASK]", UNK: "[UNK]", WORD_CLS: "[WORD_CLS]"}
+_MAX_ID = 2**16 - 1  # encoded words are uint16
+_MAX_CACHED_WORDS = 2**18
+_MAX_CACHED_LENGTH = 64  # characters; a few huge "words" must not fill the memory
+
+
+class CharVocab:
+    """An immutable map from characters to ids >= FIRST_CHAR; ids may have gaps. Equal maps are equal vocabularies."""
+
+    __slots__ = ("_chars", "_ids")
+
+    def __init__(self, chars: Sequence[str]) -> None:
+        """Gives the characters the ids FIRST_CHAR, FIRST_CHAR + 1, ... in their order.
+
+        Raises:
+          ValueError: an entry is not a single character, or appears twice.
+        """
+        self._fill([(char, FIRST_CHAR + index) for index, char in enumerate(chars)], "chars")
+
+    def _fill(self, pairs: Iterable[tuple[str, Any]], source: str) -> None:
+        """Checks and stores (character, id) pairs; ValueError naming source, key and value."""
+        ids: dict[str, int] = {}
+        chars: dict[int, str] = {}
+        for char, index in pairs:
+            entry = f"{source}: key {char!r}, value {index!r}"
+            if not isinstance(char, str) or len(char) != 1 or unicodedata.category(char) == "Cs":
+                raise ValueError(f"{entry}: a key must be a single character")
+            if type(index) is not int or not FIRST_CHAR <= index <= _MAX_ID:
+                raise ValueError(f"{entry}: an id must be a whole number from {FIRST_CHAR} to {_MAX_ID}")
+            if char in ids:
+                raise ValueError(f"{entry}: this character already has id {ids[char]}")
+            if index in chars:
+                raise ValueError(f"{entry}: this id already belongs to {chars[index]!r}")
+            ids[char] = index
+            chars[index] = char
+        self._chars = dict(sorted(chars.items()))
+        self._ids = {char: index for index, char in self._chars.items()}
+
+    @classmethod
+    def build(cls, counts: Mapping[str, int], size: int = 1024) -> CharVocab:
+        """Keeps the most frequent characters, ids in order of frequency, ties in order of code point.
+
+        Args:
+          counts: how often each character occurs; whitespace, control characters and lone surrogates are left out.
+          size: rows of the character table, the FIRST_CHAR reserved ids included.
+
+        Raises:
+          ValueError: `size` leaves no room for a character or exceeds 65,536, or a key is not a single character.
+        """
+        if not FIRST_CHAR < size <= _MAX_ID + 1:
+            raise ValueError(f"size of a character vocabulary: expected {FIRST_CHAR + 1} to {_MAX_ID + 1}, got {size}")
+        for char in counts:
+            if len(char) != 1:
+                raise ValueError(f"counts: key {char!r}, value {counts[char]!r}: a key must be a single character")
+        kept = [char for char, count in counts.items() if count > 0 and not _excluded(char)]
+        kept.sort(key=lambda char: (-counts[char], char))
+        return cls(kept[: size - FIRST_CHAR])
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, int], source: str = "character vocabulary") -> CharVocab:
+        """Takes the ids of `mapping` as they are.
+
+        Raises:
+          ValueError: a key is not a single character, an id is below FIRST_CHAR, too large or given twice; the message
+            names `source`, key and value.
+        """
+        return cls._of(mapping.items(), source)
+
+    @classmethod
+    def _of(cls, pairs: Iterable[tuple[str, Any]], source: str) -> CharVocab:
+        vocab = cls.__new__(cls)
+        vocab._fill(pairs, source)
+        return vocab
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CharVocab:
+        """Reads a UTF-8 JSON file {character: id}, such as `char2int.json` of the released HLM code.
+
+        Raises:
+          ValueError: the file is no such JSON object; the message names file, key and value.
+        """
+        try:
+            pairs = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_JsonObject)
+        except ValueError as error:
+            raise ValueError(f"{path}: expected a UTF-8 JSON object of characters and ids: {error}") from None
+        if type(pairs) is not _JsonObject:
+            raise ValueError(f"{path}: expected a JSON object of characters and ids, got {type(pairs).__name__}")
+        return cls._of(pairs, str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the JSON that `load` reads, in order of ids; a reader never sees half a file."""
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text(json.dumps(self._ids, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The read-only map from characters to ids, in order of ids."""
+        return MappingProxyType(self._ids)
+
+    @property
+    def chars(self) -> tuple[str, ...]:
+        """The characters in order of their ids."""
+        return tuple(self._ids)
+
+    @property
+    def size(self) -> int:
+        """Rows a character table needs: the largest id + 1, reserved ids included."""
+        return max(self._chars, default=FIRST_CHAR - 1) + 1
+
+    def to_dict(self) -> dict[str, int]:
+        """Returns a copy of the map from characters to ids, in order of ids."""
+        return dict(self._ids)
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the map in hexadecimal: equal on every machine for equal vocabularies."""
+        return hashlib.sha256(json.dumps(list(self._ids.items()), separators=(",", ":")).encode("ascii")).hexdigest()
+
+    def encode_word(self, word: str) -> list[int]:
+        """Returns the id of every character of `word`, UNK for unknown ones; no special ids, nothing cut."""
+        return [self._ids.get(char, UNK) for char in word]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the characters of `ids`; specials as [CLS], [MASK] ..., ids without a character as [17], PAD as ""."""
+        names = self._chars | _SPECIAL_NAMES
+        return "".join(names.get(int(index), f"[{int(index)}]") for index in ids)
+
+    def __eq__(self, other: object) -> bool:
+        return self._ids == other._ids if isinstance(other, CharVocab) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._ids.items()))
+
+    def __repr__(self) -> str:
+        return f"CharVocab({len(self._ids)} characters, size {self.size})"
+
+
+class _JsonObject(list):
+    """The (key, value) pairs of a JSON object: unlike a dict, it shows keys that appear twice."""
+
+
+def _excluded(char: str) -> bool:
+    """Whether `build` leaves a character out: words hold no whitespace, and controls and surrogates are noise."""
+    return char.isspace() or unicodedata.category(char) in ("Cc", "Cs", "Zs")
+
+
+class WordEncoder:
+    """Encodes words as character ids, counting what the vocabulary or the slots could not hold.
+
+    Attributes:
+      words_total: words encoded so far.
+      words_cut: of those, words longer than char_slots - 1 characters, of which the beginning was kept.
+      chars_total: ids produced so far.
+      chars_unknown: of those, UNK.
+    """
+
+    def __init__(self, vocab: CharVocab, char_slots: int = 20, normalize: str = "none") -> None:
+        """Encodes with `vocab`, at most char_slots - 1 characters a word: slot 0 is for WORD_CLS (HLM, section 3.5).
+
+        `normalize` is "none" or "nfc" and applies to each word by itself, so offsets stay those of the text.
+
+        Raises:
+          ValueError: char_slots is not in 2..256, or `normalize` is unknown.
+        """
+        if not 2 <= char_slots <= 256:
+            raise ValueError(f"model.char_slots: expected 2 to 256, got {char_slots!r}")
+        if normalize not in ("none", "nfc"):
+            raise ValueError(f"text.normalize={normalize!r} is not one of none, nfc")
+        self.vocab = vocab
+        self.char_slots = char_slots
+        self.normalize = normalize
+        self.words_total = 0
+        self.words_cut = 0
+        self.chars_total = 0
+        self.chars_unknown = 0
+        self._cache: dict[str, tuple[bytes, int, bool, int]] = {}
+
+    def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns lengths_W uint8 (1..char_slots - 1) and the ids of all words end to end, uint16 [sum(lengths_W)].
+
+        An empty word, which no splitter makes, becomes one UNK.
+        """
+        entries = list(map(self._cache.get, words))
+        if None in entries:
+            entries = [entry or self._entry(word) for entry, word in zip(entries, words, strict=True)]
+        if not entries:
+            return np.zeros(0, np.uint8), np.zeros(0, np.uint16)
+        ids, lengths, cut, unknown = zip(*entries, strict=True)
+        flat = np.frombuffer(bytearray(b"".join(ids)), np.uint16)  # through a bytearray, so that it is writable
+        self.words_total += len(entries)
+        self.words_cut += sum(cut)
+        self.chars_total += len(flat)
+        self.chars_unknown += sum(unknown)
+        return np.frombuffer(bytearray(lengths), np.uint8), flat
+
+    def _entry(self, word: str) -> tuple[bytes, int, bool, int]:
+        """Returns (ids as bytes, their number, whether the word was cut, number of UNK) of a word, and remembers it."""
+        known = self._cache.get(word)  # a word new to the batch may stand in it more than once
+        if known is not None:
+            return known
+        form = unicodedata.normalize("NFC", word) if self.normalize == "nfc" else word
+        ids = self.vocab.encode_word(form[: self.char_slots - 1]) or [UNK]
+        entry = (np.array(ids, np.uint16).tobytes(), len(ids), len(form) >= self.char_slots, ids.count(UNK))
+        if len(word) <= _MAX_CACHED_LENGTH:
+            if len(self._cache) >= _MAX_CACHED_WORDS:
+                self._cache.clear()
+            self._cache[word] = entry
+        return entry

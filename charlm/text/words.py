@@ -1,0 +1,299 @@
+"""Text to words and back, always as character offsets, so that nothing of the text is ever lost.
+
+Three splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast) and "reference" (the released
+code). The first two split scripts written without spaces per character (HLM, section Limitations).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Span = tuple[int, int]
+
+
+class Splitter(Protocol):
+    """Finds the words of a text."""
+
+    name: str
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the (start, end) character offsets of the words: ascending, non-empty, never overlapping."""
+
+
+@dataclass(frozen=True)
+class SplitText:
+    """A text cut into W words; `gaps` are the W + 1 pieces before, between and after them."""
+
+    words: tuple[str, ...]
+    starts: tuple[int, ...]
+    gaps: tuple[str, ...]
+
+    def restore(self) -> str:
+        """Returns exactly the text that was split."""
+        return self.gaps[0] + "".join(word + gap for word, gap in zip(self.words, self.gaps[1:], strict=True))
+
+    @property
+    def spans(self) -> list[Span]:
+        """The (start, end) character offsets of the words."""
+        return [(start, start + len(word)) for start, word in zip(self.starts, self.words, strict=True)]
+
+
+def split(text: str, splitter: Splitter) -> SplitText:
+    """Cuts `text` into the words of `splitter` and the gaps between them."""
+    spans = splitter.spans(text)
+    gap_starts = [0, *(end for _, end in spans)]
+    gap_ends = [*(start for start, _ in spans), len(text)]
+    return SplitText(
+        words=tuple(text[start:end] for start, end in spans),
+        starts=tuple(start for start, _ in spans),
+        gaps=tuple(text[start:end] for start, end in zip(gap_starts, gap_ends, strict=True)),
+    )
+
+
+def get_splitter(name: str, language: str = "en") -> Splitter:
+    """Returns the splitter of config key `text.splitter`: "spacy", "rules" or "reference".
+
+    `language` is the code of the spaCy pipeline; the other two treat all languages alike. Raises ValueError for an
+    unknown name, an unknown language, or when spaCy is not installed.
+    """
+    makers = {"spacy": lambda: SpacySplitter(language), "rules": RulesSplitter, "reference": ReferenceSplitter}
+    if name in makers:
+        return makers[name]()
+    nearest = difflib.get_close_matches(str(name), makers, n=1, cutoff=0.0)[0]
+    raise ValueError(f"text.splitter={name!r} is not one of {', '.join(makers)}; nearest: {nearest!r}")
+
+
+# Blocks of the scripts that are split per character: Thai and Lao, Burmese, Khmer, Han, kana. Of these, letters and
+# letter-like symbols only: native digits stay numbers, punctuation stays punctuation, marks stay with their base.
+_UNSPACED_BLOCKS = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17DF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F)),
+    *((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x3038, 0x303C), (0x3041, 0x30FF)),
+    *((0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0xFF66, 0xFF9D)),
+)
+_ASTRAL_UNSPACED = "\U0001aff0-\U0001b16f\U00020000-\U0003fffd"  # kana extensions; planes 2 and 3 are all Han
+_ASTRAL = "\U00010000-\U0010ffff"
+_HALFWIDTH_VOICING = (0xFF9E, 0xFF9F)  # letters to Unicode, but written as marks on the kana before them
+_PICTOGRAPH = (
+    "\u00a9\u00ae\u203c\u2049\u2122\u2194-\u21aa\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2934\u2935\u2b05-\u2b55"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001fbef"
+)
+_CJK_PUNCTUATION = "\u3001-\u3003\u3008-\u3020\u3030\u303d\u30fb\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+
+
+def _members(code_points: Iterable[int]) -> str:
+    """Returns ascending code points as the inside of a regular-expression class."""
+    runs = [list(run) for _, run in itertools.groupby(enumerate(code_points), lambda pair: pair[1] - pair[0])]
+    return "".join(f"\\U{run[0][1]:08x}-\\U{run[-1][1]:08x}" for run in runs)
+
+
+def _extends(code: int) -> bool:
+    """Whether a character belongs to the one before it: marks, joiners, variation selectors, other format characters."""
+    return unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING
+
+
+def _unspaced(code: int) -> bool:
+    """Whether a character of the basic plane is a word of its own."""
+    if not any(first <= code <= last for first, last in _UNSPACED_BLOCKS):
+        return False
+    category = unicodedata.category(chr(code))
+    return category[0] in "LNS" and category not in ("Nd", "Sc") and code not in _HALFWIDTH_VOICING
+
+
+@functools.cache
+def _classes() -> tuple[str, str, str, str]:
+    """Returns expressions: members of the class of (basic-plane) letters, a word, extending characters, unspaced ones.
+
+    Python's engine tests basic-plane members with one look-up and the others one range at a time, hence the guards:
+    without them every word's end would be compared with hundreds of ranges.
+    """
+    beyond = [*range(0x10000, 0x1AFF0), *range(0x1B170, 0x20000), *range(0xE0000, 0xE0200)]  # without kana
+    unspaced = _members(filter(_unspaced, range(0x10000))) + _ASTRAL_UNSPACED
+    letters = _members(c for c in range(0x10000) if (chr(c).isalnum() and not _unspaced(c)) or _extends(c))
+    word = f"(?:[{letters}]++|(?=[{_ASTRAL}])[{_members(c for c in beyond if chr(c).isalnum() or _extends(c))}]++)++"
+    marks, skin_tones = _members(filter(_extends, range(0x10000))), "\U0001f3fb-\U0001f3ff"
+    extension = f"(?:[{marks}]++|(?=[{_ASTRAL}])[{_members(filter(_extends, beyond))}{skin_tones}]++)*+"
+    return letters, word, extension, unspaced
+
+
+# Words that end in a period although no sentence ends.
+_TITLES = r"(?:M(?:rs?|s)|[DJS]r|Prof|St|Inc|Ltd|Co(?:rp)?|vs)\."
+# Endings by which a bare "name.ending" is an address and not two sentences without a space between them.
+_DOMAIN_ENDINGS = "com|org|net|edu|gov|info|io|co|uk|de|fr|ru|cn|jp|kr|vn|br|au|eu|tv|ly|ai|nl|pl"
+_LABEL = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}+"  # RFC 1035's limit, which also keeps failed attempts short
+_SUFFIX = r"['’](?:[sSmMdD]|[lL][lL]|[vV][eE]|[rR][eE])"  # we 've, it 's; n't has its own rule
+
+
+def _address_patterns(letters: str, unspaced: str) -> list[str]:
+    """Returns the expressions of URLs, e-mail addresses and bare domains; each fails in bounded or linear time."""
+    body = rf"[^\s<>\"“”«»(){{}}|\\^`…{_CJK_PUNCTUATION}{unspaced}]"
+    last = rf"{body}(?<![.,;:!?'’*\[\]~-])"
+    rest = rf"(?:{body}*+\({body}*+\)){{0,8}}+(?:{body}*{last})?"
+    scheme = r"(?:[hH][tT][tT][pP][sS]?|[fF][tT][pP])://(?=[\w\[])|[wW]{3}\.(?=[A-Za-z0-9-]{1,63}+\.[A-Za-z0-9])"
+    return [
+        rf"(?:{scheme}){rest}",
+        rf"[A-Za-z0-9][A-Za-z0-9._%+-]{{0,63}}+@(?:{_LABEL}\.){{1,8}}[A-Za-z]{{2,24}}+(?![{letters}_])",
+        rf"(?:{_LABEL}\.){{1,8}}(?:{_DOMAIN_ENDINGS})(?![{letters}_@-])(?::[0-9]{{1,5}}+)?(?:/{rest})?",
+    ]
+
+
+@functools.cache
+def _rules_pattern() -> re.Pattern[str]:
+    """Compiles the expression whose matches are the words; every non-space character belongs to one.
+
+    Every repetition is possessive, bounded, or over one class alone: hostile text costs linear time.
+    """
+    letters, word, extension, unspaced = _classes()
+    negation = rf"[nN]['’][tT](?![{letters}])"
+    inner = rf"_++|(?<=\d)[.,:/](?=\d)|(?!{_SUFFIX}(?![{letters}]))['’](?=[{letters}])"  # snake_case 1,234.5 o'clock
+    starting_with_letter = [
+        *_address_patterns(letters, unspaced),
+        _TITLES,
+        rf"[^\W\d_](?:\.[^\W\d_{unspaced}](?![{letters}]))++\.?+",  # U.S. e.g. p.m
+        rf"(?=[{letters}]++(?<=[nN])['’][tT](?![{letters}]))[{letters}]+(?={negation})",  # do n't, ca n't
+        rf"{word}(?:(?:{inner}){word})*+",
+    ]
+    alternatives = [
+        # The two cheap cases come first; they are most of the words of running text.
+        rf"[{letters}]++(?=[\s;!?)\"”]|,(?!\d)|\Z)",
+        r"[,.;:!?)\"](?=\s)",
+        rf"[{unspaced}]{extension}",
+        rf"[\U0001f1e6-\U0001f1ff]{{1,2}}+{extension}",  # flags
+        rf"[{_PICTOGRAPH}]{extension}(?:(?<=\u200d)[{_PICTOGRAPH}]{extension})*+",
+        rf"(?=[{letters}{_ASTRAL}])(?:{'|'.join(starting_with_letter)})",
+        rf"(?<=[{letters}]){_SUFFIX}(?![{letters}])",
+        r"(?<!\w)@[A-Za-z0-9_]++",
+        rf"(?<!\w)#(?!\d++(?![{letters}_]))(?:[{letters}_]++|{word})++",
+        r"(?<!\w)[:;][-']?+(?:\)++|\(++|[DPp](?!\w))|<3(?!\w)",  # :-) ;( :D <3
+        rf"(\S)\1*+{extension}",
+    ]
+    return re.compile(rf"(?=\S)(?:{'|'.join(alternatives)})")
+
+
+class RulesSplitter:
+    """Words by one regular expression, for every language: linear time, no dependency, English contractions."""
+
+    name = "rules"
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the offsets of the words, which hold every character of `text` that is no whitespace."""
+        return [match.span() for match in _rules_pattern().finditer(text)]
+
+
+_REFERENCE_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_REFERENCE_SPLITTERS = re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~，。：；（）")
+_REFERENCE = re.compile(f"[{_REFERENCE_SPLITTERS}]|[^{_REFERENCE_SPACES}{_REFERENCE_SPLITTERS}]+")
+
+
+class ReferenceSplitter:
+    """Words as the released HLM code cuts them: at 29 spaces, and 38 marks are words of their own."""
+
+    name = "reference"
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the offsets of the words."""
+        return [match.span() for match in _REFERENCE.finditer(text)]
+
+
+# spaCy's own pipelines for these need further packages, or do not exist; the result must not depend on what is
+# installed, so all take the language-neutral rules, and the per-character split where the script has no spaces.
+_NEUTRAL_LANGUAGES = frozenset({"zh", "ja", "ko", "th", "vi", "lo", "km", "my"})
+_SPACY_STRINGS = 2**20  # spaCy remembers every word it has seen; beyond this many the tokenizer is built anew
+# spaCy's time grows with the square of a run of marks (20,000 quotes: 24 s), so "rules" takes runs as long as these.
+_LONG_RUN = re.compile(r"(?<!\S)\S{257,}+")
+
+
+@functools.cache
+def _unspaced_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compiles two expressions: an unspaced character, and the pieces of a spaCy word that holds some."""
+    _, _, extension, unspaced = _classes()
+    pieces = rf"[{unspaced}]{extension}|[{_CJK_PUNCTUATION}]|[^{unspaced}{_CJK_PUNCTUATION}]+"
+    return re.compile(f"[{unspaced}]"), re.compile(pieces)
+
+
+class SpacySplitter:
+    """Words of spaCy's rule-based tokenizer (the HLM paper, section 3.5)."""
+
+    name = "spacy"
+
+    def __init__(self, language: str = "en") -> None:
+        """Builds the tokenizer of a blank pipeline; ValueError if spaCy or the language is missing."""
+        self._language = language
+        self._tokenizer = _spacy_tokenizer(language)
+
+    def __reduce__(self) -> tuple[type[SpacySplitter], tuple[str]]:
+        return SpacySplitter, (self._language,)  # the tokenizer's memory need not travel to other processes
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the offsets of the words; whitespace tokens are dropped, unspaced scripts split per character."""
+        spans: list[Span] = []
+        start = 0
+        for run in _LONG_RUN.finditer(text):
+            spans.extend(self._token_spans(text[start : run.start()], start))
+            spans.extend(match.span() for match in _rules_pattern().finditer(text, *run.span()))
+            start = run.end()
+        spans.extend(self._token_spans(text[start:], start))
+        return spans
+
+    def _token_spans(self, text: str, offset: int) -> Iterable[Span]:
+        """Yields the words of a piece of text that begins at `offset`."""
+        if len(self._tokenizer.vocab.strings) > _SPACY_STRINGS:
+            self._tokenizer = _spacy_tokenizer(self._language)
+        try:
+            doc = self._tokenizer(text)
+        except UnicodeEncodeError:  # lone surrogates; the stand-in has the same length, so offsets stay right
+            doc = self._tokenizer(re.sub("[\ud800-\udfff]", "\ufffd", text))
+        table = doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist() if len(doc) else []
+        unspaced, pieces = _unspaced_patterns()
+        anywhere = unspaced.search(text)
+        for start, end in ((start, start + length) for start, length, is_space in table if not is_space):
+            if anywhere and unspaced.search(text, start, end):
+                yield from (
+                    (piece.start() + offset, piece.end() + offset) for piece in pieces.finditer(text, start, end)
+                )
+            else:
+                yield start + offset, end + offset
+
+
+def _spacy_tokenizer(language: str):
+    """Returns spaCy's blank tokenizer of a language; ValueError if spaCy or the language is missing."""
+    try:
+        import spacy
+    except ImportError:
+        message = 'text.splitter="spacy" needs spaCy: pip install "charlm[text]"; text.splitter="rules" needs nothing'
+        raise ValueError(message) from None
+    code = "xx" if re.split("[-_]", language.lower())[0] in _NEUTRAL_LANGUAGES else language
+    try:
+        return spacy.blank(code).tokenizer
+    except ImportError as error:
+        message = f'text.language={language!r}: spaCy has no blank pipeline for it, "xx" suits every language; {error}'
+        raise ValueError(" ".join(message.split())) from None
+
+
+_TERMINALS = ".!?…。！？｡।॥።။។؟۔"
+_CLOSERS = frozenset("\"'”’»›)]}）］｝」』】》〉")
+
+
+def sentence_ends(words: Sequence[str]) -> list[int]:
+    """Returns one past the last word of each sentence, ascending; the last is always len(words).
+
+    A sentence ends with a word of terminal marks only, and the closing quotes and brackets that follow belong to it.
+    Straight quotes count as closing. No words, no sentences.
+    """
+    ends: list[int] = []
+    ended = False
+    for index, word in enumerate(words):
+        if word and not word.strip(_TERMINALS):
+            ended = True
+        elif ended and word not in _CLOSERS:
+            ends.append(index)
+            ended = False
+    if words:
+        ends.append(len(words))
+    return ends

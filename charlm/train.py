@@ -1,0 +1,360 @@
+"""The training loop: evaluate, save, take a batch, step; report; resume where a run stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import ml_collections
+
+from charlm import checkpoint as checkpoints
+from charlm.config import check_resumable, from_dict, to_json
+from charlm.data.corpus import PreparedData, prepare
+from charlm.evaluate import evaluate
+from charlm.examples import show_examples
+from charlm.metric_writer import FILE as METRICS_FILE
+from charlm.metric_writer import MetricWriter
+from charlm.optim import learning_rate
+from charlm.run import Run, build, count_parameters
+from charlm.state import TrainState
+from charlm.tasks.mlm import MaskedCharSums, summarize
+
+log = logging.getLogger("charlm")
+
+CONFIG_FILE = "config.json"
+VOCAB_FILE = "char_vocab.json"
+
+
+class NonFiniteLoss(ValueError):
+    """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
+
+
+def train(config: ml_collections.ConfigDict, workdir: str) -> None:
+    """Pre-trains as `config` says, or goes on with the run found in `workdir`.
+
+    Raises:
+      ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
+    """
+    folder = _open_workdir(workdir)
+    saved = _saved_config(folder)
+    if saved is not None:
+        check_resumable(config, saved, where=workdir)
+    done = _newest_step(folder)
+    if done is not None and done >= config.train.steps:
+        _report_finished(folder, workdir, done)
+        return
+    data = prepare(config)
+    run = build(config, data)
+    _record_shape(config, run)
+    _write(folder / CONFIG_FILE, to_json(config))
+    data.vocab.save(folder / VOCAB_FILE)
+    _report_start(run, data, workdir)
+
+    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict()}
+    store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
+    batches = iter(run.train_batches)
+    try:
+        state, start = _initial_state(config, run, store, batches, data)
+        writer = MetricWriter(folder, resume_step=start)
+        try:
+            loop = _Loop(config, run, store, batches, writer, workdir)
+            finished = loop.run(state, start)
+        finally:
+            writer.close()
+    finally:
+        batches.close()
+        store.close()
+    if finished:
+        _report_heldout(folder)
+        show_examples(config, data, loop.state.params)
+        log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
+
+
+def _open_workdir(workdir: str) -> Path:
+    folder = Path(workdir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable.{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--workdir={workdir} cannot be written: {error.strerror}") from error
+    return folder
+
+
+def _saved_config(folder: Path) -> ml_collections.ConfigDict | None:
+    path = folder / CONFIG_FILE
+    if not path.exists():
+        return None
+    try:
+        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not the config of a run: {error}") from error
+
+
+def _newest_step(folder: Path) -> int | None:
+    try:
+        return int(checkpoints.find(folder).name)
+    except ValueError:
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:
+    shape = run.shape
+    config.data.bucket_slots, config.data.bucket_words = shape.slots, shape.table
+    config.data.bucket_masked, config.data.bucket_labels = shape.masked, shape.labels
+
+
+def _report_start(run: Run, data: PreparedData, workdir: str) -> None:
+    log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
+    for part, count in count_parameters(run.abstract_state.params).items():
+        log.info("parameters  %-28s %13s", part, f"{count:,}")
+    for name, corpora in (("train", data.train), ("held-out", data.heldout)):
+        words = sum(corpus.stats.words for corpus in corpora)
+        log.info(
+            "text  %-8s %s words in %d corpora, %d characters known",
+            name,
+            f"{words:,}",
+            len(corpora),
+            len(data.vocab.chars),
+        )
+    s = run.shape
+    log.info(
+        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, %s masked positions",
+        s.shards, s.sequences, s.words, s.slots, s.table, s.masked, s.labels,
+    )  # fmt: skip
+
+
+def _initial_state(
+    config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any, data: PreparedData
+) -> tuple[TrainState, int]:
+    """Own workdir, then `resume`, then `init_from`, then scratch."""
+    if store.latest is not None:
+        log.info("resuming at step %d", store.latest)
+        return store.restore(store.latest, run.abstract_state, batches), store.latest
+    if config.resume:
+        source = checkpoints.find(config.resume, key="resume")
+        checkpoints.check_vocab(source, data.vocab.to_dict())
+        log.info("resuming from %s", source)
+        other = checkpoints.Checkpoints(source.parent.parent)
+        try:
+            return other.restore(int(source.name), run.abstract_state, batches), int(source.name)
+        finally:
+            other.close()
+    state = run.init()
+    if config.init_from:
+        source = checkpoints.find(config.init_from, key="init_from")
+        checkpoints.check_vocab(source, data.vocab.to_dict())
+        log.info("parameters from %s", source)
+        state = state._replace(params=checkpoints.load_params(source, run.abstract_state.params))
+    return state, 0
+
+
+class _Loop:
+    """Steps until the end, a signal or a non-finite loss."""
+
+    def __init__(
+        self,
+        config: ml_collections.ConfigDict,
+        run: Run,
+        store: checkpoints.Checkpoints,
+        batches: grain.DatasetIterator,
+        writer: MetricWriter,
+        workdir: str,
+    ) -> None:
+        self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
+        self._workdir = workdir
+        self._rate = learning_rate(config)
+        self._window = _Window()
+        self._unread: tuple[int, MaskedCharSums, jax.Array] | None = None
+        self._best = math.inf
+        self.state: TrainState
+
+    def run(self, state: TrainState, start: int) -> bool:
+        """Returns True when the last step was done, False when a signal asked to stop."""
+        cfg, steps = self._config.train, self._config.train.steps
+        self.state = state
+        best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
+        self._best = min(best, default=math.inf)
+        if start == 0:
+            self._evaluate(0)
+        with _stop_signal() as stopped:
+            self._window.start()
+            for step in range(start + 1, steps + 1):
+                self._step(step)
+                last = step == steps or stopped()
+                if step % cfg.log_every == 0 or last:
+                    self._report(step)
+                heldout = self._evaluate(step) if step % cfg.eval_every == 0 or step == steps else None
+                better = heldout is not None and heldout["loss"] < self._best
+                if better:
+                    self._best = heldout["loss"]
+                if better or last or step % cfg.checkpoint_every == 0:
+                    self._read_sums()
+                    self._save(step, heldout)
+                if stopped():
+                    self._store.wait()
+                    log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
+                    return step == steps
+        self._store.wait()
+        return True
+
+    def _step(self, step: int) -> None:
+        started = time.perf_counter()
+        batch = next(self._batches)
+        self._window.waited += time.perf_counter() - started
+        self._window.words += int(batch.mask_SBW.sum())
+        self._window.steps += 1
+        self.state, sums, norm = self._run.train_step(self.state, self._run.place(batch))
+        self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
+        self._unread = (step, sums, norm)
+
+    def _read_sums(self) -> None:
+        if self._unread is None:
+            return
+        step, sums, norm = self._unread
+        self._unread = None
+        sums, norm = jax.device_get((sums, norm))
+        if not (math.isfinite(sums.nats) and math.isfinite(norm)):
+            self._store.wait()
+            last = self._store.latest
+            go_on = (
+                f"the last good checkpoint is step {last} in {self._workdir}" if last else "there is no checkpoint yet"
+            )
+            raise NonFiniteLoss(
+                f"step {step}: loss {sums.nats / max(sums.chars, 1)}, gradient norm {norm}; {go_on}; "
+                f"a smaller optim.learning_rate (now {self._config.optim.learning_rate}) or more optim.warmup_steps may help"
+            )
+        self._window.add(sums, float(norm))
+
+    def _report(self, step: int) -> None:
+        self._read_sums()
+        scalars = self._window.scalars() | {"learning_rate": float(self._rate(step - 1))}
+        self._writer.write(step, scalars)
+        steps = self._config.train.steps
+        log.info(
+            "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
+            step, steps, scalars["loss"], scalars["bits_per_char"], f"{scalars['words_per_second']:,.0f}",
+            scalars["ms_per_step"], 100 * scalars["data_wait"], _duration((steps - step) * scalars["ms_per_step"] / 1000),
+        )  # fmt: skip
+        self._window = _Window()
+        self._window.start()
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        paused = time.perf_counter()
+        run = self._run
+        metrics = evaluate(
+            run.eval_step, self.state.params, run.heldout_batches, run.place, self._config.train.eval_words
+        )
+        self._writer.write(step, {f"heldout_{name}": value for name, value in metrics.items()})
+        log.info(
+            "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right (%s words read)",
+            step, metrics["loss"], metrics["bits_per_char"], 100 * metrics["word_accuracy"], f"{metrics['words']:,.0f}",
+        )  # fmt: skip
+        self._window.pause(time.perf_counter() - paused)
+        return metrics
+
+    def _save(self, step: int, heldout: dict[str, float] | None) -> None:
+        paused = time.perf_counter()
+        try:
+            self._store.save(step, self.state, self._batches, heldout)
+        except OSError as error:
+            raise ValueError(
+                f"checkpoint at step {step} could not be written to {self._workdir}: {error.strerror}"
+            ) from error
+        self._window.pause(time.perf_counter() - paused)
+
+
+class _Window:
+    """What happened since the last progress line."""
+
+    def __init__(self) -> None:
+        self.steps = self.words = 0
+        self.waited = 0.0
+        self._sums: list[MaskedCharSums] = []
+        self._norm = 0.0
+        self._started = time.perf_counter()
+
+    def start(self) -> None:
+        self._started = time.perf_counter()
+
+    def pause(self, seconds: float) -> None:
+        """Leaves evaluation and saving out of the speed."""
+        self._started += seconds
+
+    def add(self, sums: MaskedCharSums, norm: float) -> None:
+        self._sums.append(sums)
+        self._norm += norm
+
+    def scalars(self) -> dict[str, float]:
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        total = MaskedCharSums(*(sum(float(x) for x in column) for column in zip(*self._sums, strict=True)))
+        return summarize(total) | {
+            "grad_norm": self._norm / len(self._sums),
+            "words_per_second": self.words / seconds,
+            "ms_per_step": 1000 * seconds / self.steps,
+            "data_wait": self.waited / seconds,
+        }
+
+
+@contextmanager
+def _stop_signal() -> Iterator[Any]:
+    """Yields a function that says whether SIGTERM or SIGINT came: the loop then saves and ends between two steps."""
+    received: list[int] = []
+    handled = (signal.SIGTERM, signal.SIGINT)
+    try:
+        before = [signal.signal(number, lambda signum, frame: received.append(signum)) for number in handled]
+    except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days}d {hours % 24}h"
+    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Returns the lines of a run's metrics file, oldest first."""
+    path = folder / METRICS_FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def _report_heldout(folder: Path) -> None:
+    curve = [m for m in read_metrics(folder) if "heldout_bits_per_char" in m]
+    first, last = curve[0], curve[-1]
+    log.info(
+        "held-out bits a masked character: %.3f before (step %d), %.3f after (step %d)",
+        first["heldout_bits_per_char"], first["step"], last["heldout_bits_per_char"], last["step"],
+    )  # fmt: skip
+
+
+def _report_finished(folder: Path, workdir: str, step: int) -> None:
+    log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
+    _report_heldout(folder)
+    log.info("train on with a larger --config.train.steps, start afresh with another --workdir,")
+    log.info("or try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)

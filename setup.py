@@ -1,0 +1,47 @@
+"""Package of charlm; dependencies are the core, extras are imported only where they are used."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+EVAL = ["seqeval", "scikit-learn", "scipy", "matplotlib"]
+
+EXTRAS = {
+    "text": ["spacy>=3.8,<4"],
+    "eval": EVAL,
+    "torch": ["torch"],
+    "tensorboard": ["tensorboardX"],
+    "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
+    "test": [
+        "pytest", "pytest-timeout", "ruff", "hypothesis", "nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow",
+        "tensorboardX", *EVAL,
+    ],
+}  # fmt: skip
+
+setup(
+    name="charlm",
+    version="0.1.0",
+    description="Language models that look inside words: HLM, CharBERT, Char2Subword and XRayEmb in JAX and Flax",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["charlm", "charlm.*"]),
+    package_data={"charlm": ["py.typed"]},
+    install_requires=[
+        "jax>=0.10",
+        "flax>=0.12",
+        "optax>=0.2.5",
+        "orbax-checkpoint>=0.12,<0.13",
+        "tensorflow-datasets>=4.9.8",
+        "sentencepiece>=0.2",
+        "ml-collections>=1.0",
+        "chex>=0.1.90",
+        "grain>=0.2.12",
+        "safetensors>=0.5",
+        "tokenizers>=0.21",
+        "numpy>=1.26",
+        "absl-py>=2.1",
+    ],
+    extras_require=EXTRAS,
+)
