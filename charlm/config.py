@@ -8,8 +8,10 @@ the nearest valid name. `validate()` checks what types cannot.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_collections
@@ -27,7 +29,7 @@ CHOICES = {
 }
 
 # What a run may change when it is started again in its workdir: how long, how often, how fast, never what is computed.
-RESUMABLE = ("train.", "data.prefetch", "data.encode_processes", "data.cache_dir", "mesh.", "resume", "init_from")
+RESUMABLE = ("train.", "data.reader_threads", "data.prefetch", "data.encode_processes", "data.cache_dir", "mesh.", "resume", "init_from")
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -52,12 +54,13 @@ def get_config() -> ml_collections.ConfigDict:
     data.text_key = "text"  # field or column that holds the text (JSONL, Parquet, TFDS)
     data.cache_dir = ""  # where encoded corpora are kept; empty: $CHARLM_CACHE, else ~/.cache/charlm
     data.encode_processes = 0  # processes that encode a corpus; 0: one per CPU core
+    data.reader_threads = 0  # threads that read records; 0: none, best on local disks; some 16 for network storage
     data.prefetch = 4  # batches prepared ahead of the step that needs them
     data.shuffle = True  # shuffle the records anew in every epoch
     data.max_words = 512  # words of a sequence, [CLS] and [SEP] included (section 3.5)
     data.batch_size = 16  # sequences of an optimizer step, over all devices and micro-batches (section 3.4)
     data.accumulation = 1  # micro-batches whose gradients are summed before one update
-    data.table_shards = 1  # word tables of a micro-batch; must be a multiple of the devices the batch is spread over
+    data.table_shards = 0  # word tables of a micro-batch, a multiple of the devices it is spread over; 0: one a device
     data.unique_words = True  # True: each distinct word of a table is encoded once; False: the paper's plain reshape
     data.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured on the corpus
     data.bucket_words = ()  # distinct words per bucket that are read through slot 0; empty: measured
@@ -118,6 +121,23 @@ def get_config() -> ml_collections.ConfigDict:
     return config
 
 
+def load_config_file(spec: str) -> ml_collections.ConfigDict:
+    """Returns the config that --config=path/to/file.py[:variant] names on the command line.
+
+    Raises:
+      ValueError: there is no such file, it defines no get_config, or it has no such variant.
+    """
+    path, _, variant = spec.partition(":")
+    module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
+    if module_spec is None or not Path(path).is_file():
+        raise ValueError(f"--config: no Python file {path}")
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise ValueError(f"--config: {path} defines no get_config()")
+    return module.get_config(variant) if variant else module.get_config()
+
+
 def _nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.0)
     return f"; did you mean {close[0]}?" if close else ""
@@ -157,7 +177,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
                 f"{key}={flat[key]!r} is not one of {', '.join(choices)}{_nearest(str(flat[key]), choices)}"
             )
     positive = [
-        "data.max_words", "data.batch_size", "data.accumulation", "data.table_shards", "model.hidden", "model.heads",
+        "data.max_words", "data.batch_size", "data.accumulation", "model.hidden", "model.heads",
         "model.vocab_size", "model.intra_layers", "model.inter_layers", "model.head_layers", "model.intra_ffn",
         "model.inter_ffn", "model.position_buckets", "model.max_relative_words", "train.steps", "train.log_every",
         "train.eval_every", "train.checkpoint_every", "train.keep_checkpoints",
@@ -166,7 +186,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
         if flat[key] < 1:
             raise ValueError(f"{key}={flat[key]} must be at least 1")
     for key in ("optim.learning_rate", "optim.warmup_steps", "optim.weight_decay", "optim.clip_norm", "data.prefetch",
-                "train.eval_words", "train.examples", "data.encode_processes"):  # fmt: skip
+                "data.reader_threads", "train.eval_words", "train.examples", "data.encode_processes"):  # fmt: skip
         if flat[key] < 0:
             raise ValueError(f"{key}={flat[key]} must not be negative")
     for key in ("model.dropout", "model.attention_dropout", "optim.b1", "optim.b2"):
@@ -220,7 +240,7 @@ def check_resumable(config: ml_collections.ConfigDict, saved: ml_collections.Con
     differing = []
     old = flatten(saved)
     for key, value in flatten(config).items():
-        if key.startswith("data.bucket_") and value == ():
+        if (key.startswith("data.bucket_") and value == ()) or (key == "data.table_shards" and value == 0):
             config.data[key.removeprefix("data.")] = old[key]
         elif value != old[key] and not key.startswith(RESUMABLE):
             differing.append(f"{key} is {value}, there {old[key]}")

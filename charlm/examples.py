@@ -10,8 +10,9 @@ from typing import Any
 import ml_collections
 import numpy as np
 
-from charlm.data.corpus import EncodedRecord, PreparedData
+from charlm.data.corpus import PreparedData
 from charlm.data.pipeline import record_dataset
+from charlm.data.records import EncodedRecord
 from charlm.predict import Predictor
 from charlm.text.chars import CharVocab
 

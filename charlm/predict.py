@@ -27,8 +27,8 @@ from charlm import checkpoint as checkpoints
 from charlm.batch import WordBatch
 from charlm.config import from_dict
 from charlm.data.batching import Sequence, pack_all
-from charlm.data.corpus import EncodedRecord
 from charlm.data.pipeline import rows_of
+from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.run import model_config
 from charlm.text.chars import CLS, FIRST_CHAR, MASK, SEP, WORD_CLS, CharVocab, WordEncoder

@@ -20,7 +20,7 @@ from charlm.data.masking import Masking
 from charlm.data.pipeline import batch_dataset, measure_shape, record_dataset
 from charlm.models.hlm import HLMConfig, HLMForMaskedLM
 from charlm.optim import make_optimizer
-from charlm.sharding import batch_sharding, make_mesh, path_name, state_sharding
+from charlm.sharding import batch_sharding, make_mesh, path_name, state_sharding, table_shards
 from charlm.state import TrainState, init_state, stream_key
 from charlm.tasks.mlm import MaskedCharSums, masked_char_sums
 
@@ -39,17 +39,18 @@ def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:
     return Masking(data.mask_rate, data.mask_share, data.random_share, chars_end, data.masking)
 
 
-def batch_shape(config: ml_collections.ConfigDict, data: PreparedData) -> BatchShape:
+def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> BatchShape:
     """Returns the shape of every batch: the config's budgets, or measured ones where it names none.
 
     Raises:
       ValueError: when the batch does not divide into micro-batches and table shards.
     """
     cfg = config.data
-    pieces = cfg.accumulation * cfg.table_shards
+    pieces = cfg.accumulation * shards
     if cfg.batch_size < 1 or cfg.batch_size % pieces:
         raise ValueError(
-            f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation x data.table_shards = {pieces}"
+            f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
+            f"data.table_shards={shards}"
         )
     sequences = cfg.batch_size // pieces
     if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:
@@ -59,13 +60,13 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData) -> BatchS
             raise ValueError(
                 "data.bucket_slots, bucket_words, bucket_masked and bucket_labels must name as many buckets each, or none"
             )
-        return BatchShape(cfg.table_shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
+        return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
     records = iter(record_dataset(data.train, tuple(cfg.weights), seed=config.seed, shuffle=True, repeat=True))
     try:
         return measure_shape(
             records,
             sequences=sequences,
-            shards=cfg.table_shards,
+            shards=shards,
             max_words=cfg.max_words,
             char_slots=config.model.char_slots,
             masking=masking_of(config, data.vocab.size),
@@ -142,15 +143,20 @@ class Run:
 
 def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     """Compiles nothing yet: returns the run of a resolved config."""
-    shape = batch_shape(config, data)
-    masking = masking_of(config, data.vocab.size)
     mesh = make_mesh(config)
+    shape = batch_shape(config, data, table_shards(config, mesh))
+    masking = masking_of(config, data.vocab.size)
     model, optimizer = HLMForMaskedLM(model_config(config)), make_optimizer(config)
 
     records = record_dataset(
-        data.train, tuple(config.data.weights), seed=config.seed, shuffle=config.data.shuffle, repeat=True
+        data.train,
+        tuple(config.data.weights),
+        seed=config.seed,
+        shuffle=config.data.shuffle,
+        repeat=True,
+        reader_threads=config.data.reader_threads,
     )
-    heldout = record_dataset(data.heldout)
+    heldout = record_dataset(data.heldout, reader_threads=config.data.reader_threads)
     train_batches = batch_dataset(
         records, shape, masking, accumulation=config.data.accumulation, seed=config.seed, prefetch=config.data.prefetch
     )

@@ -38,7 +38,7 @@ def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | Non
     """Returns the mesh of `config.mesh` over all devices.
 
     Raises:
-      ValueError: when the axes do not multiply to the number of devices, or the batch cannot be spread over them.
+      ValueError: when the axes do not multiply to the number of devices.
     """
     devices = devices if devices is not None else jax.devices()
     sizes = [config.mesh[axis] for axis in AXES]
@@ -50,13 +50,23 @@ def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | Non
     if int(np.prod(sizes)) != len(devices):
         named = ", ".join(f"mesh.{axis}={config.mesh[axis]}" for axis in AXES)
         raise ValueError(f"{named} do not multiply to the {len(devices)} devices present")
-    spread = sizes[0] * sizes[1]
-    if config.data.table_shards % spread:
-        raise ValueError(
-            f"data.table_shards={config.data.table_shards} must be a multiple of the {spread} devices the batch is "
-            "spread over (mesh.data x mesh.fsdp)"
-        )
     return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
+    """Returns the word tables of a micro-batch: `data.table_shards`, or one for each device it is spread over.
+
+    Raises:
+      ValueError: when the tables cannot be spread over the devices.
+    """
+    spread = mesh.shape["data"] * mesh.shape["fsdp"]
+    shards = config.data.table_shards or spread
+    if shards % spread:
+        raise ValueError(
+            f"data.table_shards={shards} must be a multiple of the {spread} devices the batch is spread over "
+            "(mesh.data x mesh.fsdp)"
+        )
+    return shards
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

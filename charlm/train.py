@@ -118,6 +118,7 @@ def _write(path: Path, text: str) -> None:
 
 def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:
     shape = run.shape
+    config.data.table_shards = shape.shards
     config.data.bucket_slots, config.data.bucket_words = shape.slots, shape.table
     config.data.bucket_masked, config.data.bucket_labels = shape.masked, shape.labels
 

@@ -165,7 +165,7 @@ class ShardPacker:
             index_BW[b, : len(keys)] = [row_of[key] for key in keys]
         (masked_N,) = np.nonzero(labels_NC.any(axis=1))
         rows_N = index_BW.reshape(-1)[masked_N]
-        bucket_N = np.searchsorted(np.array(masked_starts[1:] + [start]), rows_N, side="right")
+        bucket_N = np.searchsorted(np.array([*masked_starts[1:], start]), rows_N, side="right")
         masked = tuple(
             _masked_words(
                 table, masked_N[bucket_N == b], rows_N[bucket_N == b] - masked_starts[b], labels_NC, shape.labels[b]
@@ -206,7 +206,7 @@ def _masked_words(
 def stack(batches: list[WordBatch]) -> WordBatch:
     """Returns the batches as one, with a new leading axis on every array."""
     first = batches[0]
-    pick = lambda get: np.stack([get(batch) for batch in batches])  # noqa: E731
+    pick = lambda get: np.stack([get(batch) for batch in batches])
     return WordBatch(
         tuple(pick(lambda x, b=b: x.chars[b]) for b in range(len(first.chars))),
         tuple(

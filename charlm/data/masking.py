@@ -59,19 +59,19 @@ def mask_words(chars_WC: np.ndarray, masking: Masking, rng: np.random.Generator)
     (candidates,) = np.nonzero(chars_WC[:, 0] == WORD_CLS)
     wanted = masking.rate * len(candidates)
     count = int(wanted + (0.0 if masking.style == "reference" else rng.random()))
-    chosen = rng.choice(candidates, count, replace=False, shuffle=False)
-    kind = rng.random(count)
+    chosen = rng.permutation(candidates)[:count]
+    kind_M1 = rng.random((count, 1))
 
-    labels_WC = np.zeros_like(chars_WC)
-    labels_WC[chosen, 1:] = chars_WC[chosen, 1:]
-    input_WC = chars_WC.copy()
-    is_char_MC = input_WC[chosen] != 0
+    words_MC = chars_WC[chosen]
+    is_char_MC = words_MC != 0
     is_char_MC[:, 0] = False
-    hidden_MC = np.where(is_char_MC, np.uint16(MASK), input_WC[chosen])
-    random_MC = rng.integers(*masking.random_ids(), size=hidden_MC.shape, dtype=np.uint16)
-    random_MC = np.where(is_char_MC, random_MC, input_WC[chosen])
-    to_mask = kind < masking.mask_share
-    to_random = ~to_mask & (kind < masking.mask_share + masking.random_share)
-    input_WC[chosen[to_mask]] = hidden_MC[to_mask]
-    input_WC[chosen[to_random]] = random_MC[to_random]
+    labels_WC = np.zeros_like(chars_WC)
+    labels_WC[chosen] = words_MC * is_char_MC
+    to_mask_M1 = kind_M1 < masking.mask_share
+    to_random_M1 = ~to_mask_M1 & (kind_M1 < masking.mask_share + masking.random_share)
+    random_MC = rng.integers(*masking.random_ids(), size=words_MC.shape, dtype=np.uint16)
+    words_MC = np.where(to_mask_M1 & is_char_MC, np.uint16(MASK), words_MC)
+    words_MC = np.where(to_random_M1 & is_char_MC, random_MC, words_MC)
+    input_WC = chars_WC.copy()
+    input_WC[chosen] = words_MC
     return input_WC, labels_WC

@@ -19,8 +19,8 @@ from safetensors.numpy import save as save_arrays
 
 from charlm.batch import WordBatch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, halve, stack
-from charlm.data.corpus import EncodedRecord, read_record
 from charlm.data.masking import Masking, mask_words
+from charlm.data.records import EncodedRecord, read_record
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
 BUCKETS = 3  # length buckets when the config names none: a fourth saves 2 % of the slots and costs another program part
@@ -115,7 +115,7 @@ class SequenceStream:
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
         held = load_arrays(base64.b64decode(state["held"]))
-        pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []  # noqa: E731
+        pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []
         self._made = state["made"]
         self._sentences = deque(pieces("words", "sentences"))
         chars, labels = pieces("chars", "returned"), pieces("labels", "returned")
@@ -179,6 +179,7 @@ def record_dataset(
     seed: int = 0,
     shuffle: bool = False,
     repeat: bool = False,
+    reader_threads: int = 0,
 ) -> grain.IterDataset[EncodedRecord]:
     """Opens encoded corpora (`EncodedCorpus`) as one stream of records.
 
@@ -200,7 +201,8 @@ def record_dataset(
     else:
         # A record holds about as many words in every corpus, so shares of records are shares of words.
         whole = grain.MapDataset.mix([d.repeat() for d in datasets], list(weights) or [len(s) for s in sources])
-    options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=64)
+    # On a local disk reader threads would only fight with packing for the interpreter lock.
+    options = grain.ReadOptions(num_threads=reader_threads, prefetch_buffer_size=4 * reader_threads)
     return whole.to_iter_dataset(options).map(read_record)
 
 
@@ -213,7 +215,7 @@ def batch_dataset(
     seed: int,
     prefetch: int,
 ) -> grain.IterDataset[WordBatch]:
-    """Returns batches [accumulation, S, ...], prepared ahead in a thread when `prefetch` > 0; its iterators must be closed."""
+    """Returns batches [accumulation, S, ...]; `prefetch` > 0: prepared in a thread, so its iterators must be closed."""
     batches = PackedBatches(records, shape, accumulation, masking, seed)
     if prefetch:
         return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch)
@@ -265,7 +267,7 @@ def measure_shape(
 
 
 def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
-    """Returns counts by slots [3, C + 1]: distinct words met unmasked only, distinct at masked positions, masked positions."""
+    """Returns counts by slots [3, C + 1]: distinct words only met unmasked, distinct masked ones, masked positions."""
     chars_NC = np.concatenate([s.chars_WC for s in shard])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in shard])
     masked_NC = chars_NC[is_masked_N]

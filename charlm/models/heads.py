@@ -68,7 +68,8 @@ class CharPredictionHead(nn.Module):
             x = layer_norm(HEAD_EPSILON, cfg.dtype, name="transform_norm")(x)
         kernel = self.param("output_kernel", kernel_init(cfg.initializer), (D, cfg.vocab_size))
         bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,))
-        logits = jnp.einsum("ncd,dv->ncv", x, kernel.astype(cfg.dtype), preferred_element_type=jnp.float32) + bias
+        logits = jnp.einsum("ncd,dv->ncv", x, kernel.astype(cfg.dtype), preferred_element_type=jnp.float32)
+        logits += bias[None, None]
         return logits.reshape(S, M, C - 1, cfg.vocab_size)
 
     def _project(self, chars_SMCD: jax.Array, context_SMD: jax.Array, deterministic: bool) -> jax.Array:

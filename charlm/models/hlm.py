@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from charlm.batch import WordBatch
 from charlm.models.heads import CharPredictionHead, Pooler
 from charlm.models.outputs import HLMOutput
-from charlm.nn.embed import CharEmbed
+from charlm.nn.embed import CharEmbed, dense
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 
@@ -192,3 +192,23 @@ class HLMForMaskedLM(nn.Module):
             self.head(context, states, bucket, deterministic=deterministic)
             for states, bucket in zip(output.char_states, batch.masked, strict=True)
         )
+
+
+class HLMForSequenceClassification(nn.Module):
+    """HLM with a classifier of whole sequences, as the released code fine-tunes it: Linear(Dropout(tanh(Linear(w_CLS))))."""
+
+    config: HLMConfig
+    labels: int
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.hlm = HLM(cfg)
+        self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
+        self.dropout = nn.Dropout(cfg.dropout)
+        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [N, labels], one row a sequence."""
+        cls_ND = self.hlm(batch, deterministic=deterministic).context_NWD[:, 0]
+        pooled_ND = self.dropout(self.pooler(cls_ND), deterministic=deterministic)
+        return self.label(pooled_ND).astype(jnp.float32)

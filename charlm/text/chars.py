@@ -152,7 +152,7 @@ class CharVocab:
         return [self._ids.get(char, UNK) for char in word]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the characters of `ids`; specials as [CLS], [MASK] ..., ids without a character as [17], PAD as ""."""
+        """Returns the characters of `ids`; specials as [CLS], [MASK] ..., ids of no character as [17], PAD as ""."""
         names = self._chars | _SPECIAL_NAMES
         return "".join(names.get(int(index), f"[{int(index)}]") for index in ids)
 

@@ -94,7 +94,7 @@ def _members(code_points: Iterable[int]) -> str:
 
 
 def _extends(code: int) -> bool:
-    """Whether a character belongs to the one before it: marks, joiners, variation selectors, other format characters."""
+    """Whether a character belongs to the one before it: marks, joiners, variation selectors, other formatters."""
     return unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING
 
 

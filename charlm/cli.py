@@ -1,0 +1,113 @@
+"""Command lines that read a config: its flag, a help text that lists every key, and mistakes as one line."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import NoReturn
+
+import ml_collections
+from absl import app, flags
+from ml_collections import config_flags
+
+from charlm.config import flatten, get_config, split_lists, unknown_key, validate
+from charlm.logs import start_logging
+
+CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny."
+)
+
+# Corpora as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
+_CORPORA = re.compile(r"(--?config\.data\.(?:train|heldout)=)([^(\['\"].*)")
+_HELP = ("h", "?", "help", "helpshort", "helpfull")
+
+
+def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
+    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error."""
+
+    def main(argv: list[str]) -> None:
+        start_logging()
+        try:
+            config = CONFIG.value
+            split_lists(config)
+            validate(config)
+            program(config)
+        except (ValueError, OSError) as error:
+            _fail(_one_line(error))
+
+    app.run(main, flags_parser=_parse)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """Parses flags and loads the config."""
+    if any(argument.startswith("-") and argument.lstrip("-") in _HELP for argument in argv[1:]):
+        try:
+            print(_help_text(), flush=True)
+        except BrokenPipeError:  # --help | head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    try:
+        rest = flags.FLAGS([_CORPORA.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
+        if CONFIG.value is not None:
+            flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
+    except AttributeError as error:  # ml_collections: no such key
+        _fail(_unknown_override(argv, error))
+    except (flags.Error, IndexError, ValueError, KeyError, TypeError, OSError, ImportError, SyntaxError) as error:
+        _fail(_flag_error(error))
+    if CONFIG.value is None:
+        _fail("--config is missing; for example --config=configs/hlm_base.py:tiny")
+    if len(rest) > 1:
+        _fail(f"unexpected argument {rest[1]!r}; flags are written --name=value")
+    return rest
+
+
+def _unknown_override(argv: list[str], error: AttributeError) -> str:
+    known = flatten(get_config())
+    for argument in argv:
+        name = argument.lstrip("-").partition("=")[0]
+        if name.startswith("config.") and name.removeprefix("config.") not in known:
+            return unknown_key(name.removeprefix("config."))
+    return f"--config: {_one_line(error)}"
+
+
+def _flag_error(error: BaseException) -> str:
+    if missing := re.search(r"No such file or directory: '([^']*)'", _one_line(error)):
+        return f"--config: no such file: {missing[1]}"
+    if "Traceback" not in str(error):
+        return _one_line(error)
+    reason = re.sub(r"^\w*Error: ", "", str(error).strip().splitlines()[-1].strip())  # raised by the config file
+    return "--config: this file has no variants" if "takes 0 positional" in reason else f"--config: {reason}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _help_text() -> str:
+    """Returns what the program says of itself, its flags, and every config key with its default and meaning."""
+    own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
+    lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
+    lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
+    lines += ["", "config keys with their defaults, each set by --config.KEY=VALUE:"]
+    defaults = flatten(get_config())
+    lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in _meanings().items()]
+    return "\n".join(lines)
+
+
+def _meanings() -> dict[str, str]:
+    """Returns the comment of every config key, in order; they are written `section.key = default  # meaning`."""
+    lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(get_config), re.MULTILINE)
+    return {key if section == "config" else f"{section}.{key}": meaning for section, key, meaning in lines}
+
+
+def _entry(name: str, meaning: str) -> str:
+    return textwrap.fill(f"  {name:<34} {meaning}", 120, subsequent_indent=" " * 37, break_on_hyphens=False)

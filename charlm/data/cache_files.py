@@ -1,0 +1,66 @@
+"""Files of the cache of encoded corpora: where it is, and how a file appears there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import ml_collections
+
+STALE_SECONDS = 3600  # a temporary file that nobody has written to for so long is left from a killed run
+
+
+def cache_dir(config: ml_collections.ConfigDict) -> str:
+    """Returns the folder of encoded corpora: data.cache_dir, else $CHARLM_CACHE, else ~/.cache/charlm."""
+    folder = config.data.cache_dir or os.environ.get("CHARLM_CACHE") or os.path.join("~", ".cache", "charlm")
+    return os.path.abspath(os.path.expanduser(folder))
+
+
+def stable_hash(*values: Any) -> str:
+    """Returns a sha256 (hex) of plain values, equal in every process."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Gives a temporary name beside `path` that becomes `path` on success and is removed on any failure.
+
+    The name is this process's own, so two processes that write the same file do not meet; the last one wins.
+    """
+    temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file that appears when complete."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def clear_write_errors(folder: str) -> Iterator[None]:
+    """Turns errors of the file system into one that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = "set data.cache_dir to a writable folder with free space"
+        raise ValueError(f"cannot write the corpus cache {folder}: {error}; {advice}") from error
+
+
+def remove_stale(folder: str) -> None:
+    """Removes temporary files of killed runs; recent ones may be another process at work."""
+    for path in glob.glob(os.path.join(glob.escape(folder), "*.tmp")):
+        with contextlib.suppress(OSError):
+            if time.time() - os.path.getmtime(path) > STALE_SECONDS:
+                os.remove(path)

@@ -1,0 +1,211 @@
+"""Encoding: the parts of a source become shards of records, in this process or in several.
+
+A shard appears under its name only when complete, with its counts beside it, so encoding can be killed at any time and
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from charlm.data.cache_files import clear_write_errors, remove_stale, replacing, write_text
+from charlm.data.parts import Part
+from charlm.data.records import CorpusStats, EncodedRecord, write_record
+from charlm.data.sources import Source
+from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.words import Splitter, get_splitter, sentence_ends
+
+WRITER_OPTIONS = "group_size:1"  # every record can be read alone, as shuffling does
+LOG_SECONDS = 5.0
+
+Progress = Callable[[int, int, int, float], None]  # parts done, parts, words, seconds since the start
+
+log = logging.getLogger("charlm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a process needs to encode parts of a corpus."""
+
+    source: Source
+    folder: str
+    vocab: dict[str, Any]
+    splitter: str
+    language: str
+    normalize: str
+    char_slots: int
+    record_words: int
+
+    def shard(self, index: int) -> str:
+        return os.path.join(self.folder, f"part-{index:05d}.array_record")
+
+    def finished(self, index: int) -> CorpusStats | None:
+        """Returns the counts of a shard when it is complete (an empty one has no file)."""
+        try:
+            with open(f"{self.shard(index)}.json", encoding="utf-8") as file:
+                stats = CorpusStats.from_json(file.read())
+        except FileNotFoundError:
+            return None
+        return stats if not stats.records or os.path.exists(self.shard(index)) else None
+
+
+def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[list[str]]:
+    """Yields the sentences of a document as lists of at most `limit` words; blank lines end sentences too."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        words = [paragraph[start:end] for start, end in splitter.spans(paragraph)]
+        start = 0
+        for end in sentence_ends(words):
+            for piece in range(start, end, limit):
+                yield words[piece : min(piece + limit, end)]
+            start = end
+
+
+def _records(job: Job, part: Part, encoder: WordEncoder, stats: CorpusStats) -> Iterator[EncodedRecord]:
+    """Yields the records of a part in document order, and counts its documents."""
+    splitter = get_splitter(job.splitter, job.language)
+    words: list[str] = []
+    sentences: list[int] = []
+    for text in job.source.documents(part):
+        stats.documents += 1
+        for sentence in _sentences(text, splitter, job.record_words):
+            if len(words) + len(sentence) > job.record_words:
+                yield EncodedRecord(np.asarray(sentences), *encoder.encode(words))
+                words, sentences = [], []
+            words += sentence
+            sentences.append(len(sentence))
+    if words:
+        yield EncodedRecord(np.asarray(sentences), *encoder.encode(words))
+
+
+def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = None) -> CorpusStats:
+    """Writes one shard and its counts; `report` is called now and then with the words so far."""
+    encoder = WordEncoder(CharVocab.from_dict(job.vocab), job.char_slots, job.normalize)
+    skipped = Counter(job.source.skipped)
+    stats = CorpusStats()
+    with clear_write_errors(job.folder):
+        records = _records(job, job.source.parts[index], encoder, stats)
+        first = next(records, None)
+        if first is not None:
+            _write_shard(job.shard(index), itertools.chain([first], records), stats, report)
+        stats.words_cut, stats.chars_unknown = int(encoder.words_cut), int(encoder.chars_unknown)
+        stats.skipped = dict(job.source.skipped - skipped)
+        write_text(f"{job.shard(index)}.json", stats.to_json())
+    return stats
+
+
+def _write_shard(
+    path: str, records: Iterator[EncodedRecord], stats: CorpusStats, report: Callable[[int], None] | None
+) -> None:
+    """Writes the records to `path`, which appears when complete."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    with replacing(path) as temporary:
+        writer = _write(ArrayRecordWriter, temporary, WRITER_OPTIONS)
+        try:
+            for record in records:
+                _write(writer.write, write_record(*record))
+                stats.add_record(record)
+                if report is not None:
+                    report(stats.words)
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # closing flushes to a disk that may be full: keep the first error
+                writer.close()
+            raise
+        _write(writer.close)
+
+
+def _write(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls the ArrayRecord writer, which reports a full disk or a missing folder as RuntimeError."""
+    try:
+        return function(*args)
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
+
+
+def log_progress(done: int, parts: int, words: int, seconds: float) -> None:
+    """Logs one line of progress."""
+    speed = words / max(seconds, 1e-6)
+    log.info("encoding: %d of %d parts, %s words, %s words/s", done, parts, f"{words:,}", f"{speed:,.0f}")
+
+
+def encode(job: Job, todo: Sequence[int], processes: int, progress: Progress) -> None:
+    """Encodes the parts `todo`; `progress` is called about every `LOG_SECONDS`, and at the end."""
+    if processes < 0:
+        raise ValueError(f"data.encode_processes={processes}: expected 0 (one per CPU core) or more")
+    remove_stale(job.folder)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = min(processes or cores, len(todo))
+    pace = _Pace(progress, len(job.source.parts), len(todo))
+    if processes == 1:
+        _encode_here(job, todo, pace)
+    else:
+        _encode_spread(job, todo, pace, processes)
+
+
+class _Pace:
+    """Hands progress on, but not more often than every `LOG_SECONDS`."""
+
+    def __init__(self, progress: Progress, parts: int, todo: int) -> None:
+        self._progress, self._parts, self._todo = progress, parts, todo
+        self._start = self._last = time.monotonic()
+
+    def __call__(self, done: int, words: int) -> None:
+        """Takes the parts done of those to do, and their words so far; the last part is always reported."""
+        now = time.monotonic()
+        if done == self._todo or now - self._last > LOG_SECONDS:
+            self._last = now
+            self._progress(self._parts - self._todo + done, self._parts, words, now - self._start)
+
+
+def _encode_here(job: Job, todo: Sequence[int], pace: _Pace) -> None:
+    words = 0
+    for done, index in enumerate(todo):
+        stats = _encode_part(job, index, lambda now, done=done, before=words: pace(done, before + now))
+        words += stats.words
+        pace(done + 1, words)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is killed; the pool alone would leave it waiting for ever."""
+    import multiprocessing
+    import threading
+
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _encode_spread(job: Job, todo: Sequence[int], pace: _Pace, processes: int) -> None:
+    """Encodes parts in processes of their own (spawned: threads of this one, such as jax's, do not survive a fork)."""
+    import multiprocessing
+    from concurrent import futures
+
+    words = 0
+    context = multiprocessing.get_context("spawn")
+    pool = futures.ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent)
+    try:
+        pending = {pool.submit(_encode_part, job, index) for index in todo}
+        while pending:
+            done, pending = futures.wait(pending, LOG_SECONDS, futures.FIRST_COMPLETED)
+            words += sum(future.result().words for future in done)
+            pace(len(todo) - len(pending), words)
+    except futures.process.BrokenProcessPool as error:
+        raise ValueError(
+            "a process that encodes a corpus died: out of memory, or the calling script lacks "
+            'if __name__ == "__main__": (data.encode_processes=1 needs neither)'
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,247 @@
+"""Text files: plain lines and JSON lines, also gzipped, and Parquet; found, checked, cut into parts and read."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import glob
+import gzip
+import hashlib
+import json
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from charlm.data.cache_files import stable_hash, write_text
+from charlm.data.parts import (
+    BAD_UTF8,
+    MAX_DOCUMENT_CHARS,
+    TOO_LONG,
+    Part,
+    clear_read_errors,
+    column_texts,
+    decode,
+    nearest,
+)
+
+PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size: about half a minute of encoding each
+
+_LINE_BYTES = {
+    "lines": 4 * MAX_DOCUMENT_CHARS,
+    "jsonl": 16 * MAX_DOCUMENT_CHARS,
+}  # a character: <= 4 bytes; \uXXXX twice
+_HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
+_HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
+_BOM = b"\xef\xbb\xbf"
+
+
+def matching_files(spec: str, key: str) -> list[str]:
+    """Returns the sorted files of a path or glob; ValueError when there are none."""
+    here = f"(current directory: {os.getcwd()})"
+    path = os.path.expanduser(spec)
+    if os.path.isdir(path):
+        raise ValueError(
+            f"{key}: {spec!r} is a directory; give its files, such as {os.path.join(spec, '*.txt')!r} {here}"
+        )
+    found = [path] if os.path.exists(path) else sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+    if found:
+        return found
+    if glob.has_magic(path):
+        raise ValueError(f"{key}: no file matches {spec!r} {here}")
+    folder, base = os.path.split(path)
+    near = nearest(base, os.listdir(folder or ".") if os.path.isdir(folder or ".") else [])
+    if not near:
+        near = nearest(re.split("(?<=:)", spec)[0], ["builtin", "tfds:"])
+    expected = 'expected "builtin", an existing file or glob, or "tfds:NAME[/CONFIG][:SPLIT]"'
+    raise ValueError(f"{key}: {spec!r} does not exist {here}; {expected}{near}")
+
+
+def file_parts(path: str, text_key: str) -> list[Part]:
+    """Cuts a file into parts; ValueError when it is not readable as what its extension says."""
+    name = os.path.basename(path)
+    kind = "jsonl" if name.removesuffix(".gz").endswith((".jsonl", ".json")) else "lines"
+    with clear_read_errors(path):
+        if name.endswith(".parquet"):
+            return _parquet_parts(path, name, text_key)
+        _check_is_text(path)
+        size = os.path.getsize(path)
+    if name.endswith(".gz") or size <= PART_BYTES:  # gzip cannot be entered in the middle
+        return [Part(name, kind, path)]
+    starts = range(0, size, PART_BYTES)
+    return [Part(f"{name}@{start}", kind, path, start, min(start + PART_BYTES, size)) for start in starts]
+
+
+def _open(path: str) -> BinaryIO:
+    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def _gzip_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: truncated or damaged gzip file ({error})") from error
+
+
+def _check_is_text(path: str) -> None:
+    """Raises ValueError when the beginning of the file is not UTF-8 text."""
+    with _gzip_errors(path), _open(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+    if b"\0" in head:
+        raise ValueError(f"{path}: file looks binary (NUL byte in its first {_HEAD_BYTES} bytes); expected UTF-8 text")
+    lines = [line for line in head.splitlines(keepends=True) if line.strip()]
+    invalid = sum(not _decodes(line) for line in lines[:-1])
+    invalid += sum(not _decodes(line, cut=len(head) == _HEAD_BYTES) for line in lines[-1:])
+    if invalid > _HEAD_INVALID * len(lines):
+        counts = f"{invalid} of its first {len(lines)} lines are invalid UTF-8"
+        raise ValueError(f"{path}: file looks binary or is not UTF-8 ({counts}); expected UTF-8 text")
+
+
+def _decodes(data: bytes, cut: bool = False) -> bool:
+    """Whether `data` is UTF-8; `cut`: it may end inside a character."""
+    try:
+        codecs.utf_8_decode(data, "strict", not cut)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _raw_lines(part: Part) -> Iterator[bytes | None]:
+    """Yields the lines that begin inside the part, without holding more than one bounded line; None: one too long."""
+    limit = _LINE_BYTES[part.kind]
+    with _gzip_errors(part.path), _open(part.path) as stream:
+        position = part.start
+        if part.start:  # the line that is under way belongs to the part before
+            stream.seek(part.start - 1)
+            position += _drain(stream) - 1
+        while part.stop is None or position < part.stop:
+            line = stream.readline(limit)
+            if not line:
+                return
+            first, size = position == 0, len(line)
+            if size == limit and not line.endswith(b"\n"):
+                size += _drain(stream)
+                yield None
+            else:
+                yield line.removeprefix(_BOM) if first else line
+            position += size
+
+
+def _drain(stream: BinaryIO) -> int:
+    """Reads to the end of the line in small pieces; returns the bytes read."""
+    total = 0
+    while piece := stream.readline(1 << 20):
+        total += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return total
+
+
+def read_lines(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
+    """Yields each line that is not blank; (text_key is for the other kinds)."""
+    del text_key
+    for line in _raw_lines(part):
+        text = None if line is None else decode(line)
+        if text is None:
+            skipped[TOO_LONG if line is None else BAD_UTF8] += 1
+        elif text := text.strip():
+            yield text
+
+
+def read_jsonl(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
+    """Yields the text of each JSON line; ValueError when no line at all has one."""
+    good, first_reason = False, ""
+    for number, line in enumerate(_raw_lines(part), 1):
+        if line is not None and not line.strip():
+            continue
+        text, reason = (None, TOO_LONG) if line is None else _json_text(line, text_key)
+        if text is None:
+            skipped[reason] += 1
+            first_reason = first_reason or f"{part.path}:{number}: {reason}"
+            continue
+        good = True
+        if text := text.strip():
+            yield text
+    if first_reason and not good and part.start == 0:  # a later part may fail alone: the file as a whole does not
+        raise ValueError(f"{first_reason} (and no other line can be read; expected one JSON object per line)")
+
+
+def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
+    """Returns (text, "") or (None, reason)."""
+    if (decoded := decode(line)) is None:
+        return None, BAD_UTF8
+    try:
+        item = json.loads(decoded)
+    except (ValueError, RecursionError):
+        return None, "invalid JSON"
+    if not isinstance(item, dict):
+        return None, "not a JSON object"
+    if text_key not in item:
+        return None, f"no key {text_key!r}"
+    return (item[text_key], "") if isinstance(item[text_key], str) else (None, f"value of {text_key!r} is not a string")
+
+
+def _open_parquet(path: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ValueError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow)") from error
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+
+
+def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
+    """Groups row groups to parts of about `PART_BYTES`; ValueError when the text column is missing or not text."""
+    with _open_parquet(path) as file:
+        types = {field.name: str(field.type) for field in file.schema_arrow}
+        if text_key not in types:
+            known = ", ".join(types)
+            raise ValueError(
+                f"{path}: no column {text_key!r} (data.text_key); columns: {known}{nearest(text_key, [*types])}"
+            )
+        if types[text_key] not in ("string", "large_string", "string_view", "binary", "large_binary"):
+            raise ValueError(f"{path}: column {text_key!r} (data.text_key) holds {types[text_key]}; expected strings")
+        sizes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    parts, start, filled = [], 0, 0
+    for i, size in enumerate(sizes):
+        filled += size
+        if filled >= PART_BYTES or i == len(sizes) - 1:
+            parts.append(Part(f"{name}@{start}", "parquet", path, start, i + 1))
+            start, filled = i + 1, 0
+    return parts or [Part(name, "parquet", path, 0, 0)]
+
+
+def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
+    """Yields the text column of the part's row groups."""
+    groups = list(range(part.start, part.stop or 0))
+    with _open_parquet(part.path) as file:
+        batches = file.iter_batches(batch_size=1024, row_groups=groups, columns=[text_key]) if groups else ()
+        try:
+            for batch in batches:
+                column = batch.column(0).cast("large_binary")  # bytes: invalid UTF-8 is skipped, not fatal
+                yield from column_texts(column.to_pylist(), skipped)
+        except (OSError, ArithmeticError, ValueError) as error:  # pyarrow's own errors derive from these
+            raise ValueError(f"{part.path}: damaged Parquet file ({error})") from error
+
+
+def file_sha256(path: str, cache_dir: str | None) -> str:
+    """Returns the sha256 (hex) of a file, remembered in `cache_dir` by path, size and modification time."""
+    with clear_read_errors(path):
+        status = os.stat(path)
+    identity = stable_hash(os.path.abspath(path), status.st_size, status.st_mtime_ns)[:32]
+    memo = os.path.join(cache_dir, "fingerprints", identity) if cache_dir else ""
+    if memo and os.path.exists(memo):
+        with open(memo) as file:
+            return file.read()
+    with clear_read_errors(path), open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if memo:
+        os.makedirs(os.path.dirname(memo), exist_ok=True)
+        write_text(memo, digest)
+    return digest

@@ -1,0 +1,86 @@
+"""The character vocabulary of a run: read from a file, or built from the characters of the training corpora."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+
+import ml_collections
+import numpy as np
+
+from charlm.data.cache_files import cache_dir, clear_write_errors, replacing, stable_hash
+from charlm.data.records import ENCODER_VERSION, is_encoded, shard_paths
+from charlm.data.sources import Source, open_configured
+from charlm.text.chars import CharVocab
+
+log = logging.getLogger("charlm")
+
+
+def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
+    """Returns the vocabulary of `text.char_vocab`, or builds (or finds in the cache) that of the training corpora.
+
+    Raises:
+      ValueError: the file is missing or no vocabulary, or the vocabulary does not fit into `model.vocab_size`.
+    """
+    encoded = [spec for spec in config.data.train if is_encoded(spec)]
+    path = config.text.char_vocab
+    if not path and encoded:  # ids are fixed already: nothing to count
+        path = os.path.join(os.path.dirname(shard_paths(encoded[0], "data.train")[0]), "vocab.json")
+        if not os.path.exists(path):
+            raise ValueError(f"data.train: {encoded[0]!r} has no vocab.json beside it; set text.char_vocab")
+    if path:
+        try:
+            vocab = CharVocab.load(os.path.expanduser(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"text.char_vocab={path!r}: cannot be read as a character vocabulary: {error}") from error
+    else:
+        split = "all" if config.data.heldout else "train"
+        vocab = build_char_vocab([open_configured(s, config, split, "data.train") for s in config.data.train], config)
+    if vocab.size > config.model.vocab_size:
+        raise ValueError(
+            f"the character vocabulary {path or 'of data.train'} has {vocab.size} entries, but model.vocab_size is "
+            f"{config.model.vocab_size}"
+        )
+    return vocab
+
+
+def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDict) -> CharVocab:
+    """Builds the vocabulary of `model.vocab_size` entries from the characters of the sources; cached by their content.
+
+    Raises:
+      ValueError: a source cannot be read, or the cache not written.
+    """
+    root = cache_dir(config)
+    with clear_write_errors(root):
+        content = [(source.fingerprint(), source.split, source.heldout_fraction) for source in sources]
+        settings = [config.text.normalize, config.model.vocab_size, ENCODER_VERSION]
+        path = os.path.join(root, f"vocab-{stable_hash(content, settings)[:16]}.json")
+        if os.path.exists(path):
+            return CharVocab.load(path)
+        os.makedirs(root, exist_ok=True)
+        counts = _count_chars(sources, config.text.normalize)
+        vocab = CharVocab.build(counts, config.model.vocab_size)
+        with replacing(path) as temporary:
+            vocab.save(temporary)
+    log.info("character vocabulary: %d entries of %d distinct characters; %s", vocab.size, len(counts), path)
+    return vocab
+
+
+def _count_chars(sources: Sequence[Source], normalize: str) -> Counter[str]:
+    """Counts the characters of words; a histogram of code points is several times faster than a Counter of str."""
+    histogram = np.zeros(sys.maxunicode + 1, np.int64)
+    for source in sources:
+        documents = itertools.chain.from_iterable(source.documents(part) for part in source.parts)
+        while batch := list(itertools.islice(documents, 1000)):
+            text = "\n".join(batch)
+            if normalize == "nfc":
+                text = unicodedata.normalize("NFC", text)
+            codes, counts = np.unique(np.frombuffer(text.encode("utf-32-le"), np.uint32), return_counts=True)
+            histogram[codes] += counts
+    found = {chr(code): int(histogram[code]) for code in np.flatnonzero(histogram)}
+    return Counter({char: count for char, count in found.items() if not char.isspace()})

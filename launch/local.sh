@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Pre-trains on this machine (CPU or its GPUs) and starts again after a crash.
+#
+#   launch/local.sh --config=configs/hlm_base.py:tiny --workdir=runs/hlm
+#   launch/local.sh --config=configs/hlm_base.py --workdir=runs/hlm --background --config.optim.learning_rate=1e-4
+#   launch/local.sh --workdir=runs/hlm --status        (or --stop: save a checkpoint and end)
+#
+#   --config=FILE[:VARIANT]  what to train
+#   --config.KEY=VALUE       any key of charlm/config.py, handed on as it is
+#   --workdir=DIR            folder of the run; runs/NAME_OF_THE_CONFIG if not given; output is added to DIR/log.txt
+#   --background             return at once; the run outlives the terminal
+#   --restarts=N             restarts after a crash, all in all (default 3); the same command goes on where the run stopped
+#   --pause=SECONDS          wait before a restart (default 10)
+#   --python=PROGRAM         interpreter that has charlm installed (default python)
+#   --status                 print one of: running, ended CODE, interrupted, never started
+#   --stop                   end the run that --background started, after it has saved
+#   --dry-run                print the commands and do nothing
+#   -h, --help               print this
+#
+# Relative paths start at the root of the repository. Environment variables such as CUDA_VISIBLE_DEVICES and XLA_FLAGS
+# reach the training as they are. A run that ends with exit code 1 in under 30 seconds twice in a row has a mistake in
+# its config or data, and is not started a third time.
+
+set -euo pipefail
+
+readonly QUICK_SECONDS=30
+
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+
+die() {
+  printf 'error: %s\n' "$1" >&2
+  exit 2
+}
+
+# Prints a command so that it can be pasted into a shell.
+show() {
+  local word line=""
+  for word in "$@"; do
+    [[ $word =~ ^[A-Za-z0-9_./:=,@%+~-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
+    line+="$word "
+  done
+  printf '%s\n' "${line% }"
+}
+
+is_count() { [[ $1 =~ ^[0-9]{1,9}$ ]]; }
+
+config="" workdir="" restarts=3 pause=10 python=python action=run background=false dry_run=false
+overrides=()
+for argument in "$@"; do
+  case $argument in
+    --config=?*) config=${argument#*=} ;;
+    --config.?*=*) overrides+=("$argument") ;;
+    --workdir=?*) workdir=${argument#*=} ;;
+    --restarts=?*) restarts=${argument#*=} ;;
+    --pause=?*) pause=${argument#*=} ;;
+    --python=?*) python=${argument#*=} ;;
+    --background) background=true ;;
+    --status) action=status ;;
+    --stop) action=stop ;;
+    --dry-run) dry_run=true ;;
+    -h | --help) usage && exit 0 ;;
+    *) die "unexpected argument '$argument' (options are written --name=value); --help lists them" ;;
+  esac
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ -n $config || ($action != run && -n $workdir) ]] || die "--config is missing; for example --config=configs/hlm_base.py:tiny"
+[[ $action != run || -f ${config%%:*} ]] || die "--config: no file ${config%%:*}"
+is_count "$restarts" || die "--restarts=$restarts is not a number"
+is_count "$pause" || die "--pause=$pause is not a number of seconds"
+if [[ -z $workdir ]]; then # as charlm.main names it
+  stem=$(basename "${config%%:*}" .py)
+  [[ $config == *:?* ]] && stem+="_${config#*:}"
+  workdir=runs/$stem
+fi
+readonly log=$workdir/log.txt state_file=$workdir/launch_state
+command=("$python" -m charlm.main "--config=$config" "--workdir=$workdir" ${overrides[@]+"${overrides[@]}"})
+
+# Prints running, ended CODE, interrupted (it never got to write its end) or never started.
+state() {
+  local what="" host="" pid=""
+  [[ ! -f $state_file ]] || read -r what host pid <"$state_file" || true
+  case $what in
+    "") echo "never started" ;;
+    ended) echo "ended $host" ;;
+    *) if ours_is_alive "$host" "$pid"; then echo "running"; else echo "interrupted"; fi ;;
+  esac
+}
+
+# A process number may belong to another program after a reboot, and to another machine on shared storage.
+ours_is_alive() {
+  [[ $1 == "$HOSTNAME" && -n $2 ]] && kill -0 "$2" 2>/dev/null || return 1
+  ! command -v ps >/dev/null || [[ $(ps -o args= -p "$2") == *local.sh* ]]
+}
+
+say() { printf '%s launch: %s\n' "$(date +%H:%M:%S)" "$1" | tee -a "$log"; }
+
+train_once() {
+  "${command[@]}" > >(exec tee -ia "$log") 2>&1 </dev/null &
+  child=$!
+  wait "$child" && code=0 || code=$?
+  # A trapped signal ends `wait` early, while the training still saves.
+  while kill -0 "$child" 2>/dev/null; do wait "$child" && code=0 || code=$?; done
+  child=""
+}
+
+pass_signal() {
+  stopped_by=$1
+  [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true
+}
+
+finish() {
+  echo "ended $1" >"$state_file"
+  exit "$1"
+}
+
+# Trains until it ends well, is stopped, or has used up its restarts.
+supervise() {
+  local quick=0 done_restarts=0 started
+  child="" stopped_by=0
+  echo "running $HOSTNAME $$" >"$state_file"
+  trap 'pass_signal 130' INT
+  trap 'pass_signal 143' TERM
+  while true; do
+    started=$SECONDS
+    train_once
+    ((stopped_by == 0)) || finish "$stopped_by"
+    ((code != 0)) || finish 0
+    if ((code == 1 && SECONDS - started < QUICK_SECONDS)); then quick=$((quick + 1)); else quick=0; fi
+    if ((quick == 2)); then
+      say "ended twice in a row with exit code 1 in under $QUICK_SECONDS s: not a crash but a mistake, see above; not restarting"
+      finish 1
+    fi
+    if ((done_restarts == restarts)); then
+      say "ended with exit code $code after $restarts restarts; giving up"
+      finish "$code"
+    fi
+    done_restarts=$((done_restarts + 1))
+    say "ended with exit code $code; restart $done_restarts of $restarts in $pause s"
+    sleep "$pause" &
+    wait $! || true
+    ((stopped_by == 0)) || finish "$stopped_by"
+  done
+}
+
+stop() {
+  local pid
+  [[ $(state) == running ]] || die "nothing runs in $workdir here ($(state))"
+  read -r _ _ pid <"$state_file"
+  if $dry_run; then show kill -TERM "$pid" && return; fi
+  kill -TERM "$pid"
+  echo "asked process $pid to save and end; see $log"
+}
+
+case $action in
+  status) state && exit 0 ;;
+  stop) stop && exit 0 ;;
+esac
+
+if $dry_run; then
+  show mkdir -p "$workdir"
+  if $background; then ending=' >>'$(show "$log")' 2>&1 &'; else ending=' 2>&1 | tee -ia '$(show "$log"); fi
+  printf '%s%s\n' "$(show "${command[@]}")" "$ending"
+  exit 0
+fi
+
+[[ $(state) != running ]] || die "$workdir is being trained already; --status and --stop work on it"
+command -v "$python" >/dev/null || die "no program $python; activate the environment that has charlm, or give --python"
+if ! { mkdir -p "$workdir" && touch "$log"; } 2>/dev/null; then die "--workdir=$workdir cannot be written"; fi
+if $background; then
+  again=()
+  for argument in "$@"; do [[ $argument == --background ]] || again+=("$argument"); done
+  nohup "$BASH" launch/local.sh "${again[@]}" >/dev/null 2>&1 </dev/null &
+  echo "running $HOSTNAME $!" >"$state_file"
+  echo "training in the background as process $!: tail -f $log"
+else
+  supervise
+fi

@@ -1,0 +1,77 @@
+"""Executes the notebooks at smoke size, to see that they work.
+
+    python notebooks/run.py                                  # all of them
+    python notebooks/run.py notebooks/01_quickstart.ipynb    # some
+
+Nothing is written beside the notebooks: runs, caches and settings live in a temporary folder. Needs the packages of
+`pip install -e ".[notebooks]"`. Prints a line for each notebook; the exit status is 1 when a cell fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL_SECONDS = 600  # a cell at smoke size takes seconds; this only ends one that hangs
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def execute(path: Path) -> str:
+    """Runs a notebook from the repository root; returns what went wrong, "" when nothing did."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    notebook = nbformat.read(path, as_version=4)
+    if any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells):
+        return "it stores outputs: clear them before committing"
+    client = NotebookClient(
+        notebook, timeout=CELL_SECONDS, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
+    )
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        return COLORS.sub("", str(error)).rstrip()
+    return ""
+
+
+def _settings(folder: str) -> dict[str, str]:
+    """Returns environment variables that keep a notebook small and away from the user's files."""
+    return {
+        "CHARLM_SMOKE": "1",
+        "CHARLM_WORKDIR": os.path.join(folder, "runs"),
+        "CHARLM_CACHE": os.path.join(folder, "cache"),
+        "IPYTHONDIR": os.path.join(folder, "ipython"),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel of this environment, whatever the user has registered
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python notebooks/run.py", description=__doc__.split("\n\n")[0])
+    parser.add_argument("notebook", nargs="*", type=Path, help="default: every notebook beside this file")
+    paths = parser.parse_args(argv).notebook or sorted((ROOT / "notebooks").glob("*.ipynb"))
+    for path in paths:
+        if not path.is_file():
+            parser.error(f"no notebook {path}")
+    failed = 0
+    for path in paths:
+        with tempfile.TemporaryDirectory(prefix="charlm_notebook_") as folder:
+            os.environ.update(_settings(folder))
+            started = time.monotonic()
+            error = execute(path)
+        print(f"{'FAILED' if error else 'ok':7}{path.name}  {time.monotonic() - started:.0f} s", flush=True)
+        if error:
+            failed += 1
+            print(error, file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,450 @@
+"""From records to batches: nothing lost, nothing doubled, one shape for ever, and a resumed run goes on exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import grain
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_batching import assert_equal_batches, read_shard
+
+from charlm.data.batching import BatchShape, Sequence
+from charlm.data.masking import Masking
+from charlm.data.pipeline import (
+    EncodedRecord,
+    SequenceStream,
+    _choose_buckets,
+    batch_dataset,
+    measure_shape,
+    record_dataset,
+    rows_of,
+)
+from charlm.data.records import write_record
+from charlm.text.chars import CLS, SEP, WORD_CLS
+
+SLOTS = 7
+SHAPE = BatchShape(2, 3, 14, (3, 5, SLOTS), (12, 12, 12), (6, 6, 6), (8, 8, 8))
+# Room for [CLS], [SEP] and one word: nearly every shard closes early, and long sequences are halved.
+TIGHT = dataclasses.replace(SHAPE, table=(3, 2, 2), masked=(1, 1, 1), labels=(1, 1, 1))
+RESHAPE = BatchShape(2, 3, 14, (SLOTS,), (), (42,), (9,), unique_words=False)
+TIGHT_RESHAPE = dataclasses.replace(RESHAPE, labels=(1,))
+MASKING = Masking(rate=0.3, chars_end=60)
+
+Sentence = list[tuple[int, ...]]
+
+
+def text(rng: np.random.Generator, lengths: list[int], words: int = 40) -> list[Sentence]:
+    """Returns sentences of so many words, the frequent ones short, as in a language."""
+    lexicon = [tuple(rng.integers(8, 60, 1 + i % (SLOTS - 1)).tolist()) for i in range(words)]
+    share = 1 / np.arange(1, words + 1)
+    return [[lexicon[i] for i in rng.choice(words, n, p=share / share.sum())] for n in lengths]
+
+
+def record(sentences: list[Sentence]) -> EncodedRecord:
+    words = list(itertools.chain(*sentences))
+    return EncodedRecord(
+        np.array([len(s) for s in sentences], np.uint16),
+        np.array([len(w) for w in words], np.uint8),
+        np.array(list(itertools.chain(*words)), np.uint16),
+    )
+
+
+def records_of(sentences: list[Sentence], per_record: int = 3) -> list[EncodedRecord]:
+    return [record(sentences[i : i + per_record]) for i in range(0, len(sentences), per_record)]
+
+
+def batches_of(records, shape, *, seed=0, accumulation=1, prefetch=0, masking=MASKING):
+    dataset = grain.MapDataset.source(records).to_iter_dataset(grain.ReadOptions(num_threads=0))
+    return batch_dataset(dataset, shape, masking, accumulation=accumulation, seed=seed, prefetch=prefetch)
+
+
+def read(batch) -> list[list[Sequence]]:
+    """Returns the sequences of each shard, in the order in which they were packed."""
+    return [read_shard(batch, index) for index in np.ndindex(batch.mask_SBW.shape[:2])]
+
+
+def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING) -> list[Sequence]:
+    stream = SequenceStream(iter(records), shape.words, SLOTS, masking, seed)
+    return list(iter(stream.next, None))
+
+
+def inner(sequences: list[Sequence]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what is read and what is to be predicted at all words, [CLS] and [SEP] left out."""
+    for s in sequences:
+        assert s.chars_WC[:, 0].tolist() == [CLS, *[WORD_CLS] * (len(s.chars_WC) - 2), SEP]
+        assert not s.labels_WC[[0, -1]].any()
+        assert len(s.chars_WC) >= 3
+    none = np.zeros((0, SLOTS), np.uint16)
+    return tuple(np.concatenate([none, *(getattr(s, f)[1:-1] for s in sequences)]) for f in Sequence._fields)
+
+
+def original(sequences: list[Sequence]) -> list[tuple[int, ...]]:
+    chars, labels = inner(sequences)
+    return [tuple(int(c) for c in row[1:] if c) for row in np.where(labels != 0, labels, chars)]
+
+
+texts = st.builds(
+    lambda seed, lengths: text(np.random.default_rng(seed), lengths),
+    st.integers(0, 2**32),
+    st.lists(st.integers(1, 40), min_size=1, max_size=30),
+)
+
+
+# ---- Records to sequences ----
+
+
+def test_rows_of_a_record():
+    rows = rows_of(record([[(8,), (9, 10)], [(11, 12, 13, 14, 15, 16)]]), SLOTS)
+    want = [[WORD_CLS, 8, 0, 0, 0, 0, 0], [WORD_CLS, 9, 10, 0, 0, 0, 0], [WORD_CLS, 11, 12, 13, 14, 15, 16]]
+    np.testing.assert_array_equal(rows, want)
+    assert rows.dtype == np.uint16
+
+
+def test_a_word_too_long_for_the_model_is_refused():
+    with pytest.raises(ValueError, match=r"a word of 7 characters, but model\.char_slots=7 holds 6"):
+        rows_of(record([[tuple(range(8, 15))]]), SLOTS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.integers(3, 20), st.integers(1, 5))
+def test_sequences_hold_the_text_in_order_and_no_sentence_is_cut_without_need(sentences, max_words, per_record):
+    records = records_of(sentences, per_record)
+    found = sequences_of(records, dataclasses.replace(SHAPE, words=max_words))
+    assert original(found) == list(itertools.chain(*sentences))
+    assert max(len(s.chars_WC) for s in found) <= max_words
+    # Greedy, written down once more: a long sentence fills whole sequences, and its rest is a sentence like others.
+    want, room = [0], max_words - 2
+    for piece in itertools.chain(*([room] * (len(s) // room) + [len(s) % room] for s in sentences)):
+        if want[-1] + piece > room:
+            want.append(0)
+        want[-1] += piece
+    assert [len(s.chars_WC) - 2 for s in found] == want
+
+
+def test_empty_records_and_sentences_are_passed_over():
+    empty = EncodedRecord(np.zeros(0, np.uint16), np.zeros(0, np.uint8), np.zeros(0, np.uint16))
+    hollow = record([[], [(8,)], []])
+    assert original(sequences_of([empty, hollow, empty, hollow])) == [(8,), (8,)]
+    assert sequences_of([empty]) == []
+
+
+@pytest.mark.parametrize("max_words", [0, 2])
+def test_sequences_without_room_for_a_word_are_refused(max_words):
+    with pytest.raises(ValueError, match=rf"data\.max_words={max_words}"):
+        SequenceStream(iter([]), max_words, SLOTS, MASKING, 0)
+
+
+def test_masks_depend_on_seed_and_number_of_the_sequence():
+    sentences = [text(np.random.default_rng(0), [12])[0]] * 6  # the same sequence again and again
+    first, again, other = (inner(sequences_of(records_of(sentences), seed=seed))[1] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len({bytes(part) for part in np.split(first, 6)}) > 1
+
+
+def test_what_is_given_back_comes_first_and_in_order():
+    stream = SequenceStream(iter(records_of(text(np.random.default_rng(0), [12] * 4))), 14, SLOTS, MASKING, 0)
+    a, b = stream.next(), stream.next()
+    stream.give_back(a, b)
+    assert stream.next() is a
+    assert stream.next() is b
+    assert len(list(iter(stream.next, None))) == 2
+
+
+# ---- Sequences to batches ----
+
+
+def fixed_shapes(batch):
+    return jax.tree.map(lambda x: (x.shape, str(x.dtype)), batch)
+
+
+def wanted_shapes(shape: BatchShape, accumulation: int):
+    lead = (accumulation, shape.shards)
+    masked = [
+        ((*lead, P, C), (*lead, M), (*lead, M), (*lead, M, C))
+        for P, M, C in zip(shape.masked, shape.labels, shape.slots, strict=True)
+    ]
+    tables = [(*lead, U, C) for U, C in zip(shape.table, shape.slots, strict=False)]
+    return tables, masked, (*lead, shape.sequences, shape.words)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts,
+    st.sampled_from([SHAPE, TIGHT, RESHAPE, TIGHT_RESHAPE]),
+    st.integers(1, 2),
+    st.integers(0, 9),
+    st.floats(0.05, 1),
+)
+def test_an_epoch_holds_every_word_once_in_order_in_batches_of_one_shape(sentences, shape, accumulation, seed, rate):
+    records = records_of(sentences)
+    masking = dataclasses.replace(MASKING, rate=rate)
+    batches = list(batches_of(records, shape, seed=seed, accumulation=accumulation, masking=masking))
+    for batch in batches:
+        assert fixed_shapes(batch) == fixed_shapes(batches[0])
+        shapes = [x.shape for x in batch.chars], [tuple(x.shape for x in m) for m in batch.masked]
+        assert (*shapes, batch.index_SBW.shape) == wanted_shapes(shape, accumulation)
+        assert {x.dtype for x in (*batch.chars, *(m.chars_SPC for m in batch.masked))} == {np.dtype(np.uint16)}
+        assert batch.index_SBW.dtype == np.int32
+        assert batch.mask_SBW.any()
+    shards = list(itertools.chain(*map(read, batches)))
+    found = list(itertools.chain(*shards))
+    assert original(found) == list(itertools.chain(*sentences))
+    # Inputs and labels are those of the sequences, also where one was halved.
+    for got, want in zip(inner(found), inner(sequences_of(records, shape, seed, masking)), strict=True):
+        np.testing.assert_array_equal(got, want)
+    # Only a shard that the next sequence does not fit closes early; empty ones stand at the end.
+    sizes = [len(s) for s in shards]
+    assert 0 not in sizes[: len(sizes) - sizes[::-1].index(next(n for n in sizes[::-1] if n))]
+
+
+def test_tight_budgets_do_close_early_and_halve():
+    records = records_of(text(np.random.default_rng(0), [12] * 40))
+    found = [read(batch) for batch in batches_of(records, TIGHT)]
+    shards = list(itertools.chain(*found))
+    lengths = [len(s.chars_WC) for shard in shards for s in shard]
+    assert len(lengths) > 40, "some sequence was halved"
+    assert sum(len(shard) < TIGHT.sequences for shard in shards[:-2]) > 10, "some shard closed early"
+    assert max(map(len, shards)) > 1, "some shard holds more than one sequence"
+
+
+def test_roomy_budgets_fill_every_shard():
+    records = records_of(text(np.random.default_rng(0), [12] * 60))
+    roomy = dataclasses.replace(SHAPE, table=(40, 40, 40), masked=(40, 40, 40), labels=(40, 40, 40))
+    shards = [shard for batch in batches_of(records, roomy) for shard in read(batch)]
+    assert [len(shard) for shard in shards] == [3] * 20
+
+
+def test_words_spill_to_longer_buckets_in_batches():
+    spilled = 0
+    for batch in batches_of(records_of(text(np.random.default_rng(0), [12] * 40)), TIGHT):
+        for table, slots in zip(batch.chars[1:], TIGHT.slots[:-1], strict=True):
+            lengths = (table != 0).sum(axis=-1)
+            spilled += int(((lengths > 0) & (lengths <= slots)).sum())
+    assert spilled > 10
+
+
+def test_plain_reshape_gives_the_same_text_and_masks():
+    records = records_of(text(np.random.default_rng(0), [5, 12, 30, 7] * 5))
+    found = [
+        list(itertools.chain(*(shard for batch in batches_of(records, shape) for shard in read(batch))))
+        for shape in (SHAPE, RESHAPE)
+    ]
+    for tables, reshape in zip(*map(inner, found), strict=True):
+        np.testing.assert_array_equal(tables, reshape)
+
+
+def test_seed_decides_the_masks_and_nothing_else():
+    records = records_of(text(np.random.default_rng(0), [12] * 20))
+    first, again, other = (list(batches_of(records, SHAPE, seed=seed)) for seed in (1, 1, 2))
+    for a, b in zip(first, again, strict=True):
+        assert_equal_batches(a, b)
+    read_all = lambda batches: list(itertools.chain(*(shard for batch in batches for shard in read(batch))))
+    assert original(read_all(first)) == original(read_all(other))
+    assert not np.array_equal(inner(read_all(first))[1], inner(read_all(other))[1])
+
+
+def test_no_records_no_batches():
+    empty = EncodedRecord(np.zeros(0, np.uint16), np.zeros(0, np.uint8), np.zeros(0, np.uint16))
+    assert list(batches_of([empty], SHAPE)) == []
+
+
+# ---- Saved and resumed ----
+
+
+def test_resumes_exactly_as_grain_asks():
+    grain.experimental.assert_equal_output_after_checkpoint(
+        batches_of(records_of(text(np.random.default_rng(0), [12, 30, 3] * 5)), TIGHT)
+    )
+
+
+def held(state) -> dict[str, int]:
+    """Returns how many sentences and sequences a state of the stream holds back."""
+    stream = SequenceStream(iter([]), 14, SLOTS, MASKING, 0)
+    stream.set_state(state)
+    return {"sentences": len(stream._sentences), "returned": len(stream._returned)}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize(("shape", "accumulation"), [(SHAPE, 2), (TIGHT, 1), (RESHAPE, 1)])
+def test_a_fresh_iterator_goes_on_where_the_saved_one_was(shape, accumulation, prefetch):
+    records = records_of(text(np.random.default_rng(3), [12, 30, 3] * 6))
+    make = lambda: iter(batches_of(records, shape, accumulation=accumulation, prefetch=prefetch))
+    iterator = make()
+    states, batches = [json.dumps(iterator.get_state())], []
+    for batch in iterator:
+        states.append(json.dumps(iterator.get_state()))
+        batches.append(batch)
+    iterator.close()
+    assert len(batches) >= 3
+    for k in {0, 1, 2, len(batches) // 2, len(batches)}:
+        resumed = make()
+        resumed.set_state(json.loads(states[k]))
+        rest = list(resumed)
+        resumed.close()
+        assert len(rest) == len(batches) - k
+        for got, want in zip(rest, batches[k:], strict=True):
+            assert_equal_batches(got, want)
+
+
+def test_states_with_halves_sentences_and_sequences_given_back_are_among_those_resumed():
+    iterator = iter(batches_of(records_of(text(np.random.default_rng(3), [12, 30, 3] * 6)), TIGHT))
+    found = []
+    for _ in iterator:
+        found.append(held(iterator.get_state()["stream"]))
+    assert max(f["returned"] for f in found) >= 2, "a halved sequence, of which one half did not fit"
+    assert max(f["sentences"] for f in found) >= 2
+    assert found[-1] == {"sentences": 0, "returned": 0}
+
+
+def test_a_state_can_be_set_back_on_a_used_iterator():
+    iterator = iter(batches_of(records_of(text(np.random.default_rng(3), [12, 30, 3] * 6)), TIGHT))
+    state = iterator.get_state()
+    first = list(itertools.islice(iterator, 4))
+    iterator.set_state(state)
+    for got, want in zip(itertools.islice(iterator, 4), first, strict=True):
+        assert_equal_batches(got, want)
+
+
+# ---- Measured shapes ----
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_chosen_buckets_are_the_cheapest(seed):
+    rng = np.random.default_rng(seed)
+    longest = 4 + seed
+    words = np.concatenate([[0], rng.integers(0, 50, longest)]) * (rng.random(longest + 1) < 0.8)
+
+    def slots(buckets):
+        return sum(n * min(b for b in buckets if b >= length) for length, n in enumerate(words) if length)
+
+    chosen = _choose_buckets(words)
+    assert chosen[-1] == longest
+    assert len(chosen) <= 3
+    choices = [(*c, longest) for n in range(3) for c in itertools.combinations(range(1, longest), n)]
+    # One slot alone is [CLS] and [SEP]: no bucket of their own.
+    assert slots(chosen) == min(slots(c) for c in choices if c[0] > 1)
+
+
+def measure(records, **changes):
+    arguments = {"sequences": 4, "shards": 2, "max_words": 20, "char_slots": SLOTS, "masking": MASKING} | changes
+    return measure_shape(records, **arguments)
+
+
+@pytest.mark.parametrize("unique_words", [True, False])
+def test_measured_budgets_keep_shards_full(unique_words):
+    rng = np.random.default_rng(0)
+    records = records_of(text(rng, rng.integers(3, 18, 1200).tolist(), words=300))
+    shape = measure(records, unique_words=unique_words)
+    assert (shape.shards, shape.sequences, shape.words, shape.slots[-1]) == (2, 4, 20, SLOTS)
+    assert shape.unique_words == unique_words
+    budgets = (*shape.table, *shape.masked, *shape.labels)
+    assert all(n % 8 == 0 for n in budgets)
+    sizes = [len(shard) for batch in batches_of(records, shape) for shard in read(batch)]
+    assert len(sizes) > 80
+    assert np.mean(np.array(sizes[:-2]) == 4) >= 0.95
+    if unique_words:  # budgets that hold everything that could ever come would save nothing
+        assert sum(budgets[:6]) < 4 * 20 * 1.5
+        assert len(shape.slots) == 3
+
+
+@pytest.mark.parametrize("unique_words", [True, False])
+def test_a_corpus_shorter_than_a_shard_works(unique_words):
+    records = [record([[(8, 9), (10,)]])]
+    shape = measure(records, unique_words=unique_words, masking=Masking(rate=1.0))
+    (batch,) = batches_of(records, shape, masking=Masking(rate=1.0))
+    assert original(list(itertools.chain(*read(batch)))) == [(8, 9), (10,)]
+
+
+def test_given_buckets_are_kept():
+    records = records_of(text(np.random.default_rng(0), [12] * 20))
+    assert measure(records, bucket_slots=(2, SLOTS)).slots == (2, SLOTS)
+
+
+@pytest.mark.parametrize("slots", [(2, 5), (5, 2, SLOTS), (2, 2, SLOTS), (3, SLOTS, 9), (9,)])
+def test_wrong_buckets_are_refused(slots):
+    with pytest.raises(ValueError, match=rf"data\.bucket_slots=.* must ascend and end at model\.char_slots={SLOTS}"):
+        measure(records_of(text(np.random.default_rng(0), [12])), bucket_slots=slots)
+
+
+def test_an_empty_corpus_is_an_error():
+    with pytest.raises(ValueError, match=r"data\.train"):
+        measure([])
+
+
+# ---- Corpora to records ----
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    """Two corpora in ArrayRecord shards; a record is one sentence of one word that says where it comes from."""
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    made, number = [], itertools.count(8)
+    for name, shards in (("a", (25, 15)), ("b", (10,))):
+        paths = []
+        for i, records in enumerate(shards):
+            paths.append(str(tmp_path / f"{name}-{i}.array_record"))
+            writer = ArrayRecordWriter(paths[-1], "group_size:1")
+            for _ in range(records):
+                writer.write(write_record(*record([[(next(number),)]])))
+            writer.close()
+        made.append(SimpleNamespace(paths=tuple(paths)))
+    return made
+
+
+def take(dataset, count: int | None = None) -> list[int]:
+    iterator = iter(dataset)
+    found = [int(r.chars[0]) for r in itertools.islice(iterator, count)]
+    iterator.close()
+    return found
+
+
+def test_without_repetition_every_record_comes_once(corpora):
+    everything = list(range(8, 58))
+    assert take(record_dataset(corpora)) == everything
+    assert take(record_dataset(corpora[:1])) == everything[:40]
+    shuffled = take(record_dataset(corpora, shuffle=True))
+    assert sorted(shuffled) == everything
+    assert shuffled != everything
+    assert take(record_dataset(corpora, shuffle=True)) == shuffled
+    assert take(record_dataset(corpora, shuffle=True, seed=1)) != shuffled
+
+
+def test_every_epoch_is_shuffled_anew(corpora):
+    found = take(record_dataset(corpora[:1], shuffle=True, repeat=True), 120)
+    epochs = [found[i : i + 40] for i in (0, 40, 80)]
+    assert all(sorted(epoch) == list(range(8, 48)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.parametrize(("weights", "share"), [((0.3, 0.7), 0.3), ((3.0, 1.0), 0.75), ((), 0.8)])
+def test_corpora_are_mixed_by_their_weights(corpora, weights, share):
+    found = take(record_dataset(corpora, weights, shuffle=True, repeat=True), 400)
+    assert abs(sum(n < 48 for n in found) / 400 - share) < 0.02
+    # And within a corpus every record comes about equally often.
+    for low, high in ((8, 48), (48, 58)):
+        counts = Counter(n for n in found if low <= n < high)
+        assert len(counts) == high - low
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_mixed_corpora_resume(corpora):
+    make = lambda: iter(record_dataset(corpora, (0.5, 0.5), shuffle=True, repeat=True))
+    iterator = make()
+    list(itertools.islice(iterator, 37))
+    state = json.loads(json.dumps(iterator.get_state()))
+    want = [int(r.chars[0]) for r in itertools.islice(iterator, 50)]
+    resumed = make()
+    resumed.set_state(state)
+    assert [int(r.chars[0]) for r in itertools.islice(resumed, 50)] == want
+    iterator.close()
+    resumed.close()

@@ -1,0 +1,146 @@
+"""The encoder: its two entrances agree, remat changes nothing, initialisers and dtypes are what they say."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import traverse_util
+
+from charlm.nn.transformer import Encoder, EncoderConfig
+
+L = 7
+CONFIG = EncoderConfig(
+    layers=2, hidden=16, heads=2, ffn=24, max_distance=6, position_buckets=4, dropout=0.0, attention_dropout=0.0,
+    initializer="torch",
+)  # fmt: skip
+MASK = np.array([[True] * L, [True] * 4 + [False] * 3])
+
+
+def states(seed: int = 0) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), (2, L, CONFIG.hidden))
+
+
+@functools.cache
+def parameters(config: EncoderConfig = CONFIG):
+    return jax.jit(Encoder(config).init)(jax.random.key(1), states(), MASK)["params"]
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def run(config: EncoderConfig, params, x: jax.Array, mask: np.ndarray) -> jax.Array:
+    return Encoder(config).apply({"params": params}, x, mask)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_lower_then_last_is_the_head_of_the_whole(layers):
+    config = dataclasses.replace(CONFIG, layers=layers)
+    model, variables = Encoder(config), {"params": parameters(config)}
+    lower = jax.jit(lambda v, x: model.apply(v, x, MASK, method="lower"))(variables, states())
+    assert np.array_equal(lower, states()) == (layers == 1)
+    last = jax.jit(lambda v, x, n: model.apply(v, x, MASK, n, method="last"), static_argnums=2)
+    whole = run(config, variables["params"], states(), MASK)
+    for queries in (1, 3, L):
+        np.testing.assert_allclose(last(variables, lower, queries), whole[:, :queries], atol=1e-6)
+
+
+def test_every_layer_matters():
+    whole = run(CONFIG, parameters(), states(), MASK)
+    for index in range(CONFIG.layers):
+        params = dict(parameters())
+        params[f"layer_{index}"] = jax.tree.map(lambda leaf: 2 * leaf + 0.1, params[f"layer_{index}"])
+        assert np.abs(run(CONFIG, params, states(), MASK) - whole).max() > 1e-2, index
+
+
+def test_remat_gives_the_same_outputs_and_gradients():
+    config = dataclasses.replace(CONFIG, layers=1, dropout=0.3, attention_dropout=0.3)
+    weight = states(5)
+
+    def outcome(config):
+        @jax.jit
+        def value_and_grad(params, x):
+            def loss(params, x):
+                out = Encoder(config).apply(
+                    {"params": params}, x, MASK, deterministic=False, rngs={"dropout": jax.random.key(3)}
+                )
+                return (out * weight).sum(), out
+
+            return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, x)
+
+        return value_and_grad(parameters(config), states())
+
+    remat = dataclasses.replace(config, remat=True)
+    assert jax.tree.structure(parameters(remat)) == jax.tree.structure(parameters(config))
+    jax.tree.map(np.testing.assert_array_equal, parameters(remat), parameters(config))
+    (value, out), grads = outcome(config)
+    (value_remat, out_remat), grads_remat = outcome(remat)
+    np.testing.assert_allclose(value_remat, value, rtol=1e-5)
+    np.testing.assert_allclose(out_remat, out, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), grads_remat, grads)
+    assert max(np.abs(g).max() for g in jax.tree.leaves(grads)) > 1
+
+
+def test_remat_keeps_less_for_the_backward_pass():
+    def stored(config):
+        model = Encoder(dataclasses.replace(config, layers=4))
+        params = jax.eval_shape(model.init, jax.random.key(0), states(), MASK)["params"]
+        backward = jax.eval_shape(lambda p: jax.vjp(lambda p: model.apply({"params": p}, states(), MASK), p)[1], params)
+        return sum(leaf.size for leaf in jax.tree.leaves(backward))
+
+    assert stored(dataclasses.replace(CONFIG, remat=True)) < 0.8 * stored(CONFIG)
+
+
+WIDE = dataclasses.replace(CONFIG, layers=1, hidden=64, ffn=256, heads=4, position_buckets=32)
+
+
+@functools.cache
+def wide(initializer: str) -> dict[str, np.ndarray]:
+    config = dataclasses.replace(WIDE, initializer=initializer)
+    params = jax.jit(Encoder(config).init)(jax.random.key(2), jnp.zeros((1, L, 64)), MASK[:1])["params"]
+    return traverse_util.flatten_dict(jax.tree.map(np.asarray, params), sep="/")
+
+
+def test_bert_initialiser_is_normal_with_zero_biases():
+    for name, leaf in wide("bert").items():
+        if name.endswith(("kernel", "embedding")):
+            np.testing.assert_allclose(leaf.std(), 0.02, rtol=0.06, err_msg=name)
+            np.testing.assert_allclose(leaf.mean(), 0, atol=0.002, err_msg=name)
+            assert leaf.max() > 0.05, name  # a normal has tails, a uniform of this width has none
+        else:
+            np.testing.assert_array_equal(leaf, np.full_like(leaf, name.endswith("scale")), err_msg=name)
+
+
+def test_torch_initialiser_is_uniform_within_its_bounds_biases_included():
+    params = wide("torch")
+    for name, leaf in params.items():
+        if "norm" in name:
+            np.testing.assert_array_equal(leaf, np.full_like(leaf, name.endswith("scale")), err_msg=name)
+        elif name.endswith("embedding"):
+            np.testing.assert_allclose(leaf.std(), 1, rtol=0.06, err_msg=name)
+        else:
+            bound = 1 / math.sqrt(params[name.rsplit("/", 1)[0] + "/kernel"].shape[0])
+            assert np.abs(leaf).max() <= bound, name
+            np.testing.assert_allclose(leaf.std(), bound / math.sqrt(3), rtol=0.25, err_msg=name)
+            np.testing.assert_allclose(np.abs(leaf).max(), bound, rtol=0.1, err_msg=name)
+
+
+def test_bfloat16_computes_near_float32_and_keeps_float32_parameters():
+    half = dataclasses.replace(CONFIG, dtype=jnp.bfloat16)
+    assert {leaf.dtype for leaf in jax.tree.leaves(parameters(half))} == {np.dtype("float32")}
+    jax.tree.map(np.testing.assert_array_equal, parameters(half), parameters())
+    exact = run(CONFIG, parameters(), states(), MASK)
+    got = run(half, parameters(), states().astype(jnp.bfloat16), MASK)
+    assert got.dtype == jnp.bfloat16
+    # Two post-norm layers, outputs of size 1, each rounded to 8 bits a handful of times.
+    error = np.abs(np.asarray(got, np.float32) - exact)[MASK]
+    assert 0 < error.max() < 0.08
+    assert error.mean() < 0.015
+
+
+def test_padding_never_changes_a_valid_state():
+    want = run(CONFIG, parameters(), states(), MASK)
+    more = jnp.concatenate([states(), 50 * states(4)[:, :3]], axis=1)
+    got = run(CONFIG, parameters(), more, np.pad(MASK, ((0, 0), (0, 3))))
+    np.testing.assert_allclose(np.asarray(got)[:, :L][MASK], np.asarray(want)[MASK], atol=1e-5)

@@ -1,0 +1,81 @@
+"""Command lines: --help lists every key, and whatever the user got wrong is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from charlm.config import flatten, get_config
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = "--config=configs/hlm_base.py:tiny"
+
+
+def run_main(*arguments):
+    command = [sys.executable, "-m", "charlm.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_help_explains_every_key_and_is_quick():
+    start = time.monotonic()
+    result = run_main("--help")
+    assert time.monotonic() - start < 20  # well under a second on a free machine: jax is not imported
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert any(line.startswith("--config ") for line in lines)
+    assert any(line.startswith("--workdir ") for line in lines)
+    assert any(line.split(maxsplit=3) == ["model.hidden", "=", "768", "width D of every state"] for line in lines)
+    listed = [line.partition(" = ")[0] for line in lines if " = " in line]
+    assert set(flatten(get_config())) <= set(listed)
+
+
+def test_help_may_be_cut_short():
+    command = [sys.executable, "-m", "charlm.main", "--help"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()  # as head does when it has enough
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=120) == 0
+    process.stderr.close()
+
+
+def test_help_and_mistakes_do_not_import_jax():
+    code = "import sys, charlm.main; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=120, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([TINY, "--config.model.hiden=8"], "unknown config key model.hiden; did you mean model.hidden?"),
+        ([TINY, "--config.model.hiden", "8"], "unknown config key model.hiden; did you mean model.hidden?"),
+        ([TINY, "--config.model.hidden=wide"], "flag --config.model.hidden=wide: invalid literal for int()"),
+        ([TINY, "--config.model.heads=0"], "model.heads=0 must be at least 1"),
+        ([TINY, "--confg=x"], "Unknown command line flag 'confg'. Did you mean: config ?"),
+        ([TINY, "stray"], "unexpected argument 'stray'; flags are written --name=value"),
+        (["--config=configs/none.py"], "--config: no such file: configs/none.py"),
+        (["--config=configs/hlm_base.py:huge"], "--config: configs/hlm_base.py has no variant 'huge'; choose"),
+        (["--config=configs/hlm_large.py:huge"], "--config: this file has no variants"),
+        ([], "--config is missing; for example --config=configs/hlm_base.py:tiny"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message):
+    result = run_main(*arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_workdir_is_named_after_config_and_variant(tmp_path):
+    (tmp_path / "runs").write_text("")  # a file where the folder would be: the run ends before anything is trained
+    command = [sys.executable, "-m", "charlm.main", "--config", f"{ROOT}/configs/hlm_base.py:tiny"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "error: --workdir=runs/hlm_base_tiny cannot be written" in result.stderr
