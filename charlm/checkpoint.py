@@ -57,7 +57,7 @@ class Checkpoints:
         )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
-        """Returns the state of a step, placed as `abstract_state` says, and moves the iterator `data` to its position."""
+        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
         return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
 
     def wait(self) -> None:
@@ -151,7 +151,7 @@ def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
         return
     differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
     raise ValueError(
-        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: id "
-        f"{stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to the "
+        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: "
+        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to the "
         "char_vocab.json of its workdir"
     )

@@ -29,7 +29,16 @@ CHOICES = {
 }
 
 # What a run may change when it is started again in its workdir: how long, how often, how fast, never what is computed.
-RESUMABLE = ("train.", "data.reader_threads", "data.prefetch", "data.encode_processes", "data.cache_dir", "mesh.", "resume", "init_from")
+RESUMABLE = (
+    "train.",
+    "data.reader_threads",
+    "data.prefetch",
+    "data.encode_processes",
+    "data.cache_dir",
+    "mesh.",
+    "resume",
+    "init_from",
+)
 
 
 def get_config() -> ml_collections.ConfigDict:

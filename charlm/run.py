@@ -56,7 +56,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
     if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:
         budgets = (cfg.bucket_slots, cfg.bucket_words, cfg.bucket_masked, cfg.bucket_labels)
         expected = len(cfg.bucket_slots) if cfg.unique_words else 1
-        if cfg.unique_words and len({len(b) for b in budgets}) != 1 or len(cfg.bucket_labels) != expected:
+        if (cfg.unique_words and len({len(b) for b in budgets}) != 1) or len(cfg.bucket_labels) != expected:
             raise ValueError(
                 "data.bucket_slots, bucket_words, bucket_masked and bucket_labels must name as many buckets each, or none"
             )
@@ -167,7 +167,7 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), next_and_close(heldout_batches))
     init = lambda: init_state(
         model, optimizer, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sample), config.seed
-    )  # noqa: E731
+    )
     abstract = jax.eval_shape(init)
     placed = state_sharding(abstract, mesh)
     spread = batch_sharding(mesh)

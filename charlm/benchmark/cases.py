@@ -1,4 +1,4 @@
-"""The cases of the benchmark. Each returns figures: dicts with case, path, value, unit and what they were measured on."""
+"""The cases of the benchmark; each returns figures: case, path, value, unit and what it was measured on."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _reshape_batch(sequences: list[Any], masked: bool) -> Any:
 
 
 def inference(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Contextual word vectors of a batch, from character ids on the host (packing included) to vectors on the device."""
+    """Contextual word vectors of a batch, from character ids on the host (packing included) to the device."""
     import jax
 
     from charlm.data.batching import pack_all

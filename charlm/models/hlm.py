@@ -142,7 +142,7 @@ class HLM(nn.Module):
             return states_SUCD[:, :, 0]
         is_char = chars_SUC != 0
         # [WORD_CLS] is not a character; [CLS] and [SEP] have nothing but slot 0.
-        is_char &= (jnp.arange(chars_SUC.shape[-1]) > 0) | ~is_char[..., 1:].any(axis=-1, keepdims=True)
+        is_char &= (jnp.arange(chars_SUC.shape[-1]) > 0)[None, None] | ~is_char[..., 1:].any(axis=-1, keepdims=True)
         x = states_SUCD.astype(jnp.float32)
         if self.config.aggregation == "max":
             pooled = jnp.max(jnp.where(is_char[..., None], x, -jnp.inf), axis=2)

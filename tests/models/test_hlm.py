@@ -248,8 +248,9 @@ def test_width_that_heads_do_not_divide_is_refused(hidden, heads):
 # ---- The word table is the paper's reshape ----
 
 
-@pytest.mark.parametrize("wiring", ["paper", "reference"])
-@pytest.mark.parametrize("slots", [(SLOTS,), (2, 4, SLOTS)])
+@pytest.mark.parametrize(
+    ("wiring", "slots"), [("paper", (2, 4, SLOTS)), ("reference", (2, 4, SLOTS)), ("paper", (SLOTS,))]
+)
 def test_word_tables_equal_the_reshape(wiring, slots):
     config = dataclasses.replace(TINY, wiring=wiring)
     tables = pack_all(TEXTS, 16, slots)
@@ -306,12 +307,11 @@ def test_gradient_of_a_word_met_thousands_of_times_keeps_its_digits_in_bfloat16(
     labels[-40::4] = np.where((np.arange(SLOTS) > 0) & (often[-40::4] != 0), often[-40::4], 0)
     sequences = [Sequence(often, labels)] * 4
     assert (often == often[1]).all(axis=1).sum() * 4 > 2000
-    config = dataclasses.replace(TINY, intra_layers=1, inter_layers=1, max_relative_words=512)
-    half = dataclasses.replace(config, dtype=jnp.bfloat16)
-    tables, reshape = pack_all(sequences, 512, (SLOTS,)), reshape_of(sequences, 512)
-    want = gradients(config, parameters(config), tables)
-    print(relative_error(gradients(half, parameters(config), tables), want))
-    print(relative_error(gradients(half, parameters(config), reshape), want))
+    config = dataclasses.replace(TINY, intra_layers=1, max_relative_words=512, dtype=jnp.bfloat16)
+    want = gradients(config, parameters(config), reshape_of(sequences, 512))  # sums inside matrix products, in float32
+    got = gradients(config, parameters(config), pack_all(sequences, 512, (SLOTS,)))
+    # Either is 1 % off the float32 gradient (8 bits, rounded a few times); a sum in bfloat16 is farther off.
+    assert 0 < relative_error(got, want) < 0.03
 
 
 # ---- Padding and order ----
@@ -406,16 +406,16 @@ def test_word_residual_adds_the_word_vectors():
     np.testing.assert_allclose(with_residual.context_NWD, plain.context_NWD + plain.words_NWD, atol=1e-6)
 
 
-@pytest.mark.parametrize("wiring", ["paper", "reference"])
-def test_dropout_depends_on_its_key_alone(wiring):
-    config = dataclasses.replace(TINY, wiring=wiring, dropout=0.2, attention_dropout=0.2)
-    model, params, batch = HLMForMaskedLM(config), parameters(config), pack_all(TEXTS[1:3], 12, (SLOTS,))
+def test_dropout_depends_on_its_key_alone():
+    config = dataclasses.replace(TINY, wiring="reference", intra_layers=1, dropout=0.2, attention_dropout=0.2)
+    model, params, batch = HLMForMaskedLM(config), parameters(config), reshape_of(TEXTS[1:3], 12)
 
     @jax.jit
-    def train(key):
+    def train(seed):
+        key = jax.random.key(seed, impl="rbg")  # compiles faster
         return model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key})[0]
 
-    first, again, other = (train(jax.random.key(seed)) for seed in (1, 1, 2))
+    first, again, other = (train(seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.05
     assert np.abs(first - run(model, params, batch)[1][0]).max() > 0.05

@@ -110,6 +110,7 @@ def test_spread_repeats_columns_and_passes_a_plain_run_through():
     scores = jnp.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(spread(scores, np.array([0, 0, 1, 2, 2])), scores[:, np.array([0, 0, 1, 2, 2])])
     assert spread(scores, np.arange(3)) is scores
+    np.testing.assert_array_equal(spread(scores, np.array([0, 0, 2])), scores[:, np.array([0, 0, 2])])
 
 
 # 256 buckets: as inside words, a bucket a distance. 4 and 6: beyond the middle and beyond the last distance.
@@ -121,6 +122,13 @@ def test_equals_a_loop_over_pairs(buckets, max_distance, queries):
     want = naive_attention(params, x, mask, positions, max_distance, queries)
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def test_buckets_that_skip_rows_as_often_as_they_repeat_some():
+    """Buckets 7, 7, 6, 4: as many distances as table rows, and yet not one by one."""
+    x, mask, positions, params = inputs(8, length=8)
+    want = naive_attention(params, x, mask, positions, 8, 8)
+    np.testing.assert_allclose(run(attention(), params, x, mask, positions, 8), want, atol=2e-5)
 
 
 def test_one_position_alone():
