@@ -13,10 +13,11 @@ EXTRAS = {
     "tensorboard": ["tensorboardX"],
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
-        "pytest", "pytest-timeout", "ruff", "hypothesis", "nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow",
-        "tensorboardX", *EVAL,
+        *["pytest", "pytest-timeout", "ruff", "hypothesis"],
+        *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
+        *EVAL,
     ],
-}  # fmt: skip
+}
 
 setup(
     name="charlm",

@@ -20,7 +20,7 @@ class MetricWriter:
     def __init__(self, workdir: str | os.PathLike[str], resume_step: int = 0) -> None:
         self._path = Path(workdir) / FILE
         self._cut_after(resume_step)
-        self._file = open(self._path, "a", encoding="utf-8")
+        self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
         self._board = None
         try:
             from tensorboardX import SummaryWriter

@@ -55,7 +55,7 @@ class Encoding(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """One way to fill a gap: the word, the log-probability of its characters (nats), and their geometric mean probability."""
+    """A word for a gap, the log-probability of its characters (nats), and `score`: their geometric mean probability."""
 
     word: str
     log_prob: float
@@ -74,7 +74,7 @@ class Predictor:
         self._params = params
         shape = model_config(config)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
-        self._buckets = tuple(c for c in BUCKET_SLOTS if c < self._slots) + (self._slots,)
+        self._buckets = (*(c for c in BUCKET_SLOTS if c < self._slots), self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
         self._encode = jax.jit(lambda p, batch: HLM(shape).apply({"params": p["hlm"]}, batch).context_NWD)
@@ -235,7 +235,7 @@ def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Seque
 
 
 def _best_words(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, list[int]]]:
-    """Yields the `top` likeliest words, best first: the characters are independent given the context, so this is exact."""
+    """Yields the `top` likeliest words, best first; exact, as the characters are independent given the context."""
     order_CV = np.argsort(-log_probs_CV, axis=-1)[:, :top]
     sorted_CV = np.take_along_axis(log_probs_CV, order_CV, axis=-1)
     C = len(order_CV)
@@ -248,7 +248,7 @@ def _best_words(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, lis
         yield -cost, [int(order_CV[c, rank]) for c, rank in enumerate(ranks)]
         for c in range(C):
             if ranks[c] + 1 < order_CV.shape[1]:
-                following = ranks[:c] + (ranks[c] + 1,) + ranks[c + 1 :]
+                following = (*ranks[:c], ranks[c] + 1, *ranks[c + 1 :])
                 if following not in seen:
                     seen.add(following)
                     step = sorted_CV[c, ranks[c]] - sorted_CV[c, ranks[c] + 1]

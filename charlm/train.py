@@ -138,7 +138,8 @@ def _report_start(run: Run, data: PreparedData, workdir: str) -> None:
         )
     s = run.shape
     log.info(
-        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, %s masked positions",
+        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, "
+        "%s masked positions",
         s.shards, s.sequences, s.words, s.slots, s.table, s.masked, s.labels,
     )  # fmt: skip
 
@@ -241,7 +242,7 @@ class _Loop:
             )
             raise NonFiniteLoss(
                 f"step {step}: loss {sums.nats / max(sums.chars, 1)}, gradient norm {norm}; {go_on}; "
-                f"a smaller optim.learning_rate (now {self._config.optim.learning_rate}) or more optim.warmup_steps may help"
+                f"a smaller optim.learning_rate (now {self._config.optim.learning_rate}) or more warm-up may help"
             )
         self._window.add(sums, float(norm))
 
@@ -253,7 +254,8 @@ class _Loop:
         log.info(
             "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
             step, steps, scalars["loss"], scalars["bits_per_char"], f"{scalars['words_per_second']:,.0f}",
-            scalars["ms_per_step"], 100 * scalars["data_wait"], _duration((steps - step) * scalars["ms_per_step"] / 1000),
+            scalars["ms_per_step"], 100 * scalars["data_wait"],
+            _duration((steps - step) * scalars["ms_per_step"] / 1000),
         )  # fmt: skip
         self._window = _Window()
         self._window.start()
@@ -266,7 +268,8 @@ class _Loop:
         )
         self._writer.write(step, {f"heldout_{name}": value for name, value in metrics.items()})
         log.info(
-            "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right (%s words read)",
+            "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right, "
+            "%s words read",
             step, metrics["loss"], metrics["bits_per_char"], 100 * metrics["word_accuracy"], f"{metrics['words']:,.0f}",
         )  # fmt: skip
         self._window.pause(time.perf_counter() - paused)

@@ -115,7 +115,7 @@ class HLM(nn.Module):
         Returns:
           Character states [S, P, C, D] of the former, word vectors [S, U, D] of the latter.
         """
-        S, P, C = whole_SPC.shape
+        P, C = whole_SPC.shape[1:]
         chars_SRC = jnp.concatenate([whole_SPC, chars_SUC], axis=1)
         chars_NC = chars_SRC.reshape(-1, C)
         x_NCD = self.intra_word.lower(self.embed(chars_NC, deterministic), chars_NC != 0, deterministic)
@@ -195,7 +195,7 @@ class HLMForMaskedLM(nn.Module):
 
 
 class HLMForSequenceClassification(nn.Module):
-    """HLM with a classifier of whole sequences, as the released code fine-tunes it: Linear(Dropout(tanh(Linear(w_CLS))))."""
+    """HLM that classifies sequences as the released code does: Linear(Dropout(tanh(Linear(w_CLS))))."""
 
     config: HLMConfig
     labels: int
