@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import absl.logging
 import jax
 from orbax.checkpoint import v1 as ocp
 
@@ -103,10 +104,20 @@ def read_metadata(checkpoint: Path) -> dict[str, Any]:
     Raises:
       ValueError: when the folder is no checkpoint of charlm.
     """
-    metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
+    metadata = _stored(checkpoint).custom_metadata
     if not metadata or "config" not in metadata:
         raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
     return dict(metadata)
+
+
+def _stored(checkpoint: Path) -> Any:
+    """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
+    verbosity = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    try:
+        return ocp.checkpointables_metadata(checkpoint)
+    finally:
+        absl.logging.set_verbosity(verbosity)
 
 
 def load_params(checkpoint: Path, abstract_params: Any) -> Any:
@@ -115,7 +126,7 @@ def load_params(checkpoint: Path, abstract_params: Any) -> Any:
     Raises:
       ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
-    stored = ocp.checkpointables_metadata(checkpoint).metadata["state"]["params"]
+    stored = _stored(checkpoint).metadata["state"]["params"]
     _compare(checkpoint, _shapes(stored), _shapes(abstract_params))
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True

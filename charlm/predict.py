@@ -19,12 +19,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from charlm import checkpoint as checkpoints
-from charlm.batch import WordBatch
+from charlm.batch import WordBatch, reshape_batch
 from charlm.config import from_dict
 from charlm.data.batching import Sequence, pack_all
 from charlm.data.pipeline import rows_of
@@ -92,10 +91,9 @@ class Predictor:
         metadata = checkpoints.read_metadata(checkpoint)
         config = from_dict(metadata["config"])
         model = HLMForMaskedLM(model_config(config))
-        example = pack_all(
-            [_sequence(np.zeros((0, config.model.char_slots), np.uint16))], 3, (config.model.char_slots,)
-        )
-        abstract = jax.eval_shape(lambda: model.init(jax.random.key(0), jax.tree.map(jnp.asarray, example)))["params"]
+        one_masked_word = np.ones((1, 1, config.model.char_slots), np.uint16)
+        example = reshape_batch(one_masked_word, one_masked_word)
+        abstract = jax.eval_shape(lambda: model.init(jax.random.key(0), example))["params"]
         place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
         params = checkpoints.load_params(checkpoint, abstract)

@@ -58,7 +58,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
         expected = len(cfg.bucket_slots) if cfg.unique_words else 1
         if (cfg.unique_words and len({len(b) for b in budgets}) != 1) or len(cfg.bucket_labels) != expected:
             raise ValueError(
-                "data.bucket_slots, bucket_words, bucket_masked and bucket_labels must name equally many buckets, or none"
+                "data.bucket_slots, _words, _masked and _labels must name equally many buckets each, or none"
             )
         return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
     records = iter(record_dataset(data.train, tuple(cfg.weights), seed=config.seed, shuffle=True, repeat=True))

@@ -87,9 +87,11 @@ state() {
   esac
 }
 
+note_state() { echo "$1" >"$state_file.$$" && mv "$state_file.$$" "$state_file"; }
+
 # A process number may belong to another program after a reboot, and to another machine on shared storage.
 ours_is_alive() {
-  [[ $1 == "$HOSTNAME" && -n $2 ]] && kill -0 "$2" 2>/dev/null || return 1
+  [[ $1 == "$HOSTNAME" && -n $2 && $2 != "$$" ]] && kill -0 "$2" 2>/dev/null || return 1
   ! command -v ps >/dev/null || [[ $(ps -o args= -p "$2") == *local.sh* ]]
 }
 
@@ -110,7 +112,7 @@ pass_signal() {
 }
 
 finish() {
-  echo "ended $1" >"$state_file"
+  note_state "ended $1"
   exit "$1"
 }
 
@@ -118,7 +120,7 @@ finish() {
 supervise() {
   local quick=0 done_restarts=0 started
   child="" stopped_by=0
-  echo "running $HOSTNAME $$" >"$state_file"
+  note_state "running $HOSTNAME $$"
   trap 'pass_signal 130' INT
   trap 'pass_signal 143' TERM
   while true; do
@@ -171,7 +173,7 @@ if $background; then
   again=()
   for argument in "$@"; do [[ $argument == --background ]] || again+=("$argument"); done
   nohup "$BASH" launch/local.sh "${again[@]}" >/dev/null 2>&1 </dev/null &
-  echo "running $HOSTNAME $!" >"$state_file"
+  note_state "running $HOSTNAME $!"
   echo "training in the background as process $!: tail -f $log"
 else
   supervise

@@ -22,8 +22,8 @@ CELL_SECONDS = 600  # a cell at smoke size takes seconds; this only ends one tha
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def execute(path: Path) -> str:
-    """Runs a notebook from the repository root; returns what went wrong, "" when nothing did."""
+def execute(path: Path, settings: dict[str, str]) -> str:
+    """Runs a notebook from the repository root with these environment variables; returns what went wrong, or ""."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
@@ -35,7 +35,7 @@ def execute(path: Path) -> str:
         notebook, timeout=CELL_SECONDS, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
     )
     try:
-        client.execute()
+        client.execute(env=os.environ | settings)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         return COLORS.sub("", str(error)).rstrip()
     return ""
@@ -48,6 +48,8 @@ def _settings(folder: str) -> dict[str, str]:
         "CHARLM_WORKDIR": os.path.join(folder, "runs"),
         "CHARLM_CACHE": os.path.join(folder, "cache"),
         "IPYTHONDIR": os.path.join(folder, "ipython"),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
+        + " --xla_backend_optimization_level=0",  # little to run: compile fast
         "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel of this environment, whatever the user has registered
     }
 
@@ -63,9 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     failed = 0
     for path in paths:
         with tempfile.TemporaryDirectory(prefix="charlm_notebook_") as folder:
-            os.environ.update(_settings(folder))
+            settings = _settings(folder)
             started = time.monotonic()
-            error = execute(path)
+            error = execute(path, settings)
         print(f"{'FAILED' if error else 'ok':7}{path.name}  {time.monotonic() - started:.0f} s", flush=True)
         if error:
             failed += 1

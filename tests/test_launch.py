@@ -154,7 +154,9 @@ class TestLocal:
 
     def test_background_status_and_stop(self, stand: Stand) -> None:
         # As charlm does: a signal ends the training after it has saved, with exit code 0.
-        stand.program("python", "trap 'echo saved; exit 0' TERM; echo ready; for ((;;)); do sleep 0.1; done")
+        stand.program(
+            "python", "trap 'echo saved; exit 0' TERM; echo ready; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+        )
         assert self.run(stand, "--status").stdout == "never started\n"
         assert self.run(stand, "--background").returncode == 0
         assert self.run(stand, "--status").stdout == "running\n"
@@ -253,9 +255,9 @@ class TestTpu:
         ("arguments", "expected"),
         [
             (["setup", "--setup-command=uname"], "--command=uname"),
-            (["run", "--config=configs/hlm_base.py"], "'--command=cd charlm && JAX_PLATFORMS=tpu,cpu bash launch/local.sh "
-             "--workdir=$HOME/runs/hlm --background --python=../charlm-env/bin/python --restarts=3 "
-             "--config=configs/hlm_base.py'"),
+            (["run", "--config=configs/hlm_base.py"], "'--command=cd charlm && JAX_PLATFORMS=tpu,cpu "
+             "bash launch/local.sh --workdir=$HOME/runs/hlm --background --python=../charlm-env/bin/python "
+             "--restarts=3 --config=configs/hlm_base.py'"),
             (["status"], "'--command=bash charlm/launch/local.sh --status --workdir=$HOME/runs/hlm'"),
             (["logs"], "'--command=tail -n 100 -F $HOME/runs/hlm/log.txt'"),
             (["logs", "--nfs=10.0.0.2:/share"], "'--command=tail -n 100 -F /mnt/charlm/runs/hlm/log.txt'"),
@@ -265,7 +267,8 @@ class TestTpu:
             (["create", "--accelerator-type=v4-8", "--reserved"], "--runtime-version=tpu-ubuntu2204-base --reserved"),
             (["create", "--accelerator-type=v6e-1", "--runtime-version=other"], "--runtime-version=other --quiet"),
             (["run", *TRAIN, *REQUEST, "--keep"], "# and when the TPU was taken away:\ngcloud compute tpus "
-             "queued-resources delete hlm --zone=us-east5-b --force --quiet\ngcloud compute tpus queued-resources create"),
+             "queued-resources delete hlm --zone=us-east5-b --force --quiet\n"
+             "gcloud compute tpus queued-resources create hlm"),
         ],
     )  # fmt: skip
     def test_each_command_in_a_dry_run(self, stand: Stand, arguments: list[str], expected: str) -> None:

@@ -229,29 +229,34 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     bucket_N = bucket_of((chars_NC != 0).sum(axis=1), bucket_slots)
 
     def rows(bucket_M: np.ndarray) -> tuple[int, ...]:
-        return tuple(_round_up(n) for n in np.bincount(bucket_M, minlength=len(bucket_slots)))
+        return tuple(_round_up(n) for n in np.bincount(bucket_M, minlength=len(bucket_slots)).tolist())
 
-    distinct_N = np.unique(chars_NC, axis=0, return_index=True)[1]
-    masked_N = np.nonzero(is_masked_N)[0]
-    distinct_masked = (
-        masked_N[np.unique(chars_NC[masked_N], axis=0, return_index=True)[1]] if len(masked_N) else masked_N
-    )
+    def distinct(positions_N: np.ndarray) -> np.ndarray:
+        return positions_N[np.unique(chars_NC[positions_N], axis=0, return_index=True)[1]]
+
+    none = (0,) * len(bucket_slots)
+    (masked_N,) = np.nonzero(is_masked_N)
     shape = BatchShape(
-        1, _round_up(len(sequences), least=1), words, bucket_slots,
-        rows(bucket_N[distinct_N]), rows(bucket_N[distinct_masked]), rows(bucket_N[masked_N]),
-    )  # fmt: skip
+        shards=1,
+        sequences=_round_up(len(sequences), least=1),
+        words=words,
+        slots=bucket_slots,
+        table=rows(bucket_N[distinct(np.arange(len(chars_NC)))]),
+        masked=rows(bucket_N[distinct(masked_N)]) if len(masked_N) else none,
+        labels=rows(bucket_N[masked_N]) if len(masked_N) else none,
+    )
     packer = ShardPacker(shape)
     for sequence in sequences:
-        assert packer.add(sequence), "counted above"
-    return stack([packer.build()])
+        added = packer.add(sequence)
+        assert added, "every budget was counted above"
+    batch = stack([packer.build()])
+    return batch if len(masked_N) else batch._replace(masked=())
 
 
-def _round_up(n: int, least: int = 8) -> int:
-    """Returns the next power of two, or one and a half times it: at most a third is padding, shapes are few."""
-    size = least
-    while size < n:
-        size = size * 3 // 2 if size & (size - 1) == 0 and size > 1 and size * 3 // 2 >= n else 1 << size.bit_length()
-    return size
+def _round_up(n: int, least: int = 32) -> int:
+    """Returns the next power of two from `least` on, past 256 also one and a half times it: few shapes."""
+    size = max(least, 1 << max(n - 1, 0).bit_length())
+    return size * 3 // 4 if size > 256 and n <= size * 3 // 4 else size
 
 
 def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:

@@ -350,9 +350,16 @@ def test_permuted_texts_give_permuted_outputs():
     assert np.abs(np.asarray(got.context_NWD) - want.context_NWD)[mask].max() > 0.1
 
 
+def plain(chars_BWC: jax.Array) -> WordBatch:
+    B, W, C = chars_BWC.shape
+    index = jnp.arange(B * W).reshape(1, B, W)
+    return WordBatch((chars_BWC.reshape(1, B * W, C),), (), index, chars_BWC[None, :, :, 0] != 0)
+
+
 def test_order_of_words_and_of_characters_matters():
     chars = reshape_of(TEXTS[:1], 16).masked[0].chars_SPC.reshape(1, 16, SLOTS)
-    hlm = jax.jit(lambda c: HLM(TINY).apply({"params": parameters(TINY)["hlm"]}, reshape_batch_of(c)))
+    params = parameters(TINY)["hlm"]
+    hlm = jax.jit(lambda chars_BWC: HLM(TINY).apply({"params": params}, plain(chars_BWC)))
     words = chars.copy()
     words[0, [1, 2]] = chars[0, [2, 1]]
     assert np.abs(hlm(words).context_NWD[0, 5] - hlm(chars).context_NWD[0, 5]).max() > 1e-3
@@ -362,20 +369,13 @@ def test_order_of_words_and_of_characters_matters():
     assert np.abs(hlm(swapped).words_NWD[0, long] - hlm(chars).words_NWD[0, long]).max() > 1e-3
 
 
-def reshape_batch_of(chars_BWC: jax.Array) -> WordBatch:
-    B, W, C = chars_BWC.shape
-    index = jnp.arange(B * W).reshape(1, B, W)
-    return WordBatch((chars_BWC.reshape(1, B * W, C),), (), index, chars_BWC[None, :, :, 0] != 0)
-
-
 # ---- Switches ----
 
 
 def encode(config: HLMConfig, chars_SUC: np.ndarray):
-    """Returns the states of whole words and their pooled vectors."""
-    none = chars_SUC[:, :0]
-    apply = jax.jit(lambda *args: HLM(config).apply({"params": parameters(TINY)["hlm"]}, *args, method="encode_table"))
-    return np.asarray(apply(chars_SUC, none)[0]), np.asarray(apply(none, chars_SUC)[1])
+    """Returns the states of all characters, and the vectors of the words where nothing else of them is read."""
+    encode_table = jax.jit(lambda params, *args: HLM(config).apply({"params": params}, *args, method="encode_table"))
+    return [np.asarray(x) for x in encode_table(parameters(TINY)["hlm"], chars_SUC, chars_SUC)]
 
 
 @pytest.mark.parametrize(("aggregation", "pool"), [("mean", np.mean), ("max", np.max), ("word_cls", None)])
@@ -388,8 +388,9 @@ def test_aggregation_equals_a_loop_over_characters_whatever_the_padding(aggregat
         want = h[0] if pool is None else pool([h[c] for c in slots], axis=0)
         np.testing.assert_allclose(vector, want, atol=1e-6)
     wider = np.pad(chars, ((0, 0), (0, 5), (0, 3)))
-    np.testing.assert_allclose(encode(config, wider)[1][:, : chars.shape[1]], pooled, atol=1e-5)
-    assert np.isfinite(encode(config, wider)[1]).all()
+    _, in_company = encode(config, wider)
+    np.testing.assert_allclose(in_company[:, : chars.shape[1]], pooled, atol=1e-5)
+    assert np.isfinite(in_company).all()
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "max"])
