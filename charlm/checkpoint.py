@@ -6,6 +6,9 @@ A checkpoint describes itself: `read_metadata` gives the config and vocabulary t
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,9 @@ class Checkpoints:
             keep_checkpoints_without_metrics=False,
         )
         self._metadata = metadata
+        self._folder = Path(workdir).absolute() / FOLDER
         self._checkpointer = ocp.training.Checkpointer(
-            Path(workdir).absolute() / FOLDER,
+            self._folder,
             save_decision_policy=_Always(),
             preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
             cleanup_tmp_directories=True,
@@ -53,21 +57,38 @@ class Checkpoints:
         """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is."""
         if step in (c.step for c in self._checkpointer.checkpoints):
             return
-        self._checkpointer.save_checkpointables_async(
-            step, {"state": state, "data": data}, metrics=metrics, custom_metadata=self._metadata
-        )
+        with self._clear_errors(f"checkpoint at step {step}"):
+            self._checkpointer.save_checkpointables_async(
+                step, {"state": state, "data": data}, metrics=metrics, custom_metadata=self._metadata
+            )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
         return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
 
     def wait(self) -> None:
-        """Returns when everything saved is on disk; raises what went wrong."""
-        self._checkpointer.wait()
+        """Returns when everything saved is on disk.
+
+        Raises:
+          ValueError: when something could not be written, naming the last good checkpoint.
+        """
+        with self._clear_errors("a checkpoint"):
+            self._checkpointer.wait()
 
     def close(self) -> None:
         """Waits and closes."""
-        self._checkpointer.close()
+        with self._clear_errors("a checkpoint"):
+            self._checkpointer.close()
+
+    @contextmanager
+    def _clear_errors(self, what: str) -> Iterator[None]:
+        """Turns what orbax raises, often from a background thread, into one line; it raises every kind of exception."""
+        try:
+            yield
+        except Exception as error:
+            last = find_latest(self._folder)
+            good = f"the last good checkpoint is step {last}" if last is not None else "there is no good checkpoint yet"
+            raise ValueError(f"{what} could not be written to {self._folder}: {_reason(error)}; {good}") from error
 
 
 class _Always:
@@ -75,6 +96,24 @@ class _Always:
 
     def should_save(self, *args: Any, **kwargs: Any) -> bool:
         return True
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words, if they are in there, for example "No space left on device"."""
+    chain, text = error, ""
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.strerror:
+            return chain.strerror
+        text = text or str(chain)
+        chain = chain.__cause__ or chain.__context__
+    known = re.search(r"No space left on device|Permission denied|Read-only file system|Disk quota exceeded", text)
+    return known[0] if known else " ".join(text.split())[:200]
+
+
+def find_latest(folder: Path) -> int | None:
+    """Returns the newest complete step in a folder of checkpoints."""
+    steps = [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
+    return max(steps, default=None)
 
 
 def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
@@ -85,9 +124,9 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
     """
     root = Path(path).absolute()
     for folder in (root / FOLDER, root):
-        steps = [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
-        if steps:
-            return folder / str(max(steps))
+        latest = find_latest(folder)
+        if latest is not None:
+            return folder / str(latest)
     if root.is_dir() and _complete(root):
         return root
     what = "holds no complete checkpoint" if root.exists() else "does not exist"

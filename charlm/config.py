@@ -23,7 +23,7 @@ CHOICES = {
     "data.masking": ("paper", "reference"),
     "model.wiring": ("paper", "reference"),
     "model.aggregation": ("word_cls", "mean", "max"),
-    "model.initializer": ("bert", "torch"),
+    "model.initializer": ("bert", "torch", "lecun"),
     "model.dtype": ("float32", "bfloat16"),
     "optim.schedule": ("linear", "constant"),
 }
@@ -100,7 +100,7 @@ def get_config() -> ml_collections.ConfigDict:
     )
     model.dropout = 0.1  # of embeddings, relative positions and residual branches
     model.attention_dropout = 0.1  # of attention probabilities
-    model.initializer = "bert"  # "bert" (normal, 0.02) or "torch" (PyTorch's defaults, as the released code)
+    model.initializer = "bert"  # "bert" (normal, 0.02), "torch" (the released code) or "lecun" (good for narrow models)
     model.dtype = "float32"  # matmul inputs: "float32" or "bfloat16"
     model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
 

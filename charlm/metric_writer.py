@@ -40,8 +40,11 @@ class MetricWriter:
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Writes the scalars of a step."""
-        self._file.write(json.dumps({"step": step, **scalars}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"step": step, **scalars}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise ValueError(f"{self._path} cannot be written: {error.strerror}") from error
         if self._board is not None:
             for name, value in scalars.items():
                 self._board.add_scalar(name, value, step)

@@ -277,12 +277,7 @@ class _Loop:
 
     def _save(self, step: int, heldout: dict[str, float] | None) -> None:
         paused = time.perf_counter()
-        try:
-            self._store.save(step, self.state, self._batches, heldout)
-        except OSError as error:
-            raise ValueError(
-                f"checkpoint at step {step} could not be written to {self._workdir}: {error.strerror}"
-            ) from error
+        self._store.save(step, self.state, self._batches, heldout)
         self._window.pause(time.perf_counter() - paused)
 
 

@@ -34,6 +34,7 @@ def execute(path: Path, settings: dict[str, str]) -> str:
     client = NotebookClient(
         notebook, timeout=CELL_SECONDS, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
     )
+    client.create_kernel_manager().transport = "ipc"  # nobody else on this machine can listen or connect
     try:
         client.execute(env=os.environ | settings)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:

@@ -45,7 +45,7 @@ class HLMConfig:
     head_transform: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Literal["bert", "torch"] = "bert"
+    initializer: Literal["bert", "torch", "lecun"] = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
     epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)

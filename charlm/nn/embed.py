@@ -13,21 +13,27 @@ Initializer = Any  # (key, shape, dtype) -> jax.Array
 
 
 def kernel_init(name: str) -> Initializer:
-    """Initialiser of a [fan_in, fan_out] kernel: "bert" (normal, 0.02) or "torch" (uniform, +-1/sqrt(fan_in))."""
+    """Initialiser of a [fan_in, fan_out] kernel.
+
+    "bert": normal, 0.02. "torch": uniform, +-1/sqrt(fan_in), PyTorch's nn.Linear. "lecun": normal, 1/sqrt(fan_in),
+    which keeps the size of states at any width; 0.02 is too small below a few hundred and delays the use of context.
+    """
     if name == "bert":
         return nn.initializers.normal(0.02)
+    if name == "lecun":
+        return nn.initializers.lecun_normal()
     return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=shape[0])
 
 
 def bias_init(name: str, fan_in: int) -> Initializer:
-    """Initialiser of a bias: zeros ("bert") or, as PyTorch's nn.Linear, uniform +-1/sqrt(fan_in) ("torch")."""
-    if name == "bert":
-        return nn.initializers.zeros
-    return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=fan_in)
+    """Initialiser of a bias: zeros, or with "torch" uniform +-1/sqrt(fan_in)."""
+    if name == "torch":
+        return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=fan_in)
+    return nn.initializers.zeros
 
 
 def table_init(name: str) -> Initializer:
-    """Initialiser of an embedding table: normal with standard deviation 0.02 ("bert") or 1 ("torch")."""
+    """Initialiser of an embedding table: normal with standard deviation 0.02 ("bert") or 1."""
     return nn.initializers.normal(0.02 if name == "bert" else 1.0)
 
 

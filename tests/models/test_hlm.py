@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -248,30 +249,25 @@ def test_width_that_heads_do_not_divide_is_refused(hidden, heads):
 # ---- The word table is the paper's reshape ----
 
 
-@pytest.mark.parametrize(
-    ("wiring", "slots"), [("paper", (2, 4, SLOTS)), ("reference", (2, 4, SLOTS)), ("paper", (SLOTS,))]
-)
-def test_word_tables_equal_the_reshape(wiring, slots):
+BUCKETS = (2, 4, SLOTS)
+
+
+@pytest.mark.parametrize("wiring", ["paper", "reference"])
+def test_word_tables_equal_the_reshape(wiring):
     config = dataclasses.replace(TINY, wiring=wiring)
-    tables = pack_all(TEXTS, 16, slots)
-    assert len(tables.masked) == len(slots)
-    assert sum(m.labels_SMC.any() for m in tables.masked) == len(slots), "every bucket takes part"
+    tables = pack_all(TEXTS, 16, BUCKETS)
+    assert all(bucket.labels_SMC.any() for bucket in tables.masked), "every bucket takes part"
     assert_same(outcome(tables, TEXTS, config), outcome(reshape_of(TEXTS, 16), TEXTS, config))
 
 
-def test_word_tables_over_several_shards_equal_the_reshape():
-    shape = BatchShape(2, 2, 16, (4, SLOTS), (12, 12), (12, 12), (12, 12))
+def test_word_tables_over_several_shards_that_spill_to_longer_buckets_equal_the_reshape():
+    shape = BatchShape(2, 2, 16, BUCKETS, (1, 2, 16), (8, 8, 8), (16, 16, 16))
     packers = [ShardPacker(shape), ShardPacker(shape)]
     for i, text in enumerate(TEXTS):
         assert packers[i // 2].add(text)
-    assert_same(outcome(stack([p.build() for p in packers]), TEXTS), outcome(reshape_of(TEXTS, 16), TEXTS))
-
-
-def test_a_table_that_spills_to_longer_buckets_equals_the_reshape():
-    shape = BatchShape(1, 4, 16, (2, 4, SLOTS), (1, 3, 16), (8, 8, 8), (16, 16, 16))
-    packer = ShardPacker(shape)
-    assert all(packer.add(text) for text in TEXTS)
-    assert_same(outcome(stack([packer.build()]), TEXTS), outcome(reshape_of(TEXTS, 16), TEXTS))
+    tables = stack([p.build() for p in packers])
+    assert ((tables.chars[1] != 0).sum(axis=-1) == 1).any(), "[CLS] or [SEP] lies among longer words"
+    assert_same(outcome(tables, TEXTS), outcome(reshape_of(TEXTS, 16), TEXTS))
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -281,7 +277,7 @@ def gradients(config: HLMConfig, params, batch: WordBatch):
 
 
 def test_gradients_of_word_tables_equal_those_of_the_reshape():
-    got = gradients(TINY, parameters(TINY), pack_all(TEXTS, 16, (2, 4, SLOTS)))
+    got = gradients(TINY, parameters(TINY), pack_all(TEXTS, 16, BUCKETS))
     want = gradients(TINY, parameters(TINY), reshape_of(TEXTS, 16))
     assert got.keys() == want.keys()
     largest = max(np.abs(g).max() for g in want.values())
@@ -291,57 +287,55 @@ def test_gradients_of_word_tables_equal_those_of_the_reshape():
         np.testing.assert_allclose(got[name], gradient, atol=1e-5 * scale, err_msg=name)
 
 
-def relative_error(got: dict[str, jax.Array], want: dict[str, jax.Array]) -> float:
-    """Returns the relative error of the gradients below the word vectors."""
-    names = [name for name in want if "embed" in name or "intra_word" in name]
-    square = lambda grads: sum(float((np.asarray(g, np.float64) ** 2).sum()) for g in grads)
-    return (square(np.asarray(got[n]) - want[n] for n in names) / square(want[n] for n in names)) ** 0.5
-
-
 def test_gradient_of_a_word_met_thousands_of_times_keeps_its_digits_in_bfloat16():
     """One row of the table collects thousands of terms: a sum in bfloat16 would lose most of them."""
-    rng = np.random.default_rng(1)
-    few = texts(rng, (3, 60), words=3, rate=0.0)
-    often = np.concatenate([few[0].chars_WC[:1], np.repeat(few[0].chars_WC[1:2], 509, axis=0), few[1].chars_WC])[:512]
-    labels = np.zeros_like(often)
-    labels[-40::4] = np.where((np.arange(SLOTS) > 0) & (often[-40::4] != 0), often[-40::4], 0)
-    sequences = [Sequence(often, labels)] * 4
-    assert (often == often[1]).all(axis=1).sum() * 4 > 2000
+    B, W = 4, 512
+    words = np.unique(texts(np.random.default_rng(1), (60,), words=3)[0].chars_WC, axis=0)
+    index = np.full((1, B, W), len(words) - 1, np.int32)
+    index[:, :, ::40] = np.arange(len(words)).repeat(3)[: len(range(0, W, 40))]
+    mask = np.ones((1, B, W), bool)
+    table = WordBatch((words[None],), (), index, mask)
+    reshape = WordBatch((words[index[0]].reshape(1, B * W, SLOTS),), (), np.arange(B * W).reshape(1, B, W), mask)
+    assert (index == len(words) - 1).sum() > 1900
     config = dataclasses.replace(TINY, intra_layers=1, max_relative_words=512, dtype=jnp.bfloat16)
-    want = gradients(config, parameters(config), reshape_of(sequences, 512))  # sums inside matrix products, in float32
-    got = gradients(config, parameters(config), pack_all(sequences, 512, (SLOTS,)))
-    # Either is 1 % off the float32 gradient (8 bits, rounded a few times); a sum in bfloat16 is farther off.
-    assert 0 < relative_error(got, want) < 0.03
+    weight = jax.random.normal(jax.random.key(2), (1, 1, TINY.hidden))
+
+    @jax.jit
+    def gradient(params, batch):
+        loss = lambda params: (HLM(config).apply({"params": params}, batch).context_NWD * weight).sum()
+        grads = jax.grad(loss)(params)
+        return jax.flatten_util.ravel_pytree([grads["embed"], grads["intra_word"]])[0]
+
+    # The reshape adds up inside matrix products, in float32. Either is about 1 % off the gradient in float32, by
+    # rounding to 8 bits a few times.
+    want = gradient(parameters(TINY)["hlm"], reshape)
+    got = gradient(parameters(TINY)["hlm"], table)
+    assert 0 < np.linalg.norm(got - want) / np.linalg.norm(want) < 0.03
 
 
 # ---- Padding and order ----
 
 
+COMPANY = texts(np.random.default_rng(7), (11, 2), words=9)
+
+
 @pytest.mark.parametrize(
-    "batch",
-    [
-        reshape_of(TEXTS, 23),
-        reshape_of(TEXTS, 16, slots=13),
-        pack_all(TEXTS, 24, (5, SLOTS)),
-        pack_all([*TEXTS, *texts(np.random.default_rng(7), (11, 2), words=9)], 16, (3, SLOTS)),
-    ],
-    ids=["more words", "more slots", "other buckets", "more texts"],
+    ("batch", "company"),
+    [(reshape_of(TEXTS, 23, slots=13), []), (pack_all([*TEXTS, *COMPANY], 24, (3, 5, SLOTS)), COMPANY)],
+    ids=["more words and slots", "more texts in other buckets"],
 )
-def test_padding_and_company_change_nothing(batch):
+def test_padding_and_company_change_nothing(batch, company):
     config = dataclasses.replace(TINY, wiring="reference")  # has all the parts of the other
     want = outcome(reshape_of(TEXTS, 16), TEXTS, config)
-    company = TEXTS
-    if batch.index_SBW.shape[1] > len(TEXTS):
-        company = [*TEXTS, *texts(np.random.default_rng(7), (11, 2), words=9)]
-    got = outcome(batch, company, config)
+    got = outcome(batch, [*TEXTS, *company], config)
     assert_same([x[: len(y)] for x, y in zip(got, want, strict=True)], want)
 
 
 def test_permuted_texts_give_permuted_outputs():
     order = [2, 0, 3, 1]
-    want, _ = run(HLMForMaskedLM(TINY), parameters(TINY), pack_all(TEXTS, 16, (3, SLOTS)))
+    want, _ = run(HLMForMaskedLM(TINY), parameters(TINY), pack_all(TEXTS, 16, BUCKETS))
     permuted = [TEXTS[i] for i in order]
-    got, _ = run(HLMForMaskedLM(TINY), parameters(TINY), pack_all(permuted, 16, (3, SLOTS)))
+    got, _ = run(HLMForMaskedLM(TINY), parameters(TINY), pack_all(permuted, 16, BUCKETS))
     mask = np.asarray(got.mask_NW)
     for name in ("words_NWD", "context_NWD"):
         np.testing.assert_allclose(
@@ -393,10 +387,9 @@ def test_aggregation_equals_a_loop_over_characters_whatever_the_padding(aggregat
     assert np.isfinite(in_company).all()
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "max"])
-def test_aggregation_works_alike_in_word_tables(aggregation):
-    config = dataclasses.replace(TINY, aggregation=aggregation)
-    assert_same(outcome(pack_all(TEXTS, 16, (3, SLOTS)), TEXTS, config), outcome(reshape_of(TEXTS, 16), TEXTS, config))
+def test_aggregation_works_alike_in_word_tables():
+    config = dataclasses.replace(TINY, aggregation="mean", intra_layers=1)
+    assert_same(outcome(pack_all(TEXTS, 16, BUCKETS), TEXTS, config), outcome(reshape_of(TEXTS, 16), TEXTS, config))
 
 
 def test_word_residual_adds_the_word_vectors():
@@ -419,4 +412,3 @@ def test_dropout_depends_on_its_key_alone():
     first, again, other = (train(seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.05
-    assert np.abs(first - run(model, params, batch)[1][0]).max() > 0.05
