@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,21 +50,39 @@ class Checkpoints:
     @property
     def latest(self) -> int | None:
         """Step of the newest complete checkpoint."""
-        newest = self._checkpointer.latest
-        return None if newest is None else newest.step
+        return find_latest(self._folder)  # orbax would also count a step that was copied in part
 
-    def save(self, step: int, state: Any, data: Any, metrics: dict[str, float] | None = None) -> None:
-        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is."""
-        if step in (c.step for c in self._checkpointer.checkpoints):
-            return
+    def save(
+        self,
+        step: int,
+        state: Any,
+        data: Any,
+        metrics: dict[str, float] | None = None,
+        unreported: Sequence[float] = (),
+    ) -> None:
+        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is.
+
+        Args:
+          metrics: of held-out text at this step, if it was evaluated. unreported: sums for the next progress line.
+        """
+        present = step in (c.step for c in self._checkpointer.checkpoints)
+        if present:
+            self.wait()
+            if _complete(self._folder / str(step)):
+                return
+        metadata = {**(self._metadata or {}), "unreported": list(unreported)}
         with self._clear_errors(f"checkpoint at step {step}"):
             self._checkpointer.save_checkpointables_async(
-                step, {"state": state, "data": data}, metrics=metrics, custom_metadata=self._metadata
+                step, {"state": state, "data": data}, overwrite=present, metrics=metrics, custom_metadata=metadata
             )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
         return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
+
+    def folder(self, step: int) -> Path:
+        """Returns the folder of a step."""
+        return self._folder / str(step)
 
     def wait(self) -> None:
         """Returns when everything saved is on disk.
@@ -157,6 +175,22 @@ def _stored(checkpoint: Path) -> Any:
         return ocp.checkpointables_metadata(checkpoint)
     finally:
         absl.logging.set_verbosity(verbosity)
+
+
+def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
+    """Returns the whole state of a checkpoint that may lie anywhere; moves the iterator `data` to its position.
+
+    Raises:
+      ValueError: when names or shapes of parameters differ, listing every missing, unexpected and misshapen one.
+    """
+    stored = _stored(checkpoint).metadata["state"]["params"]
+    _compare(checkpoint, _shapes(stored), _shapes(abstract_state.params))
+    return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": data})["state"]
+
+
+def unreported(checkpoint: Path) -> list[float]:
+    """Returns the sums that were saved for the progress line after a checkpoint."""
+    return list(read_metadata(checkpoint).get("unreported", []))
 
 
 def load_params(checkpoint: Path, abstract_params: Any) -> Any:

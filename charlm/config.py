@@ -194,8 +194,12 @@ def validate(config: ml_collections.ConfigDict) -> None:
     for key in positive:
         if flat[key] < 1:
             raise ValueError(f"{key}={flat[key]} must be at least 1")
-    for key in ("optim.learning_rate", "optim.warmup_steps", "optim.weight_decay", "optim.clip_norm", "data.prefetch",
-                "data.reader_threads", "train.eval_words", "train.examples", "data.encode_processes"):  # fmt: skip
+    not_negative = [
+        "optim.learning_rate", "optim.warmup_steps", "optim.eps", "optim.weight_decay", "optim.clip_norm",
+        "data.prefetch", "data.reader_threads", "data.encode_processes", "data.table_shards", "train.eval_words",
+        "train.examples",
+    ]  # fmt: skip
+    for key in not_negative:
         if flat[key] < 0:
             raise ValueError(f"{key}={flat[key]} must not be negative")
     for key in ("model.dropout", "model.attention_dropout", "optim.b1", "optim.b2"):
@@ -224,13 +228,14 @@ def split_lists(config: ml_collections.ConfigDict) -> None:
 def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
     """Returns the config stored with a run or checkpoint; keys that are new since then have their defaults."""
     config = get_config()
+    known = flatten(config)
     for key, value in flatten(ml_collections.ConfigDict(values)).items():
+        if key not in known:
+            raise ValueError(unknown_key(key))
         *folders, leaf = key.split(".")
         node = config
         for folder in folders:
             node = node[folder]
-        if leaf not in node:
-            raise ValueError(unknown_key(key))
         node[leaf] = tuple(value) if isinstance(node[leaf], tuple) else value
     return config
 

@@ -30,7 +30,7 @@ from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.run import model_config
-from charlm.text.chars import CLS, FIRST_CHAR, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
+from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
@@ -101,8 +101,8 @@ class Predictor:
 
     def encode(self, texts: Iterable[str], batch_size: int = 32) -> list[Encoding]:
         """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces."""
-        spans = [self._splitter.spans(text) for text in texts]
         texts = list(texts)
+        spans = [self._splitter.spans(text) for text in texts]
         words = [[text[a:b] for a, b in s] for text, s in zip(texts, spans, strict=True)]
         room = self._max_words - 2
         pieces = [(i, at) for i, w in enumerate(words) for at in range(0, len(w), room)]
@@ -204,7 +204,7 @@ class Predictor:
                 found[bucket.position_SM[0, m] // W] = log_probs[0, m]
         for b, n in enumerate(lengths):
             allowed = np.full(found[b].shape[-1], -np.inf)
-            allowed[FIRST_CHAR : self.vocab.size] = 0
+            allowed[list(self.vocab.ids.values())] = 0
             scores = found[b][:n] + allowed
             yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
 

@@ -64,11 +64,11 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
     batches = iter(run.train_batches)
     try:
-        state, start = _initial_state(config, run, store, batches, data)
-        writer = MetricWriter(folder, resume_step=start)
+        state, start, unreported = _initial_state(config, run, store, batches, data)
+        writer = MetricWriter(folder, resume_step=start or -1)  # from scratch, step 0 is evaluated again
         try:
             loop = _Loop(config, run, store, batches, writer, workdir)
-            finished = loop.run(state, start)
+            finished = loop.run(state, start, unreported)
         finally:
             writer.close()
     finally:
@@ -98,7 +98,7 @@ def _saved_config(folder: Path) -> ml_collections.ConfigDict | None:
         return None
     try:
         return from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
 
 
@@ -146,27 +146,28 @@ def _report_start(run: Run, data: PreparedData, workdir: str) -> None:
 
 def _initial_state(
     config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any, data: PreparedData
-) -> tuple[TrainState, int]:
-    """Own workdir, then `resume`, then `init_from`, then scratch."""
+) -> tuple[TrainState, int, list[float]]:
+    """Own workdir, then `resume`, then `init_from`, then scratch; with the step and the sums not yet reported there."""
     if store.latest is not None:
-        log.info("resuming at step %d", store.latest)
-        return store.restore(store.latest, run.abstract_state, batches), store.latest
+        step = store.latest
+        log.info("resuming at step %d", step)
+        return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
         checkpoints.check_vocab(source, data.vocab.to_dict())
         log.info("resuming from %s", source)
-        other = checkpoints.Checkpoints(source.parent.parent)
-        try:
-            return other.restore(int(source.name), run.abstract_state, batches), int(source.name)
-        finally:
-            other.close()
+        state = checkpoints.load(source, run.abstract_state, batches)
+        step, steps = int(state.step), config.train.steps
+        if step >= steps:
+            raise ValueError(f"resume: {source} has done {step} steps already; train.steps={steps} adds none")
+        return state, step, checkpoints.unreported(source)
     state = run.init()
     if config.init_from:
         source = checkpoints.find(config.init_from, key="init_from")
         checkpoints.check_vocab(source, data.vocab.to_dict())
         log.info("parameters from %s", source)
         state = state._replace(params=checkpoints.load_params(source, run.abstract_state.params))
-    return state, 0
+    return state, 0, []
 
 
 class _Loop:
@@ -189,10 +190,10 @@ class _Loop:
         self._best = math.inf
         self.state: TrainState
 
-    def run(self, state: TrainState, start: int) -> bool:
+    def run(self, state: TrainState, start: int, unreported: list[float]) -> bool:
         """Returns True when the last step was done, False when a signal asked to stop."""
         cfg, steps = self._config.train, self._config.train.steps
-        self.state = state
+        self.state, self._window = state, _Window(unreported)
         best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
         self._best = min(best, default=math.inf)
         if start == 0:
@@ -200,23 +201,35 @@ class _Loop:
         with _stop_signal() as stopped:
             self._window.start()
             for step in range(start + 1, steps + 1):
-                self._step(step)
-                last = step == steps or stopped()
-                if step % cfg.log_every == 0 or last:
+                if step == start + 1:
+                    self._first_step(step)
+                else:
+                    self._step(step)
+                if step % cfg.log_every == 0 or step == steps:
                     self._report(step)
                 heldout = self._evaluate(step) if step % cfg.eval_every == 0 or step == steps else None
                 better = heldout is not None and heldout["loss"] < self._best
                 if better:
                     self._best = heldout["loss"]
-                if better or last or step % cfg.checkpoint_every == 0:
+                stop = stopped()  # asked once, so that what is said to be saved is: a signal may come at any time
+                if better or stop or step == steps or step % cfg.checkpoint_every == 0:
                     self._read_sums()
                     self._save(step, heldout)
-                if stopped():
+                if stop:
                     self._store.wait()
                     log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
                     return step == steps
         self._store.wait()
         return True
+
+    def _first_step(self, step: int) -> None:
+        """A step that also compiles; the speed on the progress lines leaves it out."""
+        log.info("compiling the training step")
+        started = time.perf_counter()
+        self._step(step)
+        jax.block_until_ready(self.state)
+        log.info("compiled in %.0f s", time.perf_counter() - started)
+        self._window.forget_speed()
 
     def _step(self, step: int) -> None:
         started = time.perf_counter()
@@ -277,38 +290,46 @@ class _Loop:
 
     def _save(self, step: int, heldout: dict[str, float] | None) -> None:
         paused = time.perf_counter()
-        self._store.save(step, self.state, self._batches, heldout)
+        self._store.save(step, self.state, self._batches, heldout, self._window.unreported)
         self._window.pause(time.perf_counter() - paused)
 
 
 class _Window:
-    """What happened since the last progress line."""
+    """What happened since the last progress line.
 
-    def __init__(self) -> None:
-        self.steps = self.words = 0
+    Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
+    """
+
+    def __init__(self, unreported: list[float] | None = None) -> None:
+        self.steps = self.words = 0  # of this process: they give the speed
         self.waited = 0.0
-        self._sums: list[MaskedCharSums] = []
-        self._norm = 0.0
+        self.unreported = list(unreported or [0.0] * 7)  # the sums of MaskedCharSums, of gradient norms, and the steps
         self._started = time.perf_counter()
 
     def start(self) -> None:
         self._started = time.perf_counter()
+
+    def forget_speed(self) -> None:
+        """Starts timing afresh."""
+        self.steps = self.words = 0
+        self.waited = 0.0
+        self.start()
 
     def pause(self, seconds: float) -> None:
         """Leaves evaluation and saving out of the speed."""
         self._started += seconds
 
     def add(self, sums: MaskedCharSums, norm: float) -> None:
-        self._sums.append(sums)
-        self._norm += norm
+        added = [*(float(x) for x in sums), norm, 1.0]
+        self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
 
     def scalars(self) -> dict[str, float]:
         seconds = max(time.perf_counter() - self._started, 1e-9)
-        total = MaskedCharSums(*(sum(float(x) for x in column) for column in zip(*self._sums, strict=True)))
-        return summarize(total) | {
-            "grad_norm": self._norm / len(self._sums),
+        *sums, norms, steps = self.unreported
+        return summarize(MaskedCharSums(*sums)) | {
+            "grad_norm": norms / steps,
             "words_per_second": self.words / seconds,
-            "ms_per_step": 1000 * seconds / self.steps,
+            "ms_per_step": 1000 * seconds / max(self.steps, 1),
             "data_wait": self.waited / seconds,
         }
 
@@ -345,6 +366,8 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
 
 def _report_heldout(folder: Path) -> None:
     curve = [m for m in read_metrics(folder) if "heldout_bits_per_char" in m]
+    if not curve:  # the metrics file is the user's to move
+        return
     first, last = curve[0], curve[-1]
     log.info(
         "held-out bits a masked character: %.3f before (step %d), %.3f after (step %d)",

@@ -1,6 +1,12 @@
 """Every test sees eight CPU devices, strict ranks, and its own cache of encoded corpora."""
 
+from __future__ import annotations
+
+import logging
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
@@ -11,6 +17,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 
+if TYPE_CHECKING:
+    from small_run import Trained
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
@@ -18,3 +27,52 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache; one folder serves the whole run."""
     monkeypatch.setenv("CHARLM_CACHE", str(tmp_path_factory.getbasetemp() / "charlm_cache"))
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `quick_compilation` keeps compiled programs."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def quick(programs: Path) -> Iterator[None]:
+    """Compiles the programs of a test module quickly."""
+    from small_run import quick_compilation
+
+    with quick_compilation(programs):
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Trained:
+    """A finished run of twelve steps; tests change copies of it."""
+    from small_run import quick_compilation, train_once
+
+    with quick_compilation(programs):
+        return train_once(tmp_path_factory.mktemp("trained"))
+
+
+class LogLines(logging.Handler):
+    """The messages of charlm's logger, whether or not they are shown anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+@pytest.fixture
+def log_lines() -> Iterator[LogLines]:
+    """What charlm logs during the test; its logger is left as it was found."""
+    log, handler = logging.getLogger("charlm"), LogLines()
+    before = log.level, log.propagate, list(log.handlers)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.level, log.propagate, log.handlers = before

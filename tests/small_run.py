@@ -1,0 +1,121 @@
+"""A run small enough for tests: its text, its config, and how to compile it in seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+
+import charlm.train
+from charlm.config import get_config
+from charlm.data.corpus import PreparedData, prepare
+from charlm.run import Run, build
+
+TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
+WORDS = [*TEXT.split(), "supercalifragilistic"]
+TIMINGS = {"words_per_second", "ms_per_step", "data_wait"}
+
+
+def write_text(path: Path, lines: int = 400, extra: str = "") -> Path:
+    """Writes sentences of a few words each, the same in every run; `extra` is one more document."""
+    rng = np.random.default_rng(0)
+    documents = [" ".join(rng.choice(WORDS, rng.integers(3, 13))) + "." for _ in range(lines)]
+    path.write_text("\n".join([*documents, extra]) + "\n", encoding="utf-8")
+    return path
+
+
+def small_config(text: Path, cache: Path) -> Any:
+    """Returns the config of a model of some 10,000 parameters; its batch divides among eight devices."""
+    config = get_config()
+    config.text.splitter = "rules"
+    config.data.train = (str(text),)
+    config.data.heldout_fraction = 0.1
+    config.data.cache_dir = str(cache)
+    config.data.encode_processes = 1
+    config.data.max_words = 16
+    config.data.batch_size = 8
+    config.data.table_shards = 8
+    config.data.bucket_slots = (8,)
+    config.model.vocab_size = 64
+    config.model.hidden = 16
+    config.model.heads = 2
+    config.model.intra_layers = config.model.inter_layers = config.model.head_layers = 1
+    config.model.intra_ffn = config.model.inter_ffn = 32
+    config.model.char_slots = 8
+    config.model.position_buckets = 8
+    config.model.max_relative_words = 16
+    config.optim.learning_rate = 3e-3
+    config.optim.warmup_steps = 2
+    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
+    config.train.steps = 12
+    config.train.log_every = 1
+    config.train.eval_every = 6
+    config.train.checkpoint_every = 4
+    config.train.examples = 0
+    return config
+
+
+@contextlib.contextmanager
+def quick_compilation(folder: Path) -> Iterator[None]:
+    """Compiles without most optimizations, and every program once: `folder` keeps them."""
+    settings = {
+        "jax_disable_most_optimizations": True,
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: jax.config._read(name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    with mock.patch.dict(os.environ, {name.upper(): str(value) for name, value in settings.items()}):  # subprocesses
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                jax.config.update(name, value)
+            compilation_cache.reset_cache()
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A finished run. `config` is as it was given: what the run measured is in its workdir."""
+
+    config: Any
+    workdir: Path
+    data: PreparedData
+    run: Run
+
+    def copy(self, folder: Path) -> Path:
+        """Returns a copy of the workdir, for a test to change."""
+        return Path(shutil.copytree(self.workdir, folder))
+
+    def new_config(self) -> Any:
+        """Returns a copy of the config, for a test to change."""
+        return small_config(Path(self.config.data.train[0]), Path(self.config.data.cache_dir))
+
+
+def train_once(folder: Path) -> Trained:
+    """Trains the small model for its twelve steps."""
+    config = small_config(write_text(folder / "text.txt"), folder / "cache")
+    made = []
+    keep = lambda *arguments: made.append(build(*arguments)) or made[0]
+    with mock.patch.object(charlm.train, "build", keep):
+        charlm.train.train(small_config(folder / "text.txt", folder / "cache"), str(folder / "run"))
+    return Trained(config, folder / "run", prepare(config), made[0])
+
+
+def metrics_without_timings(workdir: Path) -> list[dict[str, float]]:
+    """Returns the lines of metrics.jsonl without what depends on the machine's speed."""
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in TIMINGS} for line in lines]

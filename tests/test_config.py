@@ -1,0 +1,235 @@
+"""Configs: every key is explained and checked; config files hold the papers' values; a run knows what may change."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from charlm.cli import _meanings
+from charlm.config import (
+    CHOICES,
+    check_resumable,
+    flatten,
+    from_dict,
+    get_config,
+    load_config_file,
+    split_lists,
+    to_json,
+    validate,
+)
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def changed(**values):
+    """Returns the default config with changes, written section__key=value."""
+    config = get_config()
+    for name, value in values.items():
+        config.update_from_flattened_dict({name.replace("__", "."): value})
+    return config
+
+
+# ---- Keys ----
+
+
+def test_every_key_is_explained():
+    meanings = _meanings()
+    assert list(meanings) == list(flatten(get_config()))
+    assert min(len(meaning.split()) for meaning in meanings.values()) >= 3
+
+
+def test_defaults_are_valid():
+    validate(get_config())
+
+
+@pytest.mark.parametrize("key", CHOICES)
+def test_wrong_choice_names_key_value_and_choices(key):
+    good = CHOICES[key][0]
+    config = changed(**{key.replace(".", "__"): good + "x"})
+    with pytest.raises(ValueError, match=re.escape(f"{key}='{good}x' is not one of {', '.join(CHOICES[key])}")) as e:
+        validate(config)
+    assert f"did you mean {good}?" in str(e.value)
+
+
+ZERO = """data.max_words data.batch_size data.accumulation model.hidden model.heads model.vocab_size model.intra_layers
+    model.inter_layers model.head_layers model.intra_ffn model.inter_ffn model.position_buckets
+    model.max_relative_words train.steps train.log_every train.eval_every train.checkpoint_every
+    train.keep_checkpoints"""
+NEGATIVE = """data.reader_threads data.prefetch data.encode_processes data.table_shards optim.learning_rate
+    optim.warmup_steps optim.eps optim.weight_decay optim.clip_norm train.eval_words train.examples"""
+BAD = [(key, 0, "must be at least 1") for key in ZERO.split()]
+BAD += [(key, -1, "must not be negative") for key in NEGATIVE.split()]
+BAD += [(key, value, "must lie in [0, 1)") for key in ("model.dropout", "optim.b2") for value in (-0.1, 1.0)]
+BAD += [("model.char_slots", value, "must lie in [3, 256]") for value in (2, 257)]
+BAD += [("model.heads", 7, "model.hidden=768 is not a multiple of model.heads=7")]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD)
+def test_impossible_number_names_key_and_value(key, value, message):
+    config = changed(**{key.replace(".", "__"): type(flatten(get_config())[key])(value)})
+    with pytest.raises(ValueError, match=re.escape(message)) as e:
+        validate(config)
+    assert re.search(rf"{re.escape(key)}=(-?\d)", str(e.value))
+
+
+@pytest.mark.parametrize(
+    ("train", "weights", "good"),
+    [
+        (("a", "b"), (1.0, 2.0), True),
+        (("a", "b"), (), True),
+        (("a", "b"), (1.0,), False),
+        (("a", "b"), (1.0, 0.0), False),
+        (("a",), (-1.0,), False),
+    ],
+)
+def test_weights_are_positive_one_a_corpus(train, weights, good):
+    config = changed(data__train=train, data__weights=weights)
+    if good:
+        validate(config)
+    else:
+        with pytest.raises(ValueError, match="data.weights=.* one for each corpus of data.train="):
+            validate(config)
+
+
+def test_unknown_key_names_the_nearest():
+    config = get_config()
+    with config.unlocked():
+        config.optim.learning_rat = 1.0
+    with pytest.raises(ValueError, match=r"optim\.learning_rat; did you mean optim\.learning_rate\?"):
+        validate(config)
+
+
+# ---- Lists of corpora ----
+
+
+def test_corpora_may_be_typed_with_commas():
+    config = changed(data__train=("a.txt, b.txt", "c.txt,"), data__heldout=("d,e",))
+    split_lists(config)
+    assert config.data.train == ("a.txt", "b.txt", "c.txt")
+    assert config.data.heldout == ("d", "e")
+    with pytest.raises(ValueError, match=r"data\.train names no corpus"):
+        split_lists(changed(data__train=(" ,",)))
+
+
+# ---- Stored configs ----
+
+
+def test_json_and_back_keeps_every_value_and_type():
+    config = changed(
+        data__train=("a", "b"), data__weights=(1.5, 2.0), data__bucket_slots=(4, 20), model__remat=True, seed=3
+    )
+    back = from_dict(json.loads(to_json(config)))
+    assert flatten(back) == flatten(config)
+    assert {k: type(v) for k, v in flatten(back).items()} == {k: type(v) for k, v in flatten(config).items()}
+
+
+def test_keys_newer_than_the_stored_config_have_their_defaults():
+    values = get_config().to_dict()
+    del values["model"]["remat"], values["mesh"]
+    assert flatten(from_dict(values)) == flatten(get_config())
+
+
+@pytest.mark.parametrize("values", [{"model": {"hiden": 1}}, {"modl": {"hidden": 1}}, {"model": 3}])
+def test_stored_key_that_no_longer_exists_is_named(values):
+    with pytest.raises(ValueError, match=r"unknown config key mod.*did you mean m\w+\.\w+\?"):
+        from_dict(values)
+
+
+# ---- Going on with a run ----
+
+
+def test_all_differing_keys_are_listed_with_both_values():
+    saved = get_config()
+    config = changed(model__hidden=384, optim__b1=0.8, data__train=("other",), seed=1)
+    with pytest.raises(ValueError, match="runs/x holds a run of another config") as e:
+        check_resumable(config, saved, where="runs/x")
+    for text in ("model.hidden is 384, there 768", "optim.b1 is 0.8, there 0.9", "seed is 1, there 0"):
+        assert text in str(e.value)
+    assert "data.train is ('other',), there ('builtin',)" in str(e.value)
+
+
+def test_length_speed_and_place_may_change():
+    config = changed(
+        train__steps=5, train__eval_every=7, mesh__fsdp=2, data__prefetch=0, data__reader_threads=3,
+        data__encode_processes=2, data__cache_dir="elsewhere", resume="a", init_from="b",
+    )  # fmt: skip
+    before = flatten(config)
+    check_resumable(config, get_config(), where="runs/x")
+    assert flatten(config) == before
+
+
+def test_measured_budgets_are_taken_over():
+    measured = {"bucket_slots": (4, 20), "bucket_words": (8, 8), "bucket_masked": (2, 2), "bucket_labels": (3, 3)}
+    saved = changed(data__table_shards=8, **{f"data__{key}": value for key, value in measured.items()})
+    config = get_config()
+    check_resumable(config, saved, where="runs/x")
+    assert config.data.table_shards == 8
+    assert {key: config.data[key] for key in measured} == measured
+    given = changed(data__bucket_words=(16, 8), data__table_shards=4)
+    with pytest.raises(
+        ValueError, match=r"table_shards is 4, there 8; data\.bucket_words is \(16, 8\), there \(8, 8\)"
+    ):
+        check_resumable(given, saved, where="runs/x")
+
+
+# ---- Config files ----
+
+
+def variants() -> list[str]:
+    """Returns every config file, alone and with the variants that its docstring lists."""
+    specs = []
+    for path in sorted(CONFIGS.glob("*.py")):
+        listed = re.search(r"^Variants: (.*?)(?:\n\n|\"\"\")", path.read_text(), re.MULTILINE | re.DOTALL)
+        names = re.findall(r'"(\w+)"', listed[1]) if listed else []
+        specs += [str(path), *(f"{path}:{name}" for name in names)]
+    return specs
+
+
+def test_docstrings_list_the_variants():
+    assert {Path(spec).name for spec in variants()} >= {"hlm_base.py", "hlm_base.py:tiny", "hlm_base.py:reference"}
+    assert "hlm_large.py" in {Path(spec).name for spec in variants()}
+
+
+@pytest.mark.parametrize("spec", variants(), ids=lambda spec: Path(spec).name)
+def test_config_file_loads_and_is_valid(spec):
+    config = load_config_file(spec)
+    validate(config)
+    if ":" in spec:
+        assert flatten(config) != flatten(load_config_file(spec.partition(":")[0]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (f"{CONFIGS}/hlm_base.py:huge", "has no variant 'huge'; choose tiny or reference"),
+        (f"{CONFIGS}/none.py", "--config: no Python file .*none.py"),
+        ("configs", "--config: no Python file configs"),
+        (f"{CONFIGS.parent}/charlm/__init__.py", r"defines no get_config\(\)"),
+    ],
+)
+def test_unknown_config_file_or_variant(spec, message):
+    with pytest.raises(ValueError, match=message):
+        load_config_file(spec)
+
+
+BASE = {
+    "model.hidden": 768, "model.heads": 12, "model.intra_layers": 4, "model.inter_layers": 12, "model.head_layers": 1,
+    "model.intra_ffn": 1536, "model.inter_ffn": 3072, "model.char_slots": 20, "model.vocab_size": 1024,
+    "model.dropout": 0.1, "model.attention_dropout": 0.1, "model.wiring": "paper", "model.aggregation": "word_cls",
+    "data.max_words": 512, "data.batch_size": 16, "data.mask_rate": 0.15, "data.mask_share": 0.8,
+    "data.random_share": 0.1, "optim.learning_rate": 5e-5, "optim.warmup_steps": 10_000, "optim.weight_decay": 0.01,
+    "optim.schedule": "linear", "train.steps": 3_900_000, "text.splitter": "spacy",
+}  # fmt: skip
+LARGE = BASE | {
+    "model.hidden": 1024, "model.heads": 16, "model.inter_layers": 24, "model.intra_ffn": 2048,
+    "model.inter_ffn": 4096, "data.batch_size": 128, "train.steps": 370_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "paper"), [("hlm_base.py", BASE), ("hlm_large.py", LARGE)])
+def test_values_of_the_paper(file, paper):
+    config = flatten(load_config_file(f"{CONFIGS}/{file}"))
+    assert {key: config[key] for key in paper} == paper

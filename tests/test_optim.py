@@ -1,0 +1,106 @@
+"""AdamW as the paper used it: the schedule, what decays, clipping, and the update itself against plain numpy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from charlm.batch import reshape_batch
+from charlm.config import get_config
+from charlm.models.hlm import HLMForMaskedLM
+from charlm.optim import decayed, learning_rate, make_optimizer
+from charlm.run import model_config
+from charlm.sharding import path_name
+
+
+def optim_config(steps=100, **changes):
+    config = get_config()
+    config.train.steps = steps
+    config.optim.learning_rate, config.optim.warmup_steps = 0.1, 10
+    config.optim.update(changes)
+    return config
+
+
+def flat(tree):
+    return {path_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {0: 0.0, 5: 0.05, 10: 0.1, 55: 0.05, 91: 0.01, 100: 0.0, 200: 0.0}),
+        ({"warmup_steps": 0}, {0: 0.1, 50: 0.05, 100: 0.0}),
+        ({"schedule": "constant"}, {0: 0.0, 5: 0.05, 10: 0.1, 99: 0.1}),
+        ({"schedule": "constant", "warmup_steps": 0}, {0: 0.1, 99: 0.1}),
+        ({"warmup_steps": 200}, {0: 0.0, 100: 0.05}),  # a trial run shorter than its warm-up
+    ],
+)
+def test_learning_rate(changes, expected):
+    schedule = learning_rate(optim_config(**changes))
+    np.testing.assert_allclose([schedule(step) for step in expected], list(expected.values()), atol=1e-8)
+
+
+@pytest.mark.parametrize("wiring", ["paper", "reference"])
+def test_matrices_and_tables_decay_and_nothing_else(wiring):
+    config = get_config()
+    config.model.update({"wiring": wiring, "hidden": 16, "heads": 2, "intra_layers": 1, "inter_layers": 1})
+    model, batch = HLMForMaskedLM(model_config(config)), reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), batch))["params"]
+    decays = flat(decayed(params))
+    spared = {name for name, yes in decays.items() if not yes}
+    assert all(name.endswith(("bias", "scale")) or name.startswith("pooler/") for name in spared)
+    assert {"pooler/dense/kernel", "pooler/dense/bias", "head/output_bias", "hlm/embed/norm/scale"} <= spared
+    assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - spared)
+    assert {"hlm/embed/chars/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
+    assert any("ffn_in/kernel" in name for name in decays.keys() - spared)
+
+
+def adamw(config, params, grads_by_step):
+    """AdamW with clipping, decoupled decay of matrices and the schedule, in float64."""
+    c = config.optim
+    params = {name: np.float64(value) for name, value in params.items()}
+    m, v = ({name: np.zeros_like(value) for name, value in params.items()} for _ in range(2))
+    for t, grads in enumerate(grads_by_step, start=1):
+        norm = np.sqrt(sum((g**2).sum() for g in grads.values()))
+        scale = min(1.0, c.clip_norm / norm) if c.clip_norm else 1.0
+        rate = float(learning_rate(config)(t - 1))
+        for name, g in grads.items():
+            m[name] = c.b1 * m[name] + (1 - c.b1) * g * scale
+            v[name] = c.b2 * v[name] + (1 - c.b2) * (g * scale) ** 2
+            step = (m[name] / (1 - c.b1**t)) / (np.sqrt(v[name] / (1 - c.b2**t)) + c.eps)
+            decay = c.weight_decay * params[name] if name == "kernel" else 0.0
+            params[name] = params[name] - rate * (step + decay)
+    return params
+
+
+# A large eps, so that the size of a gradient shows in the update: plain Adam hides what clipping does.
+@pytest.mark.parametrize(("clip_norm", "eps"), [(1.0, 0.5), (0.0, 0.5), (1.0, 1e-8), (1e6, 1e-8)])
+def test_updates_are_those_of_plain_numpy(clip_norm, eps):
+    config = optim_config(clip_norm=clip_norm, eps=eps, weight_decay=0.3, b1=0.8, b2=0.95, warmup_steps=2)
+    rng = np.random.default_rng(0)
+    draw = lambda: {"kernel": rng.normal(size=(3, 2)), "bias": rng.normal(size=2)}
+    start, grads_by_step = draw(), [draw() for _ in range(4)]
+    optimizer = make_optimizer(config)
+    params = jax.tree.map(jnp.float32, start)
+    state = optimizer.init(params)
+    for grads in grads_by_step:
+        updates, state = optimizer.update(jax.tree.map(jnp.float32, grads), state, params)
+        params = optax.apply_updates(params, updates)
+    expected = adamw(config, start, grads_by_step)
+    for name, value in expected.items():
+        np.testing.assert_allclose(params[name], value, rtol=2e-5)
+        assert np.abs(value - start[name]).max() > 0.01
+
+
+def test_gradients_are_cut_together_to_the_norm():
+    config = optim_config(clip_norm=0.5, b1=0.0, b2=0.0, eps=1e6, weight_decay=0.0, warmup_steps=0)
+    config.optim.schedule = "constant"  # with such an eps an update is -rate * gradient / eps
+    grads = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
+    optimizer = make_optimizer(config)
+    updates, _ = optimizer.update(grads, optimizer.init(grads), grads)
+    seen = jax.tree.map(lambda u: -u * 1e6 / 0.1, updates)
+    np.testing.assert_allclose(seen["a"], [0.3, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(seen["b"], [[0.4]], rtol=1e-5)
