@@ -54,7 +54,7 @@ def test_matrices_and_tables_decay_and_nothing_else(wiring):
     assert all(name.endswith(("bias", "scale")) or name.startswith("pooler/") for name in spared)
     assert {"pooler/dense/kernel", "pooler/dense/bias", "head/output_bias", "hlm/embed/norm/scale"} <= spared
     assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - spared)
-    assert {"hlm/embed/chars/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
+    assert {"hlm/embed/table/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
     assert any("ffn_in/kernel" in name for name in decays.keys() - spared)
 
 
