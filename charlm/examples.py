@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import ml_collections
 import numpy as np
 
-from charlm.data.corpus import PreparedData
+from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
-from charlm.predict import Predictor
+from charlm.predictor import Fill, Predictor
 from charlm.text.chars import CharVocab
+from charlm.text.wordlist import WordList
 
 log = logging.getLogger("charlm")
 
 CONTEXT = 6  # words shown on either side
 SENTENCE_WORDS = (8, 40)  # sentences used, in words
-MASKED_CHARS = (3, 9)  # words to mask, in characters
+MASKED_CHARS = (2, 9)  # words to mask, in characters
 MISSPELLED_CHARS = (6, 12)  # words to misspell
+READ_WORDS = 1_000_000  # words read for known words and sentences: enough, even of a huge corpus
+KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
+LEAST_COUNT = 3  # occurrences that make a word known
 
 
 def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any) -> None:
-    """Logs the five likeliest words for `train.examples` masked and as many misspelled held-out words."""
+    """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words."""
     if not config.train.examples:
         return
     predictor = Predictor(config, data.vocab, params)
-    sentences = list(itertools.islice(_sentences(data), 50 * config.train.examples))
-    np.random.default_rng(config.seed).shuffle(sentences)
-    for words, position in _targets(sentences, MASKED_CHARS, config.train.examples):
-        fills = predictor.fill(words, position, hidden=[position])
+    words_known = known_words(data)
+    known = WordList(words_known, data.vocab)
+    sentences = [s for s in _sentences(data.heldout, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1]]
+    rng = np.random.default_rng(config.seed)
+    log.info("held-out words and the five best of %s known words:", f"{len(known):,}")
+    for words, position in _targets(sentences, MASKED_CHARS, None, config.train.examples, rng):
+        fills = predictor.fill(words, position, hidden=[position], known=known)
         _show("masked", words, position, f"[{words[position]}]", fills)
-    for words, position in _targets(sentences[::-1], MISSPELLED_CHARS, config.train.examples):
+    for words, position in _targets(sentences, MISSPELLED_CHARS, set(words_known), config.train.examples, rng):
         right, typo = words[position], swap_inner(words[position])
         words[position] = typo
-        _show("misspelled", words, position, f"[{typo} for {right}]", predictor.fill(words, position))
+        _show("misspelled", words, position, f"[{typo}, right: {right}]", predictor.fill(words, position, known=known))
+
+
+def known_words(data: PreparedData) -> list[str]:
+    """Returns the most frequent words of letters in the training text."""
+    counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if word.isalpha())
+    return [word for word, count in counts.most_common(KNOWN_WORDS) if count >= LEAST_COUNT]
 
 
 def swap_inner(word: str) -> str:
@@ -48,28 +61,41 @@ def swap_inner(word: str) -> str:
     return word
 
 
-def _show(kind: str, words: list[str], position: int, shown: str, fills: list[Any]) -> None:
+def _show(kind: str, words: list[str], position: int, shown: str, fills: list[Fill]) -> None:
     before, after = words[max(0, position - CONTEXT) : position], words[position + 1 : position + 1 + CONTEXT]
-    log.info("%s: %s", kind, " ".join([*before, shown, *after]))
-    log.info("    -> %s", ", ".join(f"{fill.word} ({fill.score:.2f})" for fill in fills))
+    log.info("%-10s  %s", kind, " ".join([*before, shown, *after]))
+    log.info("%-10s  %s", "", ", ".join(f"{fill.word} ({fill.score:.2f})" for fill in fills))
 
 
-def _targets(sentences: list[list[str]], chars: tuple[int, int], count: int) -> Iterator[tuple[list[str], int]]:
-    """Yields sentences with the position of their longest word of fitting length, every word once."""
-    used: set[str] = set()
-    for words in sentences:
-        fitting = [i for i, w in enumerate(words) if chars[0] <= len(w) <= chars[1] and w.isalpha() and w not in used]
-        if len(used) < count and fitting:
-            position = max(fitting, key=lambda i: len(words[i]))
-            used.add(words[position])
-            yield list(words), position
+def _targets(
+    sentences: list[list[str]],
+    chars: tuple[int, int],
+    among: set[str] | None,
+    count: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[list[str], int]]:
+    """Yields `count` random sentences with the position of a random word of letters of fitting length (and `among`)."""
+    found = 0
+    for n in rng.permutation(len(sentences)):
+        words = list(sentences[n])
+        fitting = [
+            i
+            for i, word in enumerate(words)
+            if chars[0] <= len(word) <= chars[1] and word.isalpha() and (among is None or word in among)
+        ]
+        if fitting and found < count:
+            found += 1
+            yield words, int(rng.choice(fitting))
 
 
-def _sentences(data: PreparedData) -> Iterator[list[str]]:
-    records = iter(record_dataset(data.heldout))
+def _sentences(corpora: tuple[EncodedCorpus, ...], vocab: CharVocab) -> Iterator[list[str]]:
+    records, read = iter(record_dataset(corpora)), 0
     try:
         for record in records:
-            yield from (s for s in _decode(record, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1])
+            yield from _decode(record, vocab)
+            read += len(record.words)
+            if read >= READ_WORDS:
+                break
     finally:
         records.close()
 

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,16 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
+import charlm.run
 import charlm.train
 from charlm.config import get_config
 from charlm.data.corpus import PreparedData, prepare
 from charlm.run import Run, build
+from charlm.sharding import make_mesh
 
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
+ROOT = Path(__file__).resolve().parents[1]
 TIMINGS = {"words_per_second", "ms_per_step", "data_wait"}
 
 
@@ -58,9 +63,9 @@ def small_config(text: Path, cache: Path) -> Any:
     config.optim.warmup_steps = 2
     config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
     config.train.steps = 12
-    config.train.log_every = 1
+    config.train.log_every = 4
     config.train.eval_every = 6
-    config.train.checkpoint_every = 4
+    config.train.checkpoint_every = 3
     config.train.examples = 0
     return config
 
@@ -87,9 +92,23 @@ def quick_compilation(folder: Path) -> Iterator[None]:
             compilation_cache.reset_cache()
 
 
+def on_devices(count: int) -> Any:
+    """Returns a context in which runs are built for the first so many devices, not for all that tests see."""
+    return mock.patch.object(charlm.run, "make_mesh", lambda config: make_mesh(config, jax.devices()[:count]))
+
+
+def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a process of its own that sees one device."""
+    environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd, env=environment, input=stdin, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A finished run. `config` is as it was given: what the run measured is in its workdir."""
+    """A finished run on one device. `config` is as it was given: what the run measured is in its workdir."""
 
     config: Any
     workdir: Path
@@ -106,11 +125,11 @@ class Trained:
 
 
 def train_once(folder: Path) -> Trained:
-    """Trains the small model for its twelve steps."""
+    """Trains the small model for its twelve steps, on one device: the fewer, the quicker."""
     config = small_config(write_text(folder / "text.txt"), folder / "cache")
     made = []
     keep = lambda *arguments: made.append(build(*arguments)) or made[0]
-    with mock.patch.object(charlm.train, "build", keep):
+    with on_devices(1), mock.patch.object(charlm.train, "build", keep):
         charlm.train.train(small_config(folder / "text.txt", folder / "cache"), str(folder / "run"))
     return Trained(config, folder / "run", prepare(config), made[0])
 

@@ -1,0 +1,61 @@
+"""Words ranked by the probabilities of their characters: any spelling, or those of a list."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from charlm.text.chars import UNK, CharVocab
+
+
+class WordList:
+    """Known words by length; words with a character that the vocabulary lacks are left out.
+
+    Args:
+      words: the words; repeated ones count once. vocab: the characters of the model that will rank them.
+    """
+
+    def __init__(self, words: Iterable[str], vocab: CharVocab) -> None:
+        encoded = {word: vocab.encode_word(word) for word in words if word}
+        self._by_length: dict[int, tuple[list[str], np.ndarray]] = {}
+        for length in {len(ids) for ids in encoded.values()}:
+            fitting = {word: ids for word, ids in encoded.items() if len(ids) == length and UNK not in ids}
+            if fitting:
+                self._by_length[length] = (list(fitting), np.array(list(fitting.values()), np.int64))
+
+    def __len__(self) -> int:
+        return sum(len(words) for words, _ in self._by_length.values())
+
+    def best(self, log_probs_CV: np.ndarray, top: int) -> list[tuple[float, str]]:
+        """Returns the likeliest words of C characters, best first, each with the sum of its log-probabilities.
+
+        Args:
+          log_probs_CV: log-probability of every character id at every position.
+        """
+        C = len(log_probs_CV)
+        words, ids_NC = self._by_length.get(C, ([], np.zeros((0, C), np.int64)))
+        scores_N = log_probs_CV[np.arange(C), ids_NC].sum(axis=1)
+        return [(float(scores_N[n]), words[n]) for n in np.argsort(-scores_N, kind="stable")[:top]]
+
+
+def best_spellings(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, list[int]]]:
+    """Yields the `top` likeliest words, best first; exact, as the characters are independent given the context."""
+    order_CV = np.argsort(-log_probs_CV, axis=-1)[:, :top]
+    sorted_CV = np.take_along_axis(log_probs_CV, order_CV, axis=-1)
+    C = len(order_CV)
+    queue = [(-float(sorted_CV[:, 0].sum()), (0,) * C)]
+    seen = {queue[0][1]}
+    for _ in range(top):
+        if not queue:
+            return
+        cost, ranks = heapq.heappop(queue)
+        yield -cost, [int(order_CV[c, rank]) for c, rank in enumerate(ranks)]
+        for c in range(C):
+            if ranks[c] + 1 < order_CV.shape[1]:
+                following = (*ranks[:c], ranks[c] + 1, *ranks[c + 1 :])
+                if following not in seen:
+                    seen.add(following)
+                    step = sorted_CV[c, ranks[c]] - sorted_CV[c, ranks[c] + 1]
+                    heapq.heappush(queue, (cost + float(step), following))
