@@ -1,4 +1,4 @@
-"""Log lines of the command-line programs: ours on standard error, third-party chatter only from warnings up."""
+"""Log lines of the command-line programs: ours on standard error, nothing of other libraries."""
 
 from __future__ import annotations
 
@@ -17,4 +17,5 @@ def start_logging() -> None:
         log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    # orbax logs the traceback of a failed write, which then arrives as an exception and becomes one line.
+    absl.logging.set_verbosity(absl.logging.FATAL)

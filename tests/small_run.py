@@ -98,8 +98,8 @@ def on_devices(count: int) -> Any:
 
 
 def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs Python in a process of its own that sees one device."""
-    environment = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
+    """Runs Python in a process of its own, which sees the devices that this one sees."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd, env=environment, input=stdin, capture_output=True, text=True, timeout=300, check=False,

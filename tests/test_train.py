@@ -165,9 +165,11 @@ import json, os
 from pathlib import Path
 from charlm.config import from_dict
 from charlm.train import _Loop, train
+from small_run import on_devices
 step = _Loop._step
 _Loop._step = lambda self, now: os._exit(7) if now == 11 else step(self, now)
-train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(workdir)!r})
+with on_devices(1):
+    train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(workdir)!r})
 """
     (tmp_path / "config.json").write_text(to_json(trained.config))
     done = python("-c", code)

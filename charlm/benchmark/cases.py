@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_collections
@@ -71,9 +72,12 @@ def _sequences(config: ml_collections.ConfigDict, count: int, words: int, rate: 
 
     data = prepare(config)
     slots, room = config.model.char_slots, words - 2
-    records = record_dataset(data.heldout)
-    needed = itertools.islice(records, -(-count * room // 100))
-    rows_NC = np.concatenate([rows_of(record, slots) for record in needed])[: count * room]
+    rows: list[Any] = []
+    for record in record_dataset(data.heldout):
+        rows.append(rows_of(record, slots))
+        if sum(map(len, rows)) >= count * room:
+            break
+    rows_NC = np.concatenate(rows)[: count * room]
     edges = np.zeros((2, 1, slots), np.uint16)
     edges[:, 0, 0] = CLS, SEP
     rng = np.random.default_rng(0)
@@ -118,7 +122,7 @@ def inference(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
     sequences = _sequences(config, *INFERENCE, rate=None)
     model = HLM(model_config(config))
-    slots = (6, 10, config.model.char_slots)
+    slots = (*(c for c in (6, 10) if c < config.model.char_slots), config.model.char_slots)
     example = pack_all(sequences, INFERENCE[1], slots)
     params = jax.jit(lambda: model.init(jax.random.key(0), example)["params"])()
     forward = jax.jit(lambda p, batch: model.apply({"params": p}, batch).context_NWD)
@@ -212,16 +216,22 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
 
 def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Raw text -> encoded shards in one process, and encoded shards -> batches in one thread."""
+    """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
     from charlm.data.corpus import prepare
     from charlm.data.pipeline import batch_dataset, record_dataset
+    from charlm.data.sources import open_source
     from charlm.run import batch_shape, masking_of
 
     seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
     words = {}
-    for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as folder:
-            config.data.cache_dir, config.data.encode_processes = folder, 1
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        source = open_source("builtin", split="all", heldout_fraction=0.0)
+        documents = (document.replace("\n", " ") for part in source.parts for document in source.documents(part))
+        text.write_text("\n".join(documents), encoding="utf-8")
+        config.data.train, config.data.encode_processes = (str(text),), 1
+        for n in range(repeats):
+            config.data.cache_dir = str(Path(folder) / str(n))
             started = time.perf_counter()
             data = prepare(config)
             seconds["text to shards"].append(time.perf_counter() - started)

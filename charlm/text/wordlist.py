@@ -55,7 +55,7 @@ def best_spellings(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, 
         for c in range(C):
             if ranks[c] + 1 < order_CV.shape[1]:
                 following = (*ranks[:c], ranks[c] + 1, *ranks[c + 1 :])
-                if following not in seen:
+                step = float(sorted_CV[c, ranks[c]] - sorted_CV[c, ranks[c] + 1])
+                if following not in seen and step < np.inf:  # what is impossible is no spelling
                     seen.add(following)
-                    step = sorted_CV[c, ranks[c]] - sorted_CV[c, ranks[c] + 1]
-                    heapq.heappush(queue, (cost + float(step), following))
+                    heapq.heappush(queue, (cost + step, following))

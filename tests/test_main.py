@@ -1,0 +1,81 @@
+"""The command that trains: from a text file to a model that fills gaps, and every mistake in one line."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+from small_run import ROOT, python
+
+from charlm.config import flatten, load_config_file
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+TINY = f"{ROOT}/configs/hlm_base.py:tiny"
+
+
+def overrides(config, **changes):
+    """Returns the flags that turn the tiny variant into `config`, with changes written section__key=value."""
+    tiny = flatten(load_config_file(TINY))
+    wanted = flatten(config) | {name.replace("__", "."): value for name, value in changes.items()}
+    return [f"--config.{key}={value}" for key, value in wanted.items() if value != tiny[key]]
+
+
+def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
+    flags = overrides(trained.config, train__steps=3, train__eval_every=3, train__examples=1)
+    command = ["-m", "charlm.main", f"--config={TINY}", *flags]
+    done = python(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no --workdir given: writing to runs/hlm_base_tiny" in done.stderr
+    bits = re.search(r"held-out bits a masked character: (\S+) before \(step 0\), (\S+) after \(step 3\)", done.stderr)
+    assert 6.2 > float(bits[1]) > float(bits[2]) > 5
+    assert re.search(r"masked  .*\[\w+\]", done.stderr)
+    assert "python -m charlm.predict fill-mask --checkpoint=runs/hlm_base_tiny" in done.stderr
+    assert (tmp_path / "runs" / "hlm_base_tiny" / "checkpoints" / "3").is_dir()
+
+    again = python(*command, "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "runs/hlm_base_tiny holds a finished run of 3 steps: nothing to do" in again.stderr
+    assert bits[0] in again.stderr
+    other = python(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
+    assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
+
+
+def assert_one_error(done, message):
+    """One line that says what is wrong, after whatever was logged; no traceback."""
+    assert done.returncode == 1, done.stderr
+    *before, last = done.stderr.splitlines()
+    assert last.startswith("error: ")
+    assert message in last
+    assert "Traceback" not in done.stderr
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in before)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--config.data.bach_size=4", "unknown config key data.bach_size; did you mean data.batch_size?"),
+        ("--config.train.steps=many", "flag --config.train.steps=many"),
+        ("--config.model.dropout=1.5", "model.dropout=1.5 must lie in [0, 1)"),
+        ("--config.data.train=nowhere.txt", "data.train: 'nowhere.txt' does not exist"),
+        ("--config.data.train=empty.txt", "'empty.txt' holds no document"),
+        ("--config.data.train=binary.txt", "binary.txt: file looks binary"),
+        ("--config.data.train=half.txt.gz", "half.txt.gz: truncated or damaged gzip file"),
+        ("--workdir=text.txt", "--workdir=text.txt cannot be written: "),
+        ("--config.mesh.data=3", "mesh.data=3, mesh.fsdp=1, mesh.model=1 do not multiply to the 8 devices present"),
+        ("--config.data.batch_size=12", "data.batch_size=12 must be a multiple of data.accumulation=1 x data.table_sh"),
+        ("--config.model.vocab_size=8", "size of a character vocabulary: expected 9 to 65536, got 8"),
+        ("--config.init_from=text.txt", "init_from: text.txt holds no complete checkpoint"),
+    ],
+)
+def test_mistakes_are_one_line(trained, tmp_path, flag, message):
+    (tmp_path / "text.txt").write_text("A cat sat.\nThe dog ran to town.\n" * 20)
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "half.txt.gz").write_bytes(gzip.compress(b"A cat sat on a mat.\n" * 1000)[:60])
+    config = trained.new_config()
+    config.data.cache_dir = str(tmp_path / "cache")
+    flags = overrides(config, data__train="text.txt", data__heldout="text.txt")
+    done = python("-m", "charlm.main", f"--config={TINY}", "--workdir=run", *flags, flag, cwd=tmp_path)
+    assert_one_error(done, message)
