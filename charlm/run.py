@@ -142,7 +142,13 @@ class Run:
 
 
 def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
-    """Compiles nothing yet: returns the run of a resolved config."""
+    """Compiles nothing yet: returns the run of a resolved config.
+
+    Raises:
+      ValueError: when config, data and devices do not fit each other.
+    """
+    if jax.process_count() > 1:
+        raise ValueError(f"{jax.process_count()} processes: training over several hosts is not supported yet; use one")
     mesh = make_mesh(config)
     shape = batch_shape(config, data, table_shards(config, mesh))
     masking = masking_of(config, data.vocab.size)
