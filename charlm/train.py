@@ -6,10 +6,7 @@ import json
 import logging
 import math
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +19,12 @@ from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.corpus import PreparedData, prepare
 from charlm.evaluate import evaluate
 from charlm.examples import show_examples
-from charlm.metric_writer import FILE as METRICS_FILE
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
-from charlm.run import Run, build, count_parameters
+from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
+from charlm.run import Run, build
 from charlm.state import TrainState
-from charlm.tasks.mlm import MaskedCharSums, summarize
+from charlm.tasks.mlm import MaskedCharSums
 
 log = logging.getLogger("charlm")
 
@@ -51,14 +48,14 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
         check_resumable(config, saved, where=workdir)
     done = _newest_step(folder)
     if done is not None and done >= config.train.steps:
-        _report_finished(folder, workdir, done)
+        report_finished(folder, workdir, done)
         return
     data = prepare(config)
     run = build(config, data)
     _record_shape(config, run)
     _write(folder / CONFIG_FILE, to_json(config))
     data.vocab.save(folder / VOCAB_FILE)
-    _report_start(run, data, workdir)
+    report_start(run, data, workdir)
 
     metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict()}
     store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
@@ -75,7 +72,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
         batches.close()
         store.close()
     if finished:
-        _report_heldout(folder)
+        report_heldout(folder)
         show_examples(config, data, loop.state.params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
 
@@ -123,27 +120,6 @@ def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:
     config.data.bucket_masked, config.data.bucket_labels = shape.masked, shape.labels
 
 
-def _report_start(run: Run, data: PreparedData, workdir: str) -> None:
-    log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
-    for part, count in count_parameters(run.abstract_state.params).items():
-        log.info("parameters  %-28s %13s", part, f"{count:,}")
-    for name, corpora in (("train", data.train), ("held-out", data.heldout)):
-        words = sum(corpus.stats.words for corpus in corpora)
-        log.info(
-            "text  %-8s %s words in %d corpora, %d characters known",
-            name,
-            f"{words:,}",
-            len(corpora),
-            len(data.vocab.chars),
-        )
-    s = run.shape
-    log.info(
-        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, "
-        "%s masked positions",
-        s.shards, s.sequences, s.words, s.slots, s.table, s.masked, s.labels,
-    )  # fmt: skip
-
-
 def _initial_state(
     config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any, data: PreparedData
 ) -> tuple[TrainState, int, list[float]]:
@@ -185,7 +161,7 @@ class _Loop:
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
         self._workdir = workdir
         self._rate = learning_rate(config)
-        self._window = _Window()
+        self._window = Window()
         self._unread: tuple[int, MaskedCharSums, jax.Array] | None = None
         self._best = math.inf
         self.state: TrainState
@@ -193,12 +169,12 @@ class _Loop:
     def run(self, state: TrainState, start: int, unreported: list[float]) -> bool:
         """Returns True when the last step was done, False when a signal asked to stop."""
         cfg, steps = self._config.train, self._config.train.steps
-        self.state, self._window = state, _Window(unreported)
+        self.state, self._window = state, Window(unreported)
         best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
         self._best = min(best, default=math.inf)
         if start == 0:
             self._evaluate(0)
-        with _stop_signal() as stopped:
+        with stop_signal() as stopped:
             self._window.start()
             for step in range(start + 1, steps + 1):
                 if step == start + 1:
@@ -268,9 +244,9 @@ class _Loop:
             "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
             step, steps, scalars["loss"], scalars["bits_per_char"], f"{scalars['words_per_second']:,.0f}",
             scalars["ms_per_step"], 100 * scalars["data_wait"],
-            _duration((steps - step) * scalars["ms_per_step"] / 1000),
+            duration((steps - step) * scalars["ms_per_step"] / 1000),
         )  # fmt: skip
-        self._window = _Window()
+        self._window = Window()
         self._window.start()
 
     def _evaluate(self, step: int) -> dict[str, float]:
@@ -292,91 +268,3 @@ class _Loop:
         paused = time.perf_counter()
         self._store.save(step, self.state, self._batches, heldout, self._window.unreported)
         self._window.pause(time.perf_counter() - paused)
-
-
-class _Window:
-    """What happened since the last progress line.
-
-    Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
-    """
-
-    def __init__(self, unreported: list[float] | None = None) -> None:
-        self.steps = self.words = 0  # of this process: they give the speed
-        self.waited = 0.0
-        self.unreported = list(unreported or [0.0] * 7)  # the sums of MaskedCharSums, of gradient norms, and the steps
-        self._started = time.perf_counter()
-
-    def start(self) -> None:
-        self._started = time.perf_counter()
-
-    def forget_speed(self) -> None:
-        """Starts timing afresh."""
-        self.steps = self.words = 0
-        self.waited = 0.0
-        self.start()
-
-    def pause(self, seconds: float) -> None:
-        """Leaves evaluation and saving out of the speed."""
-        self._started += seconds
-
-    def add(self, sums: MaskedCharSums, norm: float) -> None:
-        added = [*(float(x) for x in sums), norm, 1.0]
-        self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
-
-    def scalars(self) -> dict[str, float]:
-        seconds = max(time.perf_counter() - self._started, 1e-9)
-        *sums, norms, steps = self.unreported
-        return summarize(MaskedCharSums(*sums)) | {
-            "grad_norm": norms / steps,
-            "words_per_second": self.words / seconds,
-            "ms_per_step": 1000 * seconds / max(self.steps, 1),
-            "data_wait": self.waited / seconds,
-        }
-
-
-@contextmanager
-def _stop_signal() -> Iterator[Any]:
-    """Yields a function that says whether SIGTERM or SIGINT came: the loop then saves and ends between two steps."""
-    received: list[int] = []
-    handled = (signal.SIGTERM, signal.SIGINT)
-    try:
-        before = [signal.signal(number, lambda signum, frame: received.append(signum)) for number in handled]
-    except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
-        yield lambda: False
-        return
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in zip(handled, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _duration(seconds: float) -> str:
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    if days:
-        return f"{days}d {hours % 24}h"
-    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
-
-
-def read_metrics(folder: Path) -> list[dict[str, float]]:
-    """Returns the lines of a run's metrics file, oldest first."""
-    path = folder / METRICS_FILE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def _report_heldout(folder: Path) -> None:
-    curve = [m for m in read_metrics(folder) if "heldout_bits_per_char" in m]
-    if not curve:  # the metrics file is the user's to move
-        return
-    first, last = curve[0], curve[-1]
-    log.info(
-        "held-out bits a masked character: %.3f before (step %d), %.3f after (step %d)",
-        first["heldout_bits_per_char"], first["step"], last["heldout_bits_per_char"], last["step"],
-    )  # fmt: skip
-
-
-def _report_finished(folder: Path, workdir: str, step: int) -> None:
-    log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
-    _report_heldout(folder)
-    log.info("train on with a larger --config.train.steps, start afresh with another --workdir,")
-    log.info("or try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)

@@ -17,8 +17,9 @@ import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import flatten, from_dict, to_json
 from charlm.evaluate import evaluate
+from charlm.progress import duration, read_metrics, stop_signal
 from charlm.run import batch_shape, build
-from charlm.train import NonFiniteLoss, _duration, _Loop, _stop_signal, read_metrics, train
+from charlm.train import NonFiniteLoss, _Loop, train
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -448,7 +449,7 @@ def test_an_evaluation_without_masked_words_says_so(trained, final_params):
 
 def test_signals_keep_their_meaning_outside_the_main_thread():
     def inside():
-        with _stop_signal() as stopped:
+        with stop_signal() as stopped:
             seen.append(stopped())
 
     seen, before = [], signal.getsignal(signal.SIGTERM)
@@ -463,4 +464,4 @@ def test_signals_keep_their_meaning_outside_the_main_thread():
     ("seconds", "text"), [(5, "0m 5s"), (65.9, "1m 5s"), (3600, "1h 0m"), (7265, "2h 1m"), (200_000, "2d 7h")]
 )
 def test_durations(seconds, text):
-    assert _duration(seconds) == text
+    assert duration(seconds) == text

@@ -1,0 +1,131 @@
+"""What a run tells its user: the lines at its start, on its way and at its end, and the metrics they come from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+
+from charlm.data.corpus import PreparedData
+from charlm.metric_writer import FILE as METRICS_FILE
+from charlm.run import Run, count_parameters
+from charlm.tasks.mlm import MaskedCharSums, summarize
+
+log = logging.getLogger("charlm")
+
+
+def report_start(run: Run, data: PreparedData, workdir: str) -> None:
+    """Logs devices, parameters part by part, the text, and the shape of a batch."""
+    log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
+    for part, count in count_parameters(run.abstract_state.params).items():
+        log.info("parameters  %-28s %13s", part, f"{count:,}")
+    for name, corpora in (("train", data.train), ("held-out", data.heldout)):
+        words = sum(corpus.stats.words for corpus in corpora)
+        log.info("text  %-8s %s words, %d corpora", name, f"{words:,}", len(corpora))
+    log.info("characters known  %d", len(data.vocab.chars))
+    s = run.shape
+    log.info(
+        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, "
+        "%s masked positions",
+        s.shards, s.sequences, s.words, s.slots, s.table, s.masked, s.labels,
+    )  # fmt: skip
+
+
+class Window:
+    """What happened since the last progress line.
+
+    Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
+    """
+
+    def __init__(self, unreported: list[float] | None = None) -> None:
+        self.steps = self.words = 0  # of this process: they give the speed
+        self.waited = 0.0
+        self.unreported = list(unreported or [0.0] * 7)  # the sums of MaskedCharSums, of gradient norms, and the steps
+        self._started = time.perf_counter()
+
+    def start(self) -> None:
+        """Starts the clock."""
+        self._started = time.perf_counter()
+
+    def forget_speed(self) -> None:
+        """Starts timing afresh."""
+        self.steps = self.words = 0
+        self.waited = 0.0
+        self.start()
+
+    def pause(self, seconds: float) -> None:
+        """Leaves evaluation and saving out of the speed."""
+        self._started += seconds
+
+    def add(self, sums: MaskedCharSums, norm: float) -> None:
+        """Adds the sums and the gradient norm of a step."""
+        added = [*(float(x) for x in sums), norm, 1.0]
+        self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
+
+    def scalars(self) -> dict[str, float]:
+        """Returns the metrics of the window, speed among them."""
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        *sums, norms, steps = self.unreported
+        return summarize(MaskedCharSums(*sums)) | {
+            "grad_norm": norms / steps,
+            "words_per_second": self.words / seconds,
+            "ms_per_step": 1000 * seconds / max(self.steps, 1),
+            "data_wait": self.waited / seconds,
+        }
+
+
+@contextmanager
+def stop_signal() -> Iterator[Callable[[], bool]]:
+    """Yields a function that says whether SIGTERM or SIGINT came: the loop then saves and ends between two steps."""
+    received: list[int] = []
+    handled = (signal.SIGTERM, signal.SIGINT)
+    try:
+        before = [signal.signal(number, lambda signum, frame: received.append(signum)) for number in handled]
+    except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds as people say them: "2d 3h", "3h 5m" or "5m 7s"."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days}d {hours % 24}h"
+    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Returns the lines of a run's metrics file, oldest first."""
+    path = folder / METRICS_FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def report_heldout(folder: Path) -> None:
+    """Logs the held-out bits a masked character before and after training."""
+    curve = [m for m in read_metrics(folder) if "heldout_bits_per_char" in m]
+    if not curve:  # the metrics file is the user's to move
+        return
+    first, last = curve[0], curve[-1]
+    log.info(
+        "held-out bits a masked character: %.3f before (step %d), %.3f after (step %d)",
+        first["heldout_bits_per_char"], first["step"], last["heldout_bits_per_char"], last["step"],
+    )  # fmt: skip
+
+
+def report_finished(folder: Path, workdir: str, step: int) -> None:
+    """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it."""
+    log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
+    report_heldout(folder)
+    log.info("train on with a larger --config.train.steps, start afresh with another --workdir,")
+    log.info("or try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
