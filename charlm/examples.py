@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +22,9 @@ log = logging.getLogger("charlm")
 
 CONTEXT = 6  # words shown on either side
 SENTENCE_WORDS = (8, 40)  # sentences used, in words
-MASKED_CHARS = (2, 9)  # words to mask, in characters
+MASKED_CHARS = (1, 9)  # words to mask, in characters
 MISSPELLED_CHARS = (6, 12)  # words to misspell
+JOINERS = "\u200c\u200d"  # zero-width characters inside words of many scripts
 READ_WORDS = 1_000_000  # words read for known words and sentences: enough, even of a huge corpus
 KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
 LEAST_COUNT = 3  # occurrences that make a word known
@@ -49,8 +51,13 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
 
 def known_words(data: PreparedData) -> list[str]:
     """Returns the most frequent words of letters in the training text."""
-    counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if word.isalpha())
+    counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if is_word(word))
     return [word for word, count in counts.most_common(KNOWN_WORDS) if count >= LEAST_COUNT]
+
+
+def is_word(text: str) -> bool:
+    """Says whether a text is letters, with their marks: the vowel signs of Hindi are marks, which `isalpha` refuses."""
+    return text[:1].isalpha() and all(c.isalpha() or unicodedata.category(c)[0] == "M" or c in JOINERS for c in text)
 
 
 def swap_inner(word: str) -> str:
@@ -81,7 +88,7 @@ def _targets(
         fitting = [
             i
             for i, word in enumerate(words)
-            if chars[0] <= len(word) <= chars[1] and word.isalpha() and (among is None or word in among)
+            if chars[0] <= len(word) <= chars[1] and is_word(word) and (among is None or word in among)
         ]
         if fitting and found < count:
             found += 1

@@ -68,6 +68,7 @@ def assert_one_error(done, message):
         ("--config.model.vocab_size=8", "size of a character vocabulary: expected 9 to 65536, got 8"),
         ("--config.init_from=text.txt", "init_from: text.txt holds no complete checkpoint"),
     ],
+    ids=lambda value: value if value.startswith("--") else "",
 )
 def test_mistakes_are_one_line(trained, tmp_path, flag, message):
     (tmp_path / "text.txt").write_text("A cat sat.\nThe dog ran to town.\n" * 20)

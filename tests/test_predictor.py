@@ -170,6 +170,9 @@ def test_each_gap_has_its_fillings(predictor):
 def test_a_hidden_word_is_not_read(predictor):
     one, two = (predictor.fill(["the", word, "sat"], 1, hidden=[1], top=3) for word in ("cat", "xyz"))
     assert one == two
+    one, two = (predictor.fill(["the", "cat", word], 1, hidden=[1, 2], top=3) for word in ("sat", "ran"))
+    assert one == two
+    assert one != predictor.fill(["the", "cat", "???"], 1, hidden=[1], top=3)  # hidden is not unknown
     assert predictor.fill(["the", "cat", "sat"], 1, top=3) != predictor.fill(["the", "xyz", "sat"], 1, top=3)
 
 
