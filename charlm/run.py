@@ -108,7 +108,7 @@ def make_train_step(model: HLMForMaskedLM, optimizer: optax.GradientTransformati
         grads = jax.tree.map(lambda g: g / jnp.maximum(sums.chars, 1), grads)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, opt_state), sums, optax.global_norm(grads)
+        return TrainState(state.step + 1, params, opt_state), sums, optax.tree.norm(grads)
 
     return train_step
 
