@@ -91,7 +91,13 @@ class Predictor:
         return cls(config, CharVocab.from_dict(metadata["char_vocab"]), params)
 
     def encode(self, texts: Iterable[str], batch_size: int = 32) -> list[Encoding]:
-        """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces."""
+        """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces.
+
+        Raises:
+          ValueError: when `texts` is one string, or `batch_size` is not positive.
+        """
+        if isinstance(texts, str) or batch_size < 1:
+            raise ValueError("encode takes a list of texts and a positive batch_size; for one text write [text]")
         texts = list(texts)
         spans = [self._splitter.spans(text) for text in texts]
         words = [[text[a:b] for a, b in s] for text, s in zip(texts, spans, strict=True)]

@@ -43,10 +43,10 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
     folder = _open_workdir(workdir)
-    saved = _saved_config(folder)
+    done = _newest_step(folder)
+    saved = _saved_config(folder) if done is not None else None  # without a checkpoint there is nothing to go on from
     if saved is not None:
         check_resumable(config, saved, where=workdir)
-    done = _newest_step(folder)
     if done is not None and done >= config.train.steps:
         report_finished(folder, workdir, done)
         return

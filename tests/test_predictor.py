@@ -237,3 +237,8 @@ def test_a_step_folder_is_a_checkpoint_too(trained, loaded):
     assert (leaf(early) != leaf(loaded)).any()
     assert loaded.vocab == trained.data.vocab
     assert loaded.config.model == trained.config.model
+
+
+def test_encode_refuses_a_single_string(predictor: Predictor):
+    with pytest.raises(ValueError, match="write \\[text\\]"):
+        predictor.encode("one text")

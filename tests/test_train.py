@@ -272,9 +272,10 @@ def test_another_config_is_refused(trained, tmp_path):
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"model": {"hidden": "wide"}}', '{"model": {"hiden": 8}}'])
 def test_a_damaged_config_is_named(trained, tmp_path, content):
-    (tmp_path / "config.json").write_text(content)
+    workdir = trained.copy(tmp_path / "run")
+    (workdir / "config.json").write_text(content)
     with pytest.raises(ValueError, match=r"config\.json is not the config of a run: "):
-        train(trained.new_config(), str(tmp_path))
+        train(trained.new_config(), str(workdir))
 
 
 @pytest.mark.parametrize("place", ["file", "file/run"])
@@ -465,3 +466,19 @@ def test_signals_keep_their_meaning_outside_the_main_thread():
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_run_that_saved_no_checkpoint_binds_nothing(tmp_path, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def reached(config):
+        raise Reached
+
+    monkeypatch.setattr(charlm.train, "prepare", reached)
+    config = small_config(tmp_path / "text.txt", tmp_path / "cache")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(to_json(config), encoding="utf-8")
+    config.model.hidden *= 2
+    with pytest.raises(Reached):
+        train(config, str(tmp_path / "run"))

@@ -168,7 +168,7 @@ def test_rows_without_any_key_are_finite_and_so_are_all_gradients():
     assert np.isfinite(out).all()
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
     alone = run(attention(), params, x[:1], mask[:1], positions, L)
-    np.testing.assert_allclose(out[:1], alone, atol=1e-6)  # the empty row disturbs no other
+    np.testing.assert_allclose(out[:1], alone, atol=1e-5)  # the empty row disturbs no other
 
 
 @pytest.mark.parametrize("rates", [{"attention_dropout": 0.5}, {"position_dropout": 0.5}])
