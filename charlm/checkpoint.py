@@ -5,6 +5,7 @@ A checkpoint describes itself: `read_metadata` gives the config and vocabulary t
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import absl.logging
 import jax
 from orbax.checkpoint import v1 as ocp
 
@@ -78,7 +78,8 @@ class Checkpoints:
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
-        return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
+        with _clear_reads(self.folder(step)):
+            return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
 
     def folder(self, step: int) -> Path:
         """Returns the folder of a step."""
@@ -128,10 +129,14 @@ def _reason(error: BaseException) -> str:
     return known[0] if known else " ".join(text.split())[:200]
 
 
+def complete_steps(folder: Path) -> list[int]:
+    """Returns the steps with a complete checkpoint in a folder of checkpoints."""
+    return [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
+
+
 def find_latest(folder: Path) -> int | None:
     """Returns the newest complete step in a folder of checkpoints."""
-    steps = [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
-    return max(steps, default=None)
+    return max(complete_steps(folder), default=None)
 
 
 def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
@@ -169,12 +174,29 @@ def read_metadata(checkpoint: Path) -> dict[str, Any]:
 
 def _stored(checkpoint: Path) -> Any:
     """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
-    verbosity = absl.logging.get_verbosity()
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    with _clear_reads(checkpoint):
+        stored = ocp.checkpointables_metadata(checkpoint)
+        if stored.metadata["state"] is None:
+            raise FileNotFoundError("the list of its arrays is missing or damaged")
+        return stored
+
+
+@contextmanager
+def _clear_reads(checkpoint: Path) -> Iterator[None]:
+    """Turns what orbax raises and logs about a damaged checkpoint, in many threads, into one line."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [log.level for log in loggers]
+    for log in loggers:
+        log.setLevel(logging.CRITICAL)
     try:
-        return ocp.checkpointables_metadata(checkpoint)
+        yield
+    except Exception as error:
+        older = [s for s in complete_steps(checkpoint.parent) if checkpoint.name.isdigit() and s < int(checkpoint.name)]
+        hint = f"; the checkpoint before it is step {max(older)}" if older else ""
+        raise ValueError(f"{checkpoint} is damaged or incomplete: {_reason(error)}{hint}") from error
     finally:
-        absl.logging.set_verbosity(verbosity)
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)
 
 
 def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
@@ -185,7 +207,8 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     """
     stored = _stored(checkpoint).metadata["state"]["params"]
     _compare(checkpoint, _shapes(stored), _shapes(abstract_state.params))
-    return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": data})["state"]
+    with _clear_reads(checkpoint):
+        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": data})["state"]
 
 
 def unreported(checkpoint: Path) -> list[float]:
@@ -203,7 +226,7 @@ def load_params(checkpoint: Path, abstract_params: Any) -> Any:
     _compare(checkpoint, _shapes(stored), _shapes(abstract_params))
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
-    with context:
+    with _clear_reads(checkpoint), context:
         loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -205,12 +206,27 @@ def validate(config: ml_collections.ConfigDict) -> None:
     for key in ("model.dropout", "model.attention_dropout", "optim.b1", "optim.b2"):
         if not 0 <= flat[key] < 1:
             raise ValueError(f"{key}={flat[key]} must lie in [0, 1)")
+    for key in ("optim.learning_rate", "optim.weight_decay", "optim.clip_norm", "optim.eps"):
+        if not math.isfinite(flat[key]):
+            raise ValueError(f"{key}={flat[key]} must be finite")
+    if config.seed < 0:
+        raise ValueError(f"seed={config.seed} must not be negative")
+    if config.model.position_buckets < 2:
+        raise ValueError(f"model.position_buckets={config.model.position_buckets} must be at least 2")
+    if config.data.masking == "reference" and config.model.vocab_size < 128:
+        raise ValueError(
+            f"data.masking=reference draws random characters from ids 8 to 127, but model.vocab_size is "
+            f"{config.model.vocab_size}; expected at least 128"
+        )
     if not 3 <= config.model.char_slots <= 256:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [3, 256]")
     if config.model.hidden % config.model.heads:
         raise ValueError(f"model.hidden={config.model.hidden} is not a multiple of model.heads={config.model.heads}")
     weights = config.data.weights
-    if weights and (len(weights) != len(config.data.train) or min(weights) <= 0):
+    numbers = all(isinstance(weight, int | float) for weight in weights)
+    if weights and (
+        not numbers or len(weights) != len(config.data.train) or not 0 < min(weights) <= max(weights) < math.inf
+    ):
         raise ValueError(
             f"data.weights={weights} must be positive, one for each corpus of data.train={config.data.train}"
         )
@@ -245,7 +261,9 @@ def to_json(config: ml_collections.ConfigDict) -> str:
     return json.dumps(config.to_dict(), indent=2) + "\n"
 
 
-def check_resumable(config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict, where: str) -> None:
+def check_resumable(
+    config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict, where: str, among: tuple[str, ...] = ("",)
+) -> None:
     """Takes measured values over from the run found in `where` and checks that nothing else differs.
 
     Raises:
@@ -256,7 +274,7 @@ def check_resumable(config: ml_collections.ConfigDict, saved: ml_collections.Con
     for key, value in flatten(config).items():
         if (key.startswith("data.bucket_") and value == ()) or (key == "data.table_shards" and value == 0):
             config.data[key.removeprefix("data.")] = old[key]
-        elif value != old[key] and not key.startswith(RESUMABLE):
+        elif value != old[key] and key.startswith(among) and not key.startswith(RESUMABLE):
             differing.append(f"{key} is {value}, there {old[key]}")
     if differing:
         raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -13,6 +13,11 @@ from charlm.batch import WordBatch
 from charlm.tasks.mlm import MaskedCharSums, summarize
 
 
+def count_words(batch: WordBatch) -> int:
+    """Returns the words of text in a host batch [..., B, W]; [CLS] and [SEP] do not count."""
+    return int(batch.mask_SBW.sum() - 2 * batch.mask_SBW[..., 0].sum())
+
+
 def evaluate(
     eval_step: Callable[[Any, WordBatch], MaskedCharSums],
     params: Any,
@@ -32,7 +37,7 @@ def evaluate(
     try:
         for batch in iterator:
             sums.append(eval_step(params, place(batch)))
-            words += int(batch.mask_SBW.sum())
+            words += count_words(batch)
             if max_words and words >= max_words:
                 break
     finally:

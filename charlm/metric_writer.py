@@ -10,6 +10,15 @@ from pathlib import Path
 FILE = "metrics.jsonl"
 
 
+def parse_line(line: str) -> dict[str, float] | None:
+    """Returns the metrics of a line, None when it is damaged."""
+    try:
+        metrics = json.loads(line)
+    except ValueError:
+        return None
+    return metrics if isinstance(metrics, dict) and isinstance(metrics.get("step"), int) else None
+
+
 class MetricWriter:
     """Appends scalars to `<workdir>/metrics.jsonl`; one object a line, with its step.
 
@@ -31,8 +40,9 @@ class MetricWriter:
     def _cut_after(self, step: int) -> None:
         if not self._path.exists():
             return
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        read = [(line, parse_line(line)) for line in lines if line.endswith("\n")]
+        kept = [line for line, metrics in read if metrics is not None and metrics["step"] <= step]
         if kept != lines:
             temporary = self._path.with_suffix(".tmp")
             temporary.write_text("".join(kept), encoding="utf-8")

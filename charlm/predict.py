@@ -49,15 +49,21 @@ def main(argv: list[str] | None = None) -> int:
             if args.top < 1:
                 raise ValueError(f"--top={args.top}: expected at least 1")
             predictor = Predictor.from_checkpoint(args.checkpoint)
-            known = WordList(_lines(args.words), predictor.vocab) if args.words else None
+            known = _known(args.words, predictor) if args.words else None
             answer = functools.partial(_fill, length=length, top=args.top, known=known)
-        for text in _texts(args.text):
-            result = answer(predictor, text)
-            print(json.dumps({"text": text} | result, ensure_ascii=False), flush=True)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
+    status = 0
+    for text in _texts(args.text):
+        try:
+            result = answer(predictor, text)
+        except ValueError as error:  # of this text alone: the others are answered
+            print(f"error: {error}", file=sys.stderr)
+            status = 1
+        else:
+            print(json.dumps({"text": text} | result, ensure_ascii=False), flush=True)
+    return status
 
 
 def _length(text: str) -> int | Literal["auto"]:
@@ -66,11 +72,16 @@ def _length(text: str) -> int | Literal["auto"]:
     return "auto" if text == "auto" else int(text)
 
 
-def _lines(path: str) -> list[str]:
+def _known(path: str, predictor: Predictor) -> WordList:
     try:
-        return Path(path).read_text(encoding="utf-8").split()
+        words = set(Path(path).read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {error}") from error
+    known = WordList((word for word in words if len(word) < predictor.config.model.char_slots), predictor.vocab)
+    if len(known) < len(words):
+        left_out = f"{len(words) - len(known)} of {len(words)} words are too long for the model or hold characters"
+        print(f"--words={path}: {left_out} that it does not know; they are left out", file=sys.stderr)
+    return known
 
 
 def _encode(predictor: Predictor, text: str, *, sentence_only: bool) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from charlm.text.wordlist import WordList, best_spellings
 from charlm.text.words import get_splitter
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
-AUTO_LENGTHS = range(1, 16)  # word lengths that `length="auto"` compares
 OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
 BUCKET_SLOTS = (8, 12)  # length buckets of a batch, before the longest
 
@@ -173,7 +172,7 @@ class Predictor:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
         limit = self._slots - 1
         if length == "auto":
-            lengths = [n for n in AUTO_LENGTHS if n <= limit]
+            lengths = list(range(1, limit + 1))
         else:
             lengths = [len(self._encoder.encode([words[position]])[1]) if length == "same" else length]
         if not all(1 <= n <= limit for n in lengths):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from charlm.data.corpus import PreparedData
 from charlm.metric_writer import FILE as METRICS_FILE
+from charlm.metric_writer import parse_line
 from charlm.run import Run, count_parameters
 from charlm.tasks.mlm import MaskedCharSums, summarize
 
@@ -86,7 +87,14 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
     received: list[int] = []
     handled = (signal.SIGTERM, signal.SIGINT)
     try:
-        before = [signal.signal(number, lambda signum, frame: received.append(signum)) for number in handled]
+        before = [signal.getsignal(number) for number in handled]
+
+        def receive(signum: int, frame: Any) -> None:
+            received.append(signum)
+            signal.signal(signum, before[handled.index(signum)])  # a second one ends the program at once
+
+        for number in handled:
+            signal.signal(number, receive)
     except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
         yield lambda: False
         return
@@ -108,7 +116,8 @@ def duration(seconds: float) -> str:
 def read_metrics(folder: Path) -> list[dict[str, float]]:
     """Returns the lines of a run's metrics file, oldest first."""
     path = folder / METRICS_FILE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return [metrics for line in lines if (metrics := parse_line(line)) is not None]
 
 
 def report_heldout(folder: Path) -> None:

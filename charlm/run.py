@@ -166,8 +166,10 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     train_batches = batch_dataset(
         records, shape, masking, accumulation=config.data.accumulation, seed=config.seed, prefetch=config.data.prefetch
     )
+    # Every chosen held-out word is hidden: words that are seen as they are, or nearly, would flatter the model.
+    hiding = dataclasses.replace(masking, mask_share=1.0, random_share=0.0)
     heldout_batches = batch_dataset(
-        heldout, shape, masking, accumulation=1, seed=EVAL_MASKS, prefetch=config.data.prefetch
+        heldout, shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=config.data.prefetch
     )
 
     sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), next_and_close(heldout_batches))
@@ -210,5 +212,5 @@ def next_and_close(batches: grain.IterDataset[WordBatch]) -> WordBatch:
     finally:
         iterator.close()
     if batch is None:
-        raise ValueError("data.heldout: no word of text to evaluate on")
+        raise ValueError("no word of text to make a batch of")
     return batch

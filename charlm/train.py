@@ -7,6 +7,8 @@ import logging
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import ml_collections
 from charlm import checkpoint as checkpoints
 from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.corpus import PreparedData, prepare
-from charlm.evaluate import evaluate
+from charlm.evaluate import count_words, evaluate
 from charlm.examples import show_examples
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
@@ -43,6 +45,11 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
     folder = _open_workdir(workdir)
+    with _alone(folder):
+        _train(config, folder, workdir)
+
+
+def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
     done = _newest_step(folder)
     saved = _saved_config(folder) if done is not None else None  # without a checkpoint there is nothing to go on from
     if saved is not None:
@@ -51,13 +58,15 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
         report_finished(folder, workdir, done)
         return
     data = prepare(config)
+    if done is not None:
+        _check_text(checkpoints.find(folder), data)
     run = build(config, data)
     _record_shape(config, run)
     _write(folder / CONFIG_FILE, to_json(config))
     data.vocab.save(folder / VOCAB_FILE)
     report_start(run, data, workdir)
 
-    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict()}
+    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": _text(data)}
     store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
     batches = iter(run.train_batches)
     try:
@@ -75,6 +84,41 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
         report_heldout(folder)
         show_examples(config, data, loop.state.params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keeps a second process out of the workdir; the lock goes with the process, however it ends."""
+    import fcntl
+
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"--workdir={folder}: another process is training there") from None
+        except OSError as error:  # some network file systems have no locks
+            log.warning("%s cannot be locked (%s): do not start a second run there", folder, error.strerror)
+        yield
+
+
+def _text(data: PreparedData) -> list[list[int]]:
+    """What a saved data position refers to: records and words of each training corpus."""
+    return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
+
+
+def _check_text(checkpoint: Path, data: PreparedData) -> None:
+    """Checks that a run goes on with the characters and the text it began with.
+
+    Raises:
+      ValueError: when they changed, naming both and the way out.
+    """
+    checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
+    stored = checkpoints.read_metadata(checkpoint).get("train_text", _text(data))
+    if stored != _text(data):
+        raise ValueError(
+            f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {_text(data)}; "
+            "train on the new text in another --workdir, with --config.init_from set to this one"
+        )
 
 
 def _open_workdir(workdir: str) -> Path:
@@ -130,7 +174,9 @@ def _initial_state(
         return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
-        checkpoints.check_vocab(source, data.vocab.to_dict())
+        _check_text(source, data)
+        theirs = from_dict(checkpoints.read_metadata(source)["config"])
+        check_resumable(config, theirs, where=str(source), among=("model.", "data.max_words"))
         log.info("resuming from %s", source)
         state = checkpoints.load(source, run.abstract_state, batches)
         step, steps = int(state.step), config.train.steps
@@ -211,7 +257,7 @@ class _Loop:
         started = time.perf_counter()
         batch = next(self._batches)
         self._window.waited += time.perf_counter() - started
-        self._window.words += int(batch.mask_SBW.sum())
+        self._window.words += count_words(batch)
         self._window.steps += 1
         self.state, sums, norm = self._run.train_step(self.state, self._run.place(batch))
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
@@ -224,16 +270,17 @@ class _Loop:
         self._unread = None
         sums, norm = jax.device_get((sums, norm))
         if not (math.isfinite(sums.nats) and math.isfinite(norm)):
-            self._store.wait()
-            last = self._store.latest
-            go_on = (
-                f"the last good checkpoint is step {last} in {self._workdir}" if last else "there is no checkpoint yet"
-            )
-            raise NonFiniteLoss(
-                f"step {step}: loss {sums.nats / max(sums.chars, 1)}, gradient norm {norm}; {go_on}; "
-                f"a smaller optim.learning_rate (now {self._config.optim.learning_rate}) or more warm-up may help"
-            )
+            raise self._not_finite(step, f"loss {sums.nats / max(sums.chars, 1)}, gradient norm {norm}")
         self._window.add(sums, float(norm))
+
+    def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
+        self._store.wait()
+        last = self._store.latest
+        go_on = f"the last good checkpoint is step {last} in {self._workdir}" if last else "there is no checkpoint yet"
+        rate = self._config.optim.learning_rate
+        return NonFiniteLoss(
+            f"step {step}: {what}; {go_on}; a smaller optim.learning_rate (now {rate}) or more warm-up may help"
+        )
 
     def _report(self, step: int) -> None:
         self._read_sums()
@@ -255,6 +302,8 @@ class _Loop:
         metrics = evaluate(
             run.eval_step, self.state.params, run.heldout_batches, run.place, self._config.train.eval_words
         )
+        if not math.isfinite(metrics["loss"]):
+            raise self._not_finite(step, f"held-out loss {metrics['loss']}")
         self._writer.write(step, {f"heldout_{name}": value for name, value in metrics.items()})
         log.info(
             "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right, "

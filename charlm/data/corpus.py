@@ -28,6 +28,7 @@ from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_s
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
 from charlm.text.chars import CharVocab
+from charlm.text.words import get_splitter
 
 log = logging.getLogger("charlm")
 
@@ -59,6 +60,7 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
     """
     if not config.data.train:
         raise ValueError('data.train is empty: expected at least one corpus, such as "builtin"')
+    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
     vocab = load_or_build_vocab(config)
 
     def get(specs: Sequence[str], split: str, key: str) -> tuple[EncodedCorpus, ...]:

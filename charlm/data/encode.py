@@ -21,7 +21,7 @@ import numpy as np
 
 from charlm.data.cache_files import clear_write_errors, remove_stale, replacing, write_text
 from charlm.data.parts import Part
-from charlm.data.records import CorpusStats, EncodedRecord, write_record
+from charlm.data.records import CorpusStats, EncodedRecord, count_records, write_record
 from charlm.data.sources import Source
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import Splitter, get_splitter, sentence_ends
@@ -51,13 +51,13 @@ class Job:
         return os.path.join(self.folder, f"part-{index:05d}.array_record")
 
     def finished(self, index: int) -> CorpusStats | None:
-        """Returns the counts of a shard when it is complete (an empty one has no file)."""
+        """Returns the counts of a shard when it is complete and readable (an empty one has no file), else None."""
         try:
             with open(f"{self.shard(index)}.json", encoding="utf-8") as file:
                 stats = CorpusStats.from_json(file.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
-        return stats if not stats.records or os.path.exists(self.shard(index)) else None
+        return stats if count_records(self.shard(index)) == stats.records else None
 
 
 def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[list[str]]:

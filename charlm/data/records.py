@@ -132,6 +132,22 @@ def is_encoded(spec: str) -> bool:
     return spec.endswith(".array_record")
 
 
+def count_records(path: str) -> int:
+    """Returns the number of records of a shard; 0 when there is no such file, or nothing that can be read."""
+    from array_record.python import array_record_module
+
+    if not os.path.exists(path):
+        return 0
+    try:
+        reader = array_record_module.ArrayRecordReader(path)
+    except (RuntimeError, ValueError):  # cut short
+        return 0
+    try:
+        return reader.num_records()
+    finally:
+        reader.close()
+
+
 def shard_paths(spec: str, key: str) -> list[str]:
     """Returns the shards of a path or glob; ValueError when there are none."""
     path = os.path.expanduser(spec)

@@ -266,7 +266,7 @@ def _spacy_tokenizer(language: str):
     try:
         import spacy
     except ImportError:
-        message = 'text.splitter="spacy" needs spaCy: pip install "charlm[text]"; text.splitter="rules" needs nothing'
+        message = 'text.splitter="spacy" needs spaCy: pip install -e ".[text]"; text.splitter="rules" needs nothing'
         raise ValueError(message) from None
     code = "xx" if re.split("[-_]", language.lower())[0] in _NEUTRAL_LANGUAGES else language
     try:
