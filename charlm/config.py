@@ -224,9 +224,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.hidden={config.model.hidden} is not a multiple of model.heads={config.model.heads}")
     weights = config.data.weights
     numbers = all(isinstance(weight, int | float) for weight in weights)
-    if weights and (
-        not numbers or len(weights) != len(config.data.train) or not 0 < min(weights) <= max(weights) < math.inf
-    ):
+    usable = numbers and all(0 < weight < math.inf for weight in weights)
+    if weights and not (usable and len(weights) == len(config.data.train)):
         raise ValueError(
             f"data.weights={weights} must be positive, one for each corpus of data.train={config.data.train}"
         )

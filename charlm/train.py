@@ -91,7 +91,8 @@ def _alone(folder: Path) -> Iterator[None]:
     """Keeps a second process out of the workdir; the lock goes with the process, however it ends."""
     import fcntl
 
-    with open(folder / ".lock", "w") as lock:
+    lock = os.open(folder, os.O_RDONLY)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -99,6 +100,8 @@ def _alone(folder: Path) -> Iterator[None]:
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked (%s): do not start a second run there", folder, error.strerror)
         yield
+    finally:
+        os.close(lock)
 
 
 def _text(data: PreparedData) -> list[list[int]]:

@@ -235,3 +235,12 @@ def test_micro_batches_sum_to_the_whole_batch(trained, start):
     np.testing.assert_allclose(two[2], one[2], rtol=1e-5)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), two[0].params, one[0].params)
     assert one[2] > 0.1
+
+
+def test_micro_batches_drop_different_units(trained, start):
+    (whole,) = batches(trained, 1)
+    twice = jax.tree.map(lambda x: np.concatenate([x, x]), whole)
+    one, two = (steps(trained.run, start, [batch]) for batch in (whole, twice))
+    # The first half draws as the batch alone does; were the second to draw the same, the sums would double exactly.
+    assert abs(two[0, 0] / (2 * one[0, 0]) - 1) > 1e-5
+    assert abs(two[0, 0] / (2 * one[0, 0]) - 1) < 0.1

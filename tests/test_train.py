@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import math
+import os
 import signal
 import threading
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 from small_run import metrics_without_timings, on_devices, python, small_config, write_text
 
+import charlm.run
 import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import flatten, from_dict, to_json
-from charlm.evaluate import evaluate
+from charlm.evaluate import count_words, evaluate
+from charlm.predictor import Predictor
 from charlm.progress import duration, read_metrics, stop_signal
 from charlm.run import batch_shape, build
+from charlm.text.chars import MASK, CharVocab
 from charlm.train import NonFiniteLoss, _Loop, train
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -419,14 +425,14 @@ def test_evaluation_reads_every_heldout_word_once(trained, final_params):
     words = sum(corpus.stats.words for corpus in trained.data.heldout)
     assert sequences > 16  # more than two batches, the last of them ragged
     assert 0 < sequences % 8 != sequences % 5  # the last batch is another one for each size below
-    assert evaluated(trained.run, final_params)["words"] == words + 2 * sequences
+    assert evaluated(trained.run, final_params)["words"] == words  # [CLS] and [SEP] are no words
 
 
 def test_evaluation_may_stop_early(trained, final_params):
     batches = list(trained.run.heldout_batches)
-    first = int(batches[0].mask_SBW.sum())
+    first = count_words(batches[0])
     assert evaluated(trained.run, final_params, max_words=first)["words"] == first
-    assert evaluated(trained.run, final_params, max_words=first + 1)["words"] == first + int(batches[1].mask_SBW.sum())
+    assert evaluated(trained.run, final_params, max_words=first + 1)["words"] == first + count_words(batches[1])
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(trained, final_params):
@@ -482,3 +488,101 @@ def test_a_run_that_saved_no_checkpoint_binds_nothing(tmp_path, monkeypatch):
     config.model.hidden *= 2
     with pytest.raises(Reached):
         train(config, str(tmp_path / "run"))
+
+
+# ---- What must not change, or be damaged, between two starts ----
+
+
+def test_a_run_whose_characters_changed_is_refused(trained, tmp_path):
+    workdir = trained.copy(tmp_path / "run")
+    before = snapshot(workdir)
+    ids = trained.data.vocab.to_dict()
+    first, second = list(ids)[:2]
+    swapped = CharVocab.from_dict({**ids, first: ids[second], second: ids[first]})
+    config = trained.new_config()
+    config.train.steps = 20
+    now = mock.patch.object(charlm.train, "prepare", return_value=trained.data._replace(vocab=swapped))
+    with now, pytest.raises(ValueError, match="another character vocabulary"):
+        train(config, str(workdir))
+    assert snapshot(workdir) == before
+
+
+def test_a_run_whose_text_changed_is_refused(trained, tmp_path):
+    workdir = trained.copy(tmp_path / "run")
+    before = snapshot(workdir)
+    (corpus,) = trained.data.train
+    longer = dataclasses.replace(corpus, stats=dataclasses.replace(corpus.stats, words=corpus.stats.words + 1))
+    config = trained.new_config()
+    config.train.steps = 20
+    now = mock.patch.object(charlm.train, "prepare", return_value=trained.data._replace(train=(longer,)))
+    with now, pytest.raises(ValueError, match=r"data\.train changed since .* --config\.init_from"):
+        train(config, str(workdir))
+    assert snapshot(workdir) == before
+
+
+def test_a_second_process_is_kept_out(trained, tmp_path):
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    lock = os.open(workdir, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another process is training there"):
+            train(trained.new_config(), str(workdir))
+    finally:
+        os.close(lock)
+
+
+@pytest.mark.parametrize("what", ["arrays", "metadata"])
+def test_a_damaged_checkpoint_is_named(trained, tmp_path, what, capfd):
+    workdir = trained.copy(tmp_path / "run")
+    newest = checkpoints.find(workdir)
+    pattern = "state/**/d/*" if what == "arrays" else "state/_METADATA"
+    damaged = [path for path in newest.glob(pattern) if path.is_file()]
+    assert damaged
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ValueError, match=rf"checkpoints/{newest.name} is damaged or incomplete: .*before it is step"):
+        Predictor.from_checkpoint(workdir)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_damaged_metric_lines_are_passed_over(trained, tmp_path, log_lines):
+    workdir = trained.copy(tmp_path / "run")
+    with (workdir / "metrics.jsonl").open("a") as file:
+        file.write('garbage\n{"no": "step"}\n')
+    train(trained.new_config(), str(workdir))
+    assert "nothing to do" in str(log_lines)
+
+
+def test_a_heldout_loss_that_is_no_number_ends_the_run(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(charlm.train, "build", lambda *_: trained.run)
+    monkeypatch.setattr(charlm.train, "evaluate", lambda *_: {"loss": float("nan")})
+    with pytest.raises(NonFiniteLoss, match="step 0: held-out loss nan; there is no checkpoint yet"):
+        train(trained.new_config(), str(tmp_path / "run"))
+
+
+def test_weights_and_shuffle_reach_the_records(trained, monkeypatch):
+    asked = []
+    record_dataset = charlm.run.record_dataset
+    monkeypatch.setattr(
+        charlm.run,
+        "record_dataset",
+        lambda *args, **kwargs: asked.append((args, kwargs)) or record_dataset(*args, **kwargs),
+    )
+    config = trained.new_config()
+    config.data.weights, config.data.shuffle = (2.0,), False
+    with on_devices(1):
+        build(config, trained.data)
+    training = [(args, kwargs) for args, kwargs in asked if kwargs.get("repeat")]
+    assert training[-1][0][1] == (2.0,)
+    assert training[-1][1]["shuffle"] is False
+
+
+def test_heldout_words_are_hidden_never_seen(trained):
+    for batch in trained.run.heldout_batches:
+        for bucket in batch.masked:
+            for chars_PC, row_M, labels_MC in zip(
+                *(x[0] for x in (bucket.chars_SPC, bucket.row_SM, bucket.labels_SMC)), strict=True
+            ):
+                real = labels_MC != 0
+                assert (chars_PC[row_M][real] == MASK).all()

@@ -195,7 +195,7 @@ def test_unknown_names_are_explained(monkeypatch):
     with pytest.raises(ValueError, match=r"text\.splitter='rule' .*spacy, rules, reference.*nearest: 'rules'"):
         get_splitter("rule")
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(ValueError, match=r'pip install "charlm\[text\]".*rules'):
+    with pytest.raises(ValueError, match=r'pip install -e "\.\[text\]".*rules'):
         get_splitter("spacy")
     assert get_splitter("rules").name == "rules"
 
