@@ -1,0 +1,29 @@
+"""Slow: the command of the README, as it stands there, learns what it should."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from small_run import ROOT
+
+# Bits a masked character of the built-in held-out text when nothing is known but a word's length and the position in
+# it, from counts of the training text. What a model has below that, it has from context.
+WITHOUT_CONTEXT = 3.81
+
+
+@pytest.mark.slow
+def test_the_first_command_of_the_readme_learns_context(tmp_path):
+    environment = {
+        name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
+    }  # one device, as users have
+    command = [sys.executable, "-m", "charlm.main", "--config=configs/hlm_base.py:tiny", f"--workdir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    bits = re.search(r"masked character: (\S+) before \(step 0\), (\S+) after \(step 1600\)", done.stderr)
+    before, after = float(bits[1]), float(bits[2])
+    assert after < before * 2 / 3
+    assert after < WITHOUT_CONTEXT - 0.2
