@@ -78,3 +78,18 @@ def test_an_unknown_config_is_one_line(capsys):
     status, figures, errors = ask(capsys, "--case=parameters", "--config=configs/none.py")
     assert (status, figures) == (1, [])
     assert errors == "error: --config: no Python file configs/none.py\n"
+
+
+def test_every_case_gets_a_config_of_its_own(capsys, monkeypatch):
+    seen = []
+
+    def spoil(config, repeats):
+        seen.append(config.data.train)
+        config.data.train = ("gone",)
+        return []
+
+    for case in ("parameters", "inference"):
+        monkeypatch.setitem(benchmark.TIMED, case, spoil)
+    config = f"--config={ROOT}/configs/hlm_base.py"
+    assert ask(capsys, "--case=parameters", "--case=inference", config)[0] == 0
+    assert seen == [("builtin",)] * 2

@@ -17,9 +17,8 @@ WITHOUT_CONTEXT = 3.81
 
 @pytest.mark.slow
 def test_the_first_command_of_the_readme_learns_context(tmp_path):
-    environment = {
-        name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
-    }  # one device, as users have
+    # As users have it: one device.
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     command = [sys.executable, "-m", "charlm.main", "--config=configs/hlm_base.py:tiny", f"--workdir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -38,8 +38,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     start_logging()
     try:
-        config = cases.load_config(args.config)
         for case in args.case or names:
+            config = cases.load_config(args.config)  # afresh: cases change it
             if case == "memory":
                 _memory(args)
             elif case == "startup":
