@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from small_run import ROOT
+from small_run import ROOT, python
 
 from charlm.benchmark import __main__ as benchmark
 from charlm.benchmark import cases
@@ -45,7 +45,7 @@ def test_cases_may_be_chosen(capsys):
 def test_inference_counts_words(trained, capsys, monkeypatch):
     """On the small text and model: two paths, each with its extremes, and their ratio."""
     monkeypatch.setattr("charlm.data.corpus.prepare", lambda config: trained.data)
-    monkeypatch.setattr(cases, "load_config", lambda spec: trained.new_config())
+    monkeypatch.setattr(cases, "load_config", lambda *_: trained.new_config())
     monkeypatch.setattr(cases, "INFERENCE", (2, 16))
     status, figures, _ = ask(capsys, "--case=inference", "--repeats=3")
     assert status == 0
@@ -93,3 +93,10 @@ def test_every_case_gets_a_config_of_its_own(capsys, monkeypatch):
     config = f"--config={ROOT}/configs/hlm_base.py"
     assert ask(capsys, "--case=parameters", "--case=inference", config)[0] == 0
     assert seen == [("builtin",)] * 2
+
+
+def test_peak_memory_is_that_of_the_process_alone():
+    held = b"x" * 600_000_000
+    done = python("-c", "from charlm.benchmark.cases import peak_mebibytes; print(peak_mebibytes())")
+    assert done.returncode == 0, done.stderr
+    assert len(held) / 2**20 > 550 > int(done.stdout) > 10

@@ -33,13 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     names = [*TIMED, "memory", "startup"]
     parser.add_argument("--case", choices=[*names, PEAK], action="append", help="default: all but peak")
     parser.add_argument("--config", default="configs/hlm_base.py", help="model to measure (default: %(default)s)")
+    parser.add_argument("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each path (default: %(default)s)")
     parser.add_argument("--path", choices=cases.PATHS, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     start_logging()
     try:
         for case in args.case or names:
-            config = cases.load_config(args.config)  # afresh: cases change it
+            config = cases.load_config(args.config, args.text)  # afresh: cases change it
             if case == "memory":
                 _memory(args)
             elif case == "startup":
@@ -60,7 +61,14 @@ def _emit(figures: list[dict[str, Any]]) -> None:
 
 
 def _memory(args: argparse.Namespace) -> None:
-    command = [sys.executable, "-m", "charlm.benchmark", f"--case={PEAK}", f"--config={args.config}"]
+    command = [
+        sys.executable,
+        "-m",
+        "charlm.benchmark",
+        f"--case={PEAK}",
+        f"--config={args.config}",
+        f"--text={args.text}",
+    ]
     for path in cases.PATHS:
         done = subprocess.run([*command, f"--path={path}"], capture_output=True, text=True, check=False)
         if done.returncode:
