@@ -54,9 +54,9 @@ def _parse(argv: list[str]) -> list[str]:
         rest = flags.FLAGS([_CORPORA.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
             flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
-    except AttributeError as error:  # ml_collections: no such key
+    except (AttributeError, KeyError) as error:  # ml_collections: no such key, no such section
         _fail(_unknown_override(argv, error))
-    except (flags.Error, IndexError, ValueError, KeyError, TypeError, OSError, ImportError, SyntaxError) as error:
+    except (flags.Error, IndexError, ValueError, TypeError, OSError, ImportError, SyntaxError) as error:
         _fail(_flag_error(error))
     if CONFIG.value is None:
         _fail("--config is missing; for example --config=configs/hlm_base.py:tiny")
@@ -65,7 +65,7 @@ def _parse(argv: list[str]) -> list[str]:
     return rest
 
 
-def _unknown_override(argv: list[str], error: AttributeError) -> str:
+def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
     known = flatten(get_config())
     for argument in argv:
         name = argument.lstrip("-").partition("=")[0]

@@ -586,3 +586,19 @@ def test_heldout_words_are_hidden_never_seen(trained):
             ):
                 real = labels_MC != 0
                 assert (chars_PC[row_M][real] == MASK).all()
+
+
+def test_the_best_loss_is_remembered_across_a_restart(trained, tmp_path):
+    workdir = trained.copy(tmp_path / "run")
+    path = workdir / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if "heldout_loss" in line:
+            line["heldout_loss"] = -1.0  # nothing will be better
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = trained.new_config()
+    steps = config.train.steps
+    config.train.steps, config.train.eval_every, config.train.checkpoint_every = steps + 3, 1, 1000
+    with on_devices(1):
+        train(config, str(workdir))
+    assert [step for step in checkpoints.complete_steps(workdir / "checkpoints") if step > steps] == [steps + 3]
