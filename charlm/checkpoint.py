@@ -5,10 +5,12 @@ A checkpoint describes itself: `read_metadata` gives the config and vocabulary t
 
 from __future__ import annotations
 
+import functools
+import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,13 +75,18 @@ class Checkpoints:
         metadata = {**(self._metadata or {}), "unreported": list(unreported)}
         with self._clear_errors(f"checkpoint at step {step}"):
             self._checkpointer.save_checkpointables_async(
-                step, {"state": state, "data": data}, overwrite=present, metrics=metrics, custom_metadata=metadata
+                step,
+                {"state": state, "data": _Position(data)},
+                overwrite=present,
+                metrics=metrics,
+                custom_metadata=metadata,
             )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
         with _clear_reads(self.folder(step)):
-            return self._checkpointer.load_checkpointables(step, {"state": abstract_state, "data": data})["state"]
+            wanted = {"state": abstract_state, "data": _Position(data)}
+            return self._checkpointer.load_checkpointables(step, wanted)["state"]
 
     def folder(self, step: int) -> Path:
         """Returns the folder of a step."""
@@ -108,6 +115,34 @@ class Checkpoints:
             last = find_latest(self._folder)
             good = f"the last good checkpoint is step {last}" if last is not None else "there is no good checkpoint yet"
             raise ValueError(f"{what} could not be written to {self._folder}: {_reason(error)}; {good}") from error
+
+
+class _Position:
+    """The position of a data iterator, in a file for each process; it can be read on any number of processes."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    async def save(self, directory: Any) -> Awaitable[None]:
+        text = json.dumps(self._data.get_state())  # as it is now; written in the background
+
+        async def write() -> None:
+            folder = Path(await directory.await_creation())
+            (folder / f"process_{jax.process_index()}-of-{jax.process_count()}.json").write_text(text)
+
+        return write()
+
+    async def load(self, directory: Any) -> Awaitable[None]:
+        async def read() -> None:
+            files = sorted(Path(directory).glob("process_*.json"))
+            self._data.set_state(functools.reduce(_merged, (json.loads(file.read_text()) for file in files)))
+
+        return read()
+
+
+def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    both = one.keys() & other.keys()
+    return one | other | {k: _merged(one[k], other[k]) for k in both if isinstance(one[k], dict)}
 
 
 class _Always:
@@ -208,7 +243,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     stored = _stored(checkpoint).metadata["state"]["params"]
     _compare(checkpoint, _shapes(stored), _shapes(abstract_state.params))
     with _clear_reads(checkpoint):
-        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": data})["state"]
+        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": _Position(data)})["state"]
 
 
 def unreported(checkpoint: Path) -> list[float]:
@@ -229,6 +264,27 @@ def load_params(checkpoint: Path, abstract_params: Any) -> Any:
     with _clear_reads(checkpoint), context:
         loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
+
+
+def on_one_device(abstract: Any) -> Any:
+    """Returns abstract arrays that `load_params` places on the first device."""
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
+
+
+def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
+    """Writes parameters alone as a checkpoint: enough for `load_params` and `read_metadata`, nothing to go on from.
+
+    Args:
+      folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, with the config.
+
+    Raises:
+      ValueError: when it cannot be written.
+    """
+    try:
+        ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=metadata)
+    except Exception as error:  # orbax raises every kind
+        raise ValueError(f"a checkpoint could not be written to {folder}: {_reason(error)}") from error
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:

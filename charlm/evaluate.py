@@ -9,6 +9,7 @@ import grain
 import jax
 import numpy as np
 
+from charlm import hosts
 from charlm.batch import WordBatch
 from charlm.tasks.mlm import MaskedCharSums, summarize
 
@@ -23,6 +24,7 @@ def evaluate(
     params: Any,
     batches: grain.IterDataset[WordBatch],
     place: Callable[[WordBatch], WordBatch],
+    empty: WordBatch,
     max_words: int = 0,
 ) -> dict[str, float]:
     """Returns the summary of `charlm.tasks.mlm` over the batches, and the number of words read.
@@ -31,15 +33,18 @@ def evaluate(
       eval_step: parameters and a placed batch -> sums.
       batches: held-out batches [1, S, ...], without repetition; iterated afresh.
       place: puts a host batch onto the devices.
+      empty: a batch without a word, for a process that has none left while another has.
       max_words: stop once so many words are read; 0: read all.
     """
     iterator, sums, words = iter(batches), [], 0
     try:
-        for batch in iterator:
-            sums.append(eval_step(params, place(batch)))
-            words += count_words(batch)
-            if max_words and words >= max_words:
+        while not max_words or words < max_words:
+            batch = next(iterator, empty)
+            found = hosts.total(count_words(batch))
+            if not found:
                 break
+            sums.append(eval_step(params, place(batch)))
+            words += found
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -2,6 +2,8 @@
 
 Any key of the config can be set on the command line (--config.optim.learning_rate=1e-4); --help lists and explains
 them all. The same command again goes on where the run stopped.
+
+On several hosts, start the same command on each with --multihost, and a --workdir that all of them share.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ from ml_collections import config_flags
 from charlm import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
+_MULTIHOST = flags.DEFINE_bool("multihost", False, "Train with the processes of the other hosts (see below).")
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0; found out on TPU, Slurm, MPI, Kubernetes.")
+_PROCESSES = flags.DEFINE_integer("processes", None, "Number of processes; found out where --coordinator is.")
+_PROCESS = flags.DEFINE_integer("process", None, "Number of this process, from 0; found out where --coordinator is.")
 
 log = logging.getLogger("charlm")
 
@@ -31,9 +37,16 @@ def main(config: ml_collections.ConfigDict) -> None:
     if workdir is None:
         workdir = _default_workdir()
         log.info("no --workdir given: writing to %s", workdir)
-    from charlm.train import train  # imported late: --help and mistakes need no jax
+    from charlm import hosts  # imported late: --help and mistakes need no jax
+    from charlm.train import train
 
-    train(config, workdir)
+    manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
+    if _MULTIHOST.value:
+        hosts.start(*manual)
+    elif manual != (None, None, None):
+        raise ValueError("--coordinator, --processes and --process belong to --multihost")
+    with hosts.ending_together():
+        train(config, workdir)
 
 
 if __name__ == "__main__":

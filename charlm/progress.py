@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 
+from charlm import hosts
 from charlm.data.corpus import PreparedData
 from charlm.metric_writer import FILE as METRICS_FILE
 from charlm.metric_writer import parse_line
@@ -71,19 +74,26 @@ class Window:
 
     def scalars(self) -> dict[str, float]:
         """Returns the metrics of the window, speed among them."""
+        words = hosts.total(self.words)
         seconds = max(time.perf_counter() - self._started, 1e-9)
         *sums, norms, steps = self.unreported
         return summarize(MaskedCharSums(*sums)) | {
             "grad_norm": norms / steps,
-            "words_per_second": self.words / seconds,
+            "words_per_second": words / seconds,
             "ms_per_step": 1000 * seconds / max(self.steps, 1),
             "data_wait": self.waited / seconds,
         }
 
 
 @contextmanager
-def stop_signal() -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether SIGTERM or SIGINT came: the loop then saves and ends between two steps."""
+def stop_signal() -> Iterator[Callable[[int], bool]]:
+    """Yields a function that says after a step whether SIGTERM or SIGINT came: the loop then saves and ends.
+
+    Of several processes, one that was asked to stop is enough: all are told so after the same step.
+    """
+    if not hosts.alone():
+        yield from _stop_together()
+        return
     received: list[int] = []
     handled = (signal.SIGTERM, signal.SIGINT)
     try:
@@ -96,13 +106,22 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         for number in handled:
             signal.signal(number, receive)
     except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
-        yield lambda: False
+        yield lambda step: False
         return
     try:
-        yield lambda: bool(received)
+        yield lambda step: bool(received)
     finally:
         for number, handler in zip(handled, before, strict=True):
             signal.signal(number, handler)
+
+
+def _stop_together() -> Iterator[Callable[[int], bool]]:
+    """JAX listens for SIGTERM itself and lets the processes agree on a step."""
+    before = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        yield multihost_utils.reached_preemption_sync_point
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def duration(seconds: float) -> str:

@@ -17,10 +17,19 @@ from charlm.batch import WordBatch
 from charlm.data.batching import BatchShape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
-from charlm.data.pipeline import batch_dataset, measure_shape, record_dataset
+from charlm.data.budgets import measure_shape
+from charlm.data.pipeline import batch_dataset, empty_batch, record_dataset, record_lanes
 from charlm.models.hlm import HLMConfig, HLMForMaskedLM
 from charlm.optim import make_optimizer
-from charlm.sharding import batch_sharding, make_mesh, path_name, state_sharding, table_shards
+from charlm.sharding import (
+    batch_sharding,
+    local_shards,
+    make_mesh,
+    path_name,
+    place_batch,
+    state_sharding,
+    table_shards,
+)
 from charlm.state import TrainState, init_state, stream_key
 from charlm.tasks.mlm import MaskedCharSums, masked_char_sums
 
@@ -129,7 +138,12 @@ def count_parameters(params: Any) -> dict[str, int]:
 
 @dataclasses.dataclass
 class Run:
-    """A run: what is built once from config and data, and what changes with every step."""
+    """A run: what is built once from config and data, and what changes with every step.
+
+    Attributes:
+      shape: of every batch. place: puts a host batch, [accumulation, S', ...] with the S' shards of this process, onto the
+        devices. empty: such a batch without a word, for evaluation. init: makes the state of step 0.
+    """
 
     shape: BatchShape
     place: Callable[[WordBatch], WordBatch]
@@ -137,6 +151,7 @@ class Run:
     eval_step: EvalStep
     train_batches: grain.IterDataset[WordBatch]
     heldout_batches: grain.IterDataset[WordBatch]
+    empty: WordBatch
     init: Callable[[], TrainState]
     abstract_state: TrainState
 
@@ -147,32 +162,27 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     Raises:
       ValueError: when config, data and devices do not fit each other.
     """
-    if jax.process_count() > 1:
-        raise ValueError(f"{jax.process_count()} processes: training over several hosts is not supported yet; use one")
     mesh = make_mesh(config)
     shape = batch_shape(config, data, table_shards(config, mesh))
     masking = masking_of(config, data.vocab.size)
     model, optimizer = HLMForMaskedLM(model_config(config)), make_optimizer(config)
 
-    records = record_dataset(
-        data.train,
-        tuple(config.data.weights),
-        seed=config.seed,
-        shuffle=config.data.shuffle,
-        repeat=True,
-        reader_threads=config.data.reader_threads,
+    local = local_shards(mesh, shape.shards)
+    lanes = {"lanes": local, "of": shape.shards, "reader_threads": config.data.reader_threads}
+    records = record_lanes(
+        data.train, tuple(config.data.weights), seed=config.seed, shuffle=config.data.shuffle, repeat=True, **lanes
     )
-    heldout = record_dataset(data.heldout, reader_threads=config.data.reader_threads)
+    heldout = record_lanes(data.heldout, **lanes)
     train_batches = batch_dataset(
         records, shape, masking, accumulation=config.data.accumulation, seed=config.seed, prefetch=config.data.prefetch
     )
     # Every chosen held-out word is hidden: words that are seen as they are, or nearly, would flatter the model.
     hiding = dataclasses.replace(masking, mask_share=1.0, random_share=0.0)
     heldout_batches = batch_dataset(
-        heldout, shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=config.data.prefetch
+        heldout, shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=config.data.prefetch, by_record=True
     )
 
-    sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), next_and_close(heldout_batches))
+    sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), empty_batch(shape, shards=1))
     init = lambda: init_state(
         model, optimizer, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sample), config.seed
     )
@@ -190,27 +200,12 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     eval_step = jax.jit(make_eval_step(model), in_shardings=(placed.params, spread), out_shardings=everywhere)
     return Run(
         shape=shape,
-        place=lambda batch: jax.device_put(batch, spread),
+        place=lambda batch: place_batch(batch, mesh, shape.shards),
         train_step=train_step,
         eval_step=eval_step,
         train_batches=train_batches,
         heldout_batches=heldout_batches,
+        empty=empty_batch(shape, len(local)),
         init=jax.jit(init, out_shardings=placed),
         abstract_state=jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed),
     )
-
-
-def next_and_close(batches: grain.IterDataset[WordBatch]) -> WordBatch:
-    """Returns the first batch of a data set.
-
-    Raises:
-      ValueError: when there is none.
-    """
-    iterator = iter(batches)
-    try:
-        batch = next(iterator, None)
-    finally:
-        iterator.close()
-    if batch is None:
-        raise ValueError("no word of text to make a batch of")
-    return batch

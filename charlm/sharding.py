@@ -21,9 +21,11 @@ AXES = ("data", "fsdp", "model")
 # makes XLA gather the whole table at every lookup; ours are small, so they are copied.
 RULES: tuple[tuple[str, P], ...] = (
     (r"embedding$", P()),
-    (r"(query|key|value|ffn_in|transform|projection)/kernel$", P("fsdp", "model")),
-    (r"pooler/dense/kernel$", P("fsdp", "model")),
+    (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
     (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
+    # Split along their input, these end in a sum over devices; split along their output, the LayerNorm or the matrix after
+    # them would need every state gathered.
+    (r"(transform|projection|pooler/dense)/kernel$", P("model", "fsdp")),
     (r"output_kernel$|label/kernel$", P("fsdp", None)),
     (r"(bias|scale)$", P()),
 )
@@ -72,6 +74,33 @@ def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the placement of batch arrays [accumulation, S, ...]: table shards over data and fsdp."""
     return NamedSharding(mesh, P(None, ("data", "fsdp")))
+
+
+def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
+    """Returns which of the table shards lie on devices of this process, ascending."""
+    places = batch_sharding(mesh).addressable_devices_indices_map((1, shards)).values()
+    return tuple(sorted({shard for _, part in places for shard in range(shards)[part]}))
+
+
+def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
+    """Returns a host batch on the devices.
+
+    Args:
+      batch: arrays [accumulation, S', ...] of the `local_shards` of this process. shards: table shards S of them all.
+    """
+    sharding = batch_sharding(mesh)
+    local = local_shards(mesh, shards)
+    if len(local) == shards and sharding.is_fully_addressable:
+        return jax.device_put(batch, sharding)
+
+    def place(x: np.ndarray) -> jax.Array:
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            wanted = range(shards)[index[1]]  # neighbours, so neighbours among those that are here
+            return x[:, local.index(wanted[0]) : local.index(wanted[-1]) + 1]
+
+        return jax.make_array_from_callback((x.shape[0], shards, *x.shape[2:]), sharding, part)
+
+    return jax.tree.map(place, batch)
 
 
 def state_sharding(state: Any, mesh: Mesh) -> Any:

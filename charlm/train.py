@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import jax
 import ml_collections
 
 from charlm import checkpoint as checkpoints
+from charlm import hosts
 from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.corpus import PreparedData, prepare
 from charlm.evaluate import count_words, evaluate
@@ -44,26 +45,30 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     Raises:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
-    folder = _open_workdir(workdir)
-    with _alone(folder):
+    folder = hosts.primary_first(lambda: _open_workdir(workdir))
+    with ExitStack() as stack:
+        hosts.primary_first(lambda: stack.enter_context(_alone(folder)) if hosts.is_primary() else None)
         _train(config, folder, workdir)
 
 
 def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
     done = _newest_step(folder)
+    if hosts.total(done != hosts.from_primary(done)):
+        raise ValueError(f"--workdir={workdir} must be one folder that all hosts share; they see different checkpoints")
     saved = _saved_config(folder) if done is not None else None  # without a checkpoint there is nothing to go on from
     if saved is not None:
         check_resumable(config, saved, where=workdir)
     if done is not None and done >= config.train.steps:
         report_finished(folder, workdir, done)
         return
-    data = prepare(config)
+    data = hosts.primary_first(lambda: prepare(config))
     if done is not None:
         _check_text(checkpoints.find(folder), data)
     run = build(config, data)
     _record_shape(config, run)
-    _write(folder / CONFIG_FILE, to_json(config))
-    data.vocab.save(folder / VOCAB_FILE)
+    if hosts.is_primary():
+        _write(folder / CONFIG_FILE, to_json(config))
+        data.vocab.save(folder / VOCAB_FILE)
     report_start(run, data, workdir)
 
     metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": _text(data)}
@@ -71,18 +76,22 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
     batches = iter(run.train_batches)
     try:
         state, start, unreported = _initial_state(config, run, store, batches, data)
-        writer = MetricWriter(folder, resume_step=start or -1)  # from scratch, step 0 is evaluated again
+        # From scratch, step 0 is evaluated again.
+        writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
             loop = _Loop(config, run, store, batches, writer, workdir)
             finished = loop.run(state, start, unreported)
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
     finally:
         batches.close()
         store.close()
     if finished:
         report_heldout(folder)
-        show_examples(config, data, loop.state.params)
+        params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
+        if hosts.is_primary():
+            show_examples(config, data, params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
 
 
@@ -204,7 +213,7 @@ class _Loop:
         run: Run,
         store: checkpoints.Checkpoints,
         batches: grain.DatasetIterator,
-        writer: MetricWriter,
+        writer: MetricWriter | None,
         workdir: str,
     ) -> None:
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
@@ -220,7 +229,7 @@ class _Loop:
         cfg, steps = self._config.train, self._config.train.steps
         self.state, self._window = state, Window(unreported)
         best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
-        self._best = min(best, default=math.inf)
+        self._best = hosts.from_primary(min(best, default=math.inf))
         if start == 0:
             self._evaluate(0)
         with stop_signal() as stopped:
@@ -236,7 +245,7 @@ class _Loop:
                 better = heldout is not None and heldout["loss"] < self._best
                 if better:
                     self._best = heldout["loss"]
-                stop = stopped()  # asked once, so that what is said to be saved is: a signal may come at any time
+                stop = stopped(step)  # asked once, so that what is said to be saved is: a signal may come at any time
                 if better or stop or step == steps or step % cfg.checkpoint_every == 0:
                     self._read_sums()
                     self._save(step, heldout)
@@ -288,7 +297,7 @@ class _Loop:
     def _report(self, step: int) -> None:
         self._read_sums()
         scalars = self._window.scalars() | {"learning_rate": float(self._rate(step - 1))}
-        self._writer.write(step, scalars)
+        self._write(step, scalars)
         steps = self._config.train.steps
         log.info(
             "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
@@ -303,11 +312,11 @@ class _Loop:
         paused = time.perf_counter()
         run = self._run
         metrics = evaluate(
-            run.eval_step, self.state.params, run.heldout_batches, run.place, self._config.train.eval_words
+            run.eval_step, self.state.params, run.heldout_batches, run.place, run.empty, self._config.train.eval_words
         )
         if not math.isfinite(metrics["loss"]):
             raise self._not_finite(step, f"held-out loss {metrics['loss']}")
-        self._writer.write(step, {f"heldout_{name}": value for name, value in metrics.items()})
+        self._write(step, {f"heldout_{name}": value for name, value in metrics.items()})
         log.info(
             "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right, "
             "%s words read",
@@ -315,6 +324,10 @@ class _Loop:
         )  # fmt: skip
         self._window.pause(time.perf_counter() - paused)
         return metrics
+
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
+        if self._writer is not None:
+            self._writer.write(step, scalars)
 
     def _save(self, step: int, heldout: dict[str, float] | None) -> None:
         paused = time.perf_counter()

@@ -410,7 +410,7 @@ def final_params(trained):
 
 
 def evaluated(run, params, **options):
-    return evaluate(run.eval_step, params, run.heldout_batches, run.place, **options)
+    return evaluate(run.eval_step, params, run.heldout_batches, run.place, run.empty, **options)
 
 
 def test_evaluation_is_the_same_every_time(trained, final_params):
@@ -448,7 +448,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(trained, final_params):
 
 def test_an_evaluation_without_masked_words_says_so(trained, final_params):
     with pytest.raises(ValueError, match="no word was masked"):
-        evaluate(trained.run.eval_step, final_params, [], trained.run.place)
+        evaluate(trained.run.eval_step, final_params, [], trained.run.place, trained.run.empty)
 
 
 # ---- Small parts ----
@@ -457,7 +457,7 @@ def test_an_evaluation_without_masked_words_says_so(trained, final_params):
 def test_signals_keep_their_meaning_outside_the_main_thread():
     def inside():
         with stop_signal() as stopped:
-            seen.append(stopped())
+            seen.append(stopped(1))
 
     seen, before = [], signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=inside)
@@ -563,11 +563,11 @@ def test_a_heldout_loss_that_is_no_number_ends_the_run(trained, tmp_path, monkey
 
 def test_weights_and_shuffle_reach_the_records(trained, monkeypatch):
     asked = []
-    record_dataset = charlm.run.record_dataset
+    record_lanes = charlm.run.record_lanes
     monkeypatch.setattr(
         charlm.run,
-        "record_dataset",
-        lambda *args, **kwargs: asked.append((args, kwargs)) or record_dataset(*args, **kwargs),
+        "record_lanes",
+        lambda *args, **kwargs: asked.append((args, kwargs)) or record_lanes(*args, **kwargs),
     )
     config = trained.new_config()
     config.data.weights, config.data.shuffle = (2.0,), False

@@ -215,7 +215,7 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
         f"pre-training, {wiring} wiring": HLMForMaskedLM(dataclasses.replace(shape, wiring=wiring))
         for wiring in ("paper", "reference")
     }
-    models["classifier, 2 labels"] = HLMForSequenceClassification(shape, labels=2)
+    models["classifier, 2 labels"] = HLMForSequenceClassification(dataclasses.replace(shape, head_layers=0), labels=2)
     batch = reshape_batch(np.ones((1, 3, 4), np.uint16), np.ones((1, 3, 4), np.uint16))
     figures = []
     for name, model in models.items():
@@ -249,7 +249,8 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
             words["text to shards"] = sum(c.stats.words for c in data.train + data.heldout)
             shape = batch_shape(config, data, shards=1)
             masking = masking_of(config, data.vocab.size)
-            batches = batch_dataset(record_dataset(data.train), shape, masking, accumulation=1, seed=0, prefetch=0)
+            lanes = {0: record_dataset(data.train)}
+            batches = batch_dataset(lanes, shape, masking, accumulation=1, seed=0, prefetch=0)
             started = time.perf_counter()
             words["shards to batches"] = sum(int(batch.mask_SBW.sum()) for batch in batches)
             seconds["shards to batches"].append(time.perf_counter() - started)

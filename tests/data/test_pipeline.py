@@ -21,10 +21,10 @@ from charlm.data.masking import Masking
 from charlm.data.pipeline import (
     EncodedRecord,
     SequenceStream,
-    _choose_buckets,
     batch_dataset,
-    measure_shape,
+    empty_batch,
     record_dataset,
+    record_lanes,
     rows_of,
 )
 from charlm.data.records import write_record
@@ -61,9 +61,13 @@ def records_of(sentences: list[Sentence], per_record: int = 3) -> list[EncodedRe
     return [record(sentences[i : i + per_record]) for i in range(0, len(sentences), per_record)]
 
 
-def batches_of(records, shape, *, seed=0, accumulation=1, prefetch=0, masking=MASKING):
-    dataset = grain.MapDataset.source(records).to_iter_dataset(grain.ReadOptions(num_threads=0))
-    return batch_dataset(dataset, shape, masking, accumulation=accumulation, seed=seed, prefetch=prefetch)
+def batches_of(records, shape, *, seed=0, accumulation=1, prefetch=0, masking=MASKING, lanes=None):
+    """Returns the batches of all lanes, or of those named; record n belongs to lane n % shards."""
+    dealt = {
+        lane: grain.MapDataset.source(records)[lane :: shape.shards].to_iter_dataset(grain.ReadOptions(num_threads=0))
+        for lane in (range(shape.shards) if lanes is None else lanes)
+    }
+    return batch_dataset(dealt, shape, masking, accumulation=accumulation, seed=seed, prefetch=prefetch)
 
 
 def read(batch) -> list[list[Sequence]]:
@@ -71,8 +75,22 @@ def read(batch) -> list[list[Sequence]]:
     return [read_shard(batch, index) for index in np.ndindex(batch.mask_SBW.shape[:2])]
 
 
-def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING) -> list[Sequence]:
-    stream = SequenceStream(iter(records), shape.words, SLOTS, masking, seed)
+def by_lane(batches) -> list[list[list[Sequence]]]:
+    """Returns for each lane the sequences of its shards, in the order in which they were packed."""
+    lanes = [
+        [read_shard(batch, (a, s)) for batch in batches for a in range(batch.mask_SBW.shape[0])]
+        for s in range(batches[0].mask_SBW.shape[1])
+    ]
+    return lanes
+
+
+def words_of(record: EncodedRecord) -> list[tuple[int, ...]]:
+    """Returns the characters of each word of a record."""
+    return [tuple(part.tolist()) for part in np.split(record.chars, np.cumsum(record.words.astype(int))[:-1])]
+
+
+def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING, lane=0, lanes=1) -> list[Sequence]:
+    stream = SequenceStream(iter(records[lane::lanes]), shape.words, SLOTS, masking, seed, lane, lanes)
     return list(iter(stream.next, None))
 
 
@@ -150,6 +168,25 @@ def test_masks_depend_on_seed_and_number_of_the_sequence():
     assert len({bytes(part) for part in np.split(first, 6)}) > 1
 
 
+def test_sequences_by_record_and_their_masks_do_not_depend_on_the_lanes():
+    records = records_of(text(np.random.default_rng(0), [5, 12, 30, 7, 1, 3] * 5), per_record=2)
+
+    def found(lanes):
+        streams = [
+            SequenceStream(iter(records[lane::lanes]), 14, SLOTS, MASKING, 0, lane, lanes, by_record=True)
+            for lane in range(lanes)
+        ]
+        return sorted((s.chars_WC.tobytes(), s.labels_WC.tobytes()) for t in streams for s in iter(t.next, None))
+
+    assert found(1) == found(2) == found(7)
+    stream = SequenceStream(iter(records), 14, SLOTS, MASKING, 0, by_record=True)
+    whole = [w for s in iter(stream.next, None) for w in original([s])]
+    assert whole == [w for record in records for w in words_of(record)]
+    again = SequenceStream(iter(records[:1] * 2), 14, SLOTS, MASKING, 0, by_record=True)
+    masks = inner(list(iter(again.next, None)))[1]
+    assert not np.array_equal(*np.split(masks, 2)), "the same record twice has two masks"
+
+
 def test_what_is_given_back_comes_first_and_in_order():
     stream = SequenceStream(iter(records_of(text(np.random.default_rng(0), [12] * 4))), 14, SLOTS, MASKING, 0)
     a, b = stream.next(), stream.next()
@@ -184,7 +221,8 @@ def wanted_shapes(shape: BatchShape, accumulation: int):
     st.integers(0, 9),
     st.floats(0.05, 1),
 )
-def test_an_epoch_holds_every_word_once_in_order_in_batches_of_one_shape(sentences, shape, accumulation, seed, rate):
+def test_an_epoch_holds_every_word_once_in_batches_of_one_shape(sentences, shape, accumulation, seed, rate):
+    """Lane by lane, in the order of its records."""
     records = records_of(sentences)
     masking = dataclasses.replace(MASKING, rate=rate)
     batches = list(batches_of(records, shape, seed=seed, accumulation=accumulation, masking=masking))
@@ -195,15 +233,35 @@ def test_an_epoch_holds_every_word_once_in_order_in_batches_of_one_shape(sentenc
         assert {x.dtype for x in (*batch.chars, *(m.chars_SPC for m in batch.masked))} == {np.dtype(np.uint16)}
         assert batch.index_SBW.dtype == np.int32
         assert batch.mask_SBW.any()
-    shards = list(itertools.chain(*map(read, batches)))
-    found = list(itertools.chain(*shards))
-    assert original(found) == list(itertools.chain(*sentences))
-    # Inputs and labels are those of the sequences, also where one was halved.
-    for got, want in zip(inner(found), inner(sequences_of(records, shape, seed, masking)), strict=True):
-        np.testing.assert_array_equal(got, want)
-    # Only a shard that the next sequence does not fit closes early; empty ones stand at the end.
-    sizes = [len(s) for s in shards]
-    assert 0 not in sizes[: len(sizes) - sizes[::-1].index(next(n for n in sizes[::-1] if n))]
+    for lane, shards in enumerate(by_lane(batches)):
+        found = list(itertools.chain(*shards))
+        wanted = sequences_of(records, shape, seed, masking, lane, shape.shards)
+        assert original(found) == [w for r in records[lane :: shape.shards] for w in words_of(r)]
+        # Inputs and labels are those of the sequences, also where one was halved.
+        for got, want in zip(inner(found), inner(wanted), strict=True):
+            np.testing.assert_array_equal(got, want)
+        # Only a shard that the next sequence does not fit closes early; empty ones stand at the end.
+        sizes = [len(s) for s in shards]
+        assert 0 not in sizes[: max((i + 1 for i, n in enumerate(sizes) if n), default=0)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts, st.sampled_from([SHAPE, TIGHT, RESHAPE]), st.integers(1, 2), st.sampled_from([(0,), (1,), (1, 0)]))
+def test_a_process_packs_its_own_lanes_and_sees_there_what_one_process_sees(sentences, shape, accumulation, lanes):
+    records = records_of(sentences)
+    whole = batches_of(records, shape, accumulation=accumulation)
+    own = batches_of(records, shape, accumulation=accumulation, lanes=lanes)
+    mine = lambda batch: jax.tree.map(lambda x: x[:, list(lanes)], batch)
+    parts = [batch for batch in map(mine, whole) if batch.mask_SBW.any()]
+    for got, want in zip(own, parts, strict=True):
+        assert_equal_batches(got, want)
+
+
+def test_an_empty_batch_has_the_shape_of_the_others_and_no_word():
+    (batch, *_) = batches_of(records_of(text(np.random.default_rng(0), [12] * 10)), SHAPE, accumulation=2)
+    empty = empty_batch(SHAPE, shards=2, accumulation=2)
+    assert fixed_shapes(empty) == fixed_shapes(batch)
+    assert not any(x.any() for x in jax.tree.leaves(empty))
 
 
 def test_tight_budgets_do_close_early_and_halve():
@@ -212,7 +270,7 @@ def test_tight_budgets_do_close_early_and_halve():
     shards = list(itertools.chain(*found))
     lengths = [len(s.chars_WC) for shard in shards for s in shard]
     assert len(lengths) > 40, "some sequence was halved"
-    assert sum(len(shard) < TIGHT.sequences for shard in shards[:-2]) > 10, "some shard closed early"
+    assert sum(len(shard) < TIGHT.sequences for shard in shards[:-4]) > 10, "some shard closed early"
     assert max(map(len, shards)) > 1, "some shard holds more than one sequence"
 
 
@@ -220,7 +278,7 @@ def test_roomy_budgets_fill_every_shard():
     records = records_of(text(np.random.default_rng(0), [12] * 60))
     roomy = dataclasses.replace(SHAPE, table=(40, 40, 40), masked=(40, 40, 40), labels=(40, 40, 40))
     shards = [shard for batch in batches_of(records, roomy) for shard in read(batch)]
-    assert [len(shard) for shard in shards] == [3] * 20
+    assert [len(shard) for shard in shards] == [3] * 20  # twenty records of three sentences, ten to a lane
 
 
 def test_words_spill_to_longer_buckets_in_batches():
@@ -234,12 +292,10 @@ def test_words_spill_to_longer_buckets_in_batches():
 
 def test_plain_reshape_gives_the_same_text_and_masks():
     records = records_of(text(np.random.default_rng(0), [5, 12, 30, 7] * 5))
-    found = [
-        list(itertools.chain(*(shard for batch in batches_of(records, shape) for shard in read(batch))))
-        for shape in (SHAPE, RESHAPE)
-    ]
-    for tables, reshape in zip(*map(inner, found), strict=True):
-        np.testing.assert_array_equal(tables, reshape)
+    found = [by_lane(list(batches_of(records, shape))) for shape in (SHAPE, RESHAPE)]
+    for lanes in zip(*found, strict=True):
+        for tables, reshape in zip(*(inner(list(itertools.chain(*shards))) for shards in lanes), strict=True):
+            np.testing.assert_array_equal(tables, reshape)
 
 
 def test_seed_decides_the_masks_and_nothing_else():
@@ -276,7 +332,7 @@ def held(state) -> dict[str, int]:
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize(("shape", "accumulation"), [(SHAPE, 2), (TIGHT, 1), (RESHAPE, 1)])
 def test_a_fresh_iterator_goes_on_where_the_saved_one_was(shape, accumulation, prefetch):
-    records = records_of(text(np.random.default_rng(3), [12, 30, 3] * 6))
+    records = records_of(text(np.random.default_rng(3), [12, 30, 3] * 9))
     make = lambda: iter(batches_of(records, shape, accumulation=accumulation, prefetch=prefetch))
     iterator = make()
     states, batches = [json.dumps(iterator.get_state())], []
@@ -299,10 +355,36 @@ def test_states_with_halves_sentences_and_sequences_given_back_are_among_those_r
     iterator = iter(batches_of(records_of(text(np.random.default_rng(3), [12, 30, 3] * 6)), TIGHT))
     found = []
     for _ in iterator:
-        found.append(held(iterator.get_state()["stream"]))
+        found += [held(state["stream"]) for state in iterator.get_state()["lanes"].values()]
     assert max(f["returned"] for f in found) >= 2, "a halved sequence, of which one half did not fit"
     assert max(f["sentences"] for f in found) >= 2
     assert found[-1] == {"sentences": 0, "returned": 0}
+
+
+@pytest.mark.parametrize("split", [((0,), (1,)), ((0, 1),), ((1,),)])
+def test_a_position_saved_by_some_processes_is_read_by_others(split):
+    """Each process saves its lanes; together they are what one process would have saved, and the other way round."""
+    records = records_of(text(np.random.default_rng(3), [12, 30, 3] * 6))
+    start = lambda lanes: iter(batches_of(records, TIGHT, lanes=lanes))
+    saved, whole = [start(lanes) for lanes in ((0,), (1,))], start((0, 1))
+    for iterator in (*saved, whole):
+        list(itertools.islice(iterator, 3))
+    lanes = {name: lane for iterator in saved for name, lane in iterator.get_state()["lanes"].items()}
+    assert {"of": 2, "lanes": lanes} == whole.get_state()
+    for part in split:
+        resumed, expected = start(part), start(part)
+        resumed.set_state({"of": 2, "lanes": lanes})
+        list(itertools.islice(expected, 3))
+        for got, want in zip(resumed, expected, strict=True):
+            assert_equal_batches(got, want)
+
+
+def test_a_position_of_other_shards_is_refused():
+    records = records_of(text(np.random.default_rng(3), [12] * 6))
+    state = iter(batches_of(records, SHAPE)).get_state()
+    other = iter(batches_of(records, dataclasses.replace(SHAPE, shards=3)))
+    with pytest.raises(ValueError, match=r"belongs to data\.table_shards=2, not 3"):
+        other.set_state(state)
 
 
 def test_a_state_can_be_set_back_on_a_used_iterator():
@@ -312,72 +394,6 @@ def test_a_state_can_be_set_back_on_a_used_iterator():
     iterator.set_state(state)
     for got, want in zip(itertools.islice(iterator, 4), first, strict=True):
         assert_equal_batches(got, want)
-
-
-# ---- Measured shapes ----
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_chosen_buckets_are_the_cheapest(seed):
-    rng = np.random.default_rng(seed)
-    longest = 4 + seed
-    words = np.concatenate([[0], rng.integers(0, 50, longest)]) * (rng.random(longest + 1) < 0.8)
-
-    def slots(buckets):
-        return sum(n * min(b for b in buckets if b >= length) for length, n in enumerate(words) if length)
-
-    chosen = _choose_buckets(words)
-    assert chosen[-1] == longest
-    assert len(chosen) <= 3
-    choices = [(*c, longest) for n in range(3) for c in itertools.combinations(range(1, longest), n)]
-    # One slot alone is [CLS] and [SEP]: no bucket of their own.
-    assert slots(chosen) == min(slots(c) for c in choices if c[0] > 1)
-
-
-def measure(records, **changes):
-    arguments = {"sequences": 4, "shards": 2, "max_words": 20, "char_slots": SLOTS, "masking": MASKING} | changes
-    return measure_shape(records, **arguments)
-
-
-@pytest.mark.parametrize("unique_words", [True, False])
-def test_measured_budgets_keep_shards_full(unique_words):
-    rng = np.random.default_rng(0)
-    records = records_of(text(rng, rng.integers(3, 18, 1200).tolist(), words=300))
-    shape = measure(records, unique_words=unique_words)
-    assert (shape.shards, shape.sequences, shape.words, shape.slots[-1]) == (2, 4, 20, SLOTS)
-    assert shape.unique_words == unique_words
-    budgets = (*shape.table, *shape.masked, *shape.labels)
-    assert all(n % 8 == 0 for n in budgets)
-    sizes = [len(shard) for batch in batches_of(records, shape) for shard in read(batch)]
-    assert len(sizes) > 80
-    assert np.mean(np.array(sizes[:-2]) == 4) >= 0.95
-    if unique_words:  # budgets that hold everything that could ever come would save nothing
-        assert sum(budgets[:6]) < 4 * 20 * 1.5
-        assert len(shape.slots) == 3
-
-
-@pytest.mark.parametrize("unique_words", [True, False])
-def test_a_corpus_shorter_than_a_shard_works(unique_words):
-    records = [record([[(8, 9), (10,)]])]
-    shape = measure(records, unique_words=unique_words, masking=Masking(rate=1.0))
-    (batch,) = batches_of(records, shape, masking=Masking(rate=1.0))
-    assert original(list(itertools.chain(*read(batch)))) == [(8, 9), (10,)]
-
-
-def test_given_buckets_are_kept():
-    records = records_of(text(np.random.default_rng(0), [12] * 20))
-    assert measure(records, bucket_slots=(2, SLOTS)).slots == (2, SLOTS)
-
-
-@pytest.mark.parametrize("slots", [(2, 5), (5, 2, SLOTS), (2, 2, SLOTS), (3, SLOTS, 9), (9,)])
-def test_wrong_buckets_are_refused(slots):
-    with pytest.raises(ValueError, match=rf"data\.bucket_slots=.* must ascend and end at model\.char_slots={SLOTS}"):
-        measure(records_of(text(np.random.default_rng(0), [12])), bucket_slots=slots)
-
-
-def test_an_empty_corpus_is_an_error():
-    with pytest.raises(ValueError, match=r"data\.train"):
-        measure([])
 
 
 # ---- Corpora to records ----
@@ -417,6 +433,17 @@ def test_without_repetition_every_record_comes_once(corpora):
     assert shuffled != everything
     assert take(record_dataset(corpora, shuffle=True)) == shuffled
     assert take(record_dataset(corpora, shuffle=True, seed=1)) != shuffled
+
+
+@pytest.mark.parametrize(("shuffle", "repeat"), [(False, False), (True, False), (True, True)])
+def test_lanes_take_the_records_in_turn(corpora, shuffle, repeat):
+    options = {"shuffle": shuffle, "repeat": repeat, "seed": 3}
+    everything = take(record_dataset(corpora, **options), 200)
+    lanes = record_lanes(corpora, lanes=(0, 2, 3), of=4, **options)
+    assert list(lanes) == [0, 2, 3]
+    for lane, dataset in lanes.items():
+        assert take(dataset, 50) == everything[lane::4]
+    assert take(record_lanes(corpora, lanes=(60,), of=64)[60]) == []
 
 
 def test_every_epoch_is_shuffled_anew(corpora):

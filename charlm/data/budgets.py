@@ -1,0 +1,92 @@
+"""The shape of every batch, measured on the corpus: length buckets, and how many words each holds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import numpy as np
+
+from charlm.data.batching import BatchShape, Sequence, bucket_of
+from charlm.data.masking import Masking
+from charlm.data.pipeline import SequenceStream
+from charlm.data.records import EncodedRecord
+
+BUCKETS = 3  # length buckets when the config names none: a fourth saves 2 % of the slots and costs another program part
+SAMPLE_SHARDS = 24  # shards read to measure budgets
+SPREADS = 4.0  # budgets lie so many standard deviations above the mean: few batches close early
+
+
+def measure_shape(
+    records: Iterable[EncodedRecord],
+    *,
+    sequences: int,
+    shards: int,
+    max_words: int,
+    char_slots: int,
+    masking: Masking,
+    unique_words: bool = True,
+    bucket_slots: tuple[int, ...] = (),
+    sample_shards: int = SAMPLE_SHARDS,
+) -> BatchShape:
+    """Chooses length buckets and budgets from a sample of the corpus.
+
+    Buckets minimise the character slots that are computed; each budget lies `SPREADS` standard deviations above the
+    mean of the sampled shards, so that nearly every shard gets all its sequences.
+
+    Args:
+      records: a stream of records; the first `sample_shards * sequences` sequences are read.
+      sequences: sequences B of a shard. shards: shards S of a batch. bucket_slots: given buckets; (): chosen here.
+    """
+    stream = SequenceStream(iter(records), max_words, char_slots, masking, seed=0)
+    sample = list(itertools.islice(iter(stream.next, None), sample_shards * sequences))
+    if not sample:
+        raise ValueError("data.train: no sentence to measure batches on")
+    # A short corpus is read round and round: budgets must hold whole shards.
+    shard_samples = [
+        [sample[i % len(sample)] for i in range(n * sequences, (n + 1) * sequences)] for n in range(sample_shards)
+    ]
+    counts = np.array([_count_slots(shard, char_slots) for shard in shard_samples])  # [shards, 3, C + 1]
+    slots = bucket_slots or _choose_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
+    if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
+        raise ValueError(
+            f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word"
+        )
+    bucket_C = np.minimum(bucket_of(np.arange(char_slots + 1), slots), len(slots) - 1)
+    per_bucket = np.stack([counts[:, :, bucket_C == b].sum(axis=-1) for b in range(len(slots))], axis=-1)
+    if not unique_words:
+        labels = (_budget(per_bucket[:, 2].sum(axis=-1)),)
+        return BatchShape(shards, sequences, max_words, (char_slots,), (), (sequences * max_words,), labels, False)
+    table, masked, labels = (tuple(_budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in range(3))
+    return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels)
+
+
+def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
+    """Returns counts by slots [3, C + 1]: distinct words only met unmasked, distinct masked ones, masked positions."""
+    chars_NC = np.concatenate([s.chars_WC for s in shard])
+    is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in shard])
+    masked_NC = chars_NC[is_masked_N]
+    distinct, masked = (set(map(bytes, rows)) for rows in (chars_NC, masked_NC))
+    counts = np.zeros((3, char_slots + 1), np.int64)
+    for row in distinct:
+        counts[int(row in masked), np.count_nonzero(np.frombuffer(row, np.uint16))] += 1
+    counts[2] = np.bincount((masked_NC != 0).sum(axis=1), minlength=char_slots + 1)
+    return counts
+
+
+def _choose_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
+    """Returns the ascending bucket lengths that hold all words in the fewest slots."""
+    longest = len(words_by_slots) - 1
+    total = np.cumsum(words_by_slots)
+
+    def cost(inner: tuple[int, ...]) -> float:
+        edges = (0, *inner, longest)
+        return sum((total[b] - total[a]) * b for a, b in itertools.pairwise(edges))
+
+    inner = min(itertools.combinations(range(2, longest), min(BUCKETS - 1, max(longest - 2, 0))), key=cost)
+    return (*inner, longest)
+
+
+def _budget(counts: np.ndarray) -> int:
+    """Returns a capacity, a multiple of 8, well above the sampled counts."""
+    return int(-(-max(counts.mean() + SPREADS * counts.std(), counts.max(), 1) // 8) * 8)

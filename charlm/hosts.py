@@ -1,0 +1,123 @@
+"""Several processes, one run: how they start, what only the first does, and how they agree.
+
+Every process runs the same program on its own devices. Process 0, the primary, prepares the text, and writes metrics and
+descriptions; checkpoints are written by all. Alone, every function here is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+log = logging.getLogger("charlm")
+
+T = TypeVar("T")
+
+
+def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+    """Joins the processes of a run; call it before anything else asks for a device.
+
+    Args:
+      coordinator: HOST:PORT of process 0. processes: how many. process: number of this one. All None: JAX finds them
+        out, on Cloud TPU, Slurm, Open MPI and Kubernetes.
+
+    Raises:
+      ValueError: when they cannot be found out, or the others do not come.
+    """
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except Exception as error:  # jax and the cluster detectors raise every kind
+        raise ValueError(
+            f"--multihost: {' '.join(str(error).split())[:300] or type(error).__name__}; give --coordinator=HOST:PORT, "
+            "--processes=N and --process=I, the same but for I on every host"
+        ) from error
+    if not is_primary():
+        log.setLevel(logging.WARNING)  # what the primary says is true of all
+
+
+def alone() -> bool:
+    """Says whether there is no other process."""
+    return jax.process_count() == 1
+
+
+def is_primary() -> bool:
+    """Says whether this is process 0."""
+    return jax.process_index() == 0
+
+
+def from_primary(value: Any) -> Any:
+    """Returns the JSON-able value of the primary on every process; all must call it."""
+    if alone():
+        return value
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
+    padded = data if is_primary() else np.zeros(size, np.uint8)
+    return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8).tobytes())
+
+
+def total(count: int) -> int:
+    """Returns the sum of every process's count; all must call it."""
+    return count if alone() else int(np.sum(multihost_utils.process_allgather(np.int32(count)), dtype=np.int64))
+
+
+def primary_first(work: Callable[[], T]) -> T:
+    """Does the same work on the primary and then, when it is done there, on the others; for all of them or for none.
+
+    What the primary left in a shared cache the others only find; without one, each does it for itself.
+
+    Raises:
+      ValueError: on every process, when the work raised it on one of them.
+    """
+    if alone():
+        return work()
+    result, error = _attempt(work) if is_primary() else (None, None)
+    error = from_primary(error)
+    if error is None and not is_primary():
+        result, error = _attempt(work)
+    if total(error is not None):
+        raise ValueError(error or "another process failed; its own log says why")
+    return result
+
+
+def _attempt(work: Callable[[], T]) -> tuple[T | None, str | None]:
+    try:
+        return work(), None
+    except (ValueError, OSError) as error:
+        return None, str(error) or type(error).__name__
+
+
+def on_host(tree: Any) -> Any:
+    """Returns the arrays of a tree, wherever their parts lie, as numpy arrays on every process; all must call it."""
+    if alone():
+        return jax.device_get(tree)
+    return jax.tree.map(np.asarray, multihost_utils.process_allgather(tree, tiled=True))
+
+
+@contextlib.contextmanager
+def ending_together() -> Iterator[None]:
+    """Ends this process at once when an error leaves the block, so that the others do not wait for it.
+
+    The usual way out would first wait minutes for the others, who wait for this one inside a collective; seeing it gone,
+    they end too.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if alone():
+            raise
+        import sys
+        import traceback
+
+        if isinstance(error, ValueError | OSError):
+            print(f"error: process {jax.process_index()}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        else:
+            traceback.print_exc()
+        os._exit(1)
