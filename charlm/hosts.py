@@ -1,7 +1,7 @@
 """Several processes, one run: how they start, what only the first does, and how they agree.
 
-Every process runs the same program on its own devices. Process 0, the primary, prepares the text, and writes metrics and
-descriptions; checkpoints are written by all. Alone, every function here is free.
+Every process runs the same program on its own devices. Process 0, the primary, prepares the text, and writes metrics
+and descriptions; checkpoints are written by all. Alone, every function here is free.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def on_host(tree: Any) -> Any:
 def ending_together() -> Iterator[None]:
     """Ends this process at once when an error leaves the block, so that the others do not wait for it.
 
-    The usual way out would first wait minutes for the others, who wait for this one inside a collective; seeing it gone,
-    they end too.
+    The usual way out would first wait minutes for the others, who wait for this one inside a collective; seeing it
+    gone, they end too.
     """
     try:
         yield

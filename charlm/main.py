@@ -18,7 +18,9 @@ from charlm import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
 _MULTIHOST = flags.DEFINE_bool("multihost", False, "Train with the processes of the other hosts (see below).")
-_COORDINATOR = flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0; found out on TPU, Slurm, MPI, Kubernetes.")
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT of process 0; found out on TPU, Slurm, MPI, Kubernetes."
+)
 _PROCESSES = flags.DEFINE_integer("processes", None, "Number of processes; found out where --coordinator is.")
 _PROCESS = flags.DEFINE_integer("process", None, "Number of this process, from 0; found out where --coordinator is.")
 

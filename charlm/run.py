@@ -15,9 +15,9 @@ import optax
 
 from charlm.batch import WordBatch
 from charlm.data.batching import BatchShape
+from charlm.data.budgets import measure_shape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
-from charlm.data.budgets import measure_shape
 from charlm.data.pipeline import batch_dataset, empty_batch, record_dataset, record_lanes
 from charlm.models.hlm import HLMConfig, HLMForMaskedLM
 from charlm.optim import make_optimizer

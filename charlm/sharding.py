@@ -15,6 +15,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from charlm import hosts
+
 AXES = ("data", "fsdp", "model")
 
 # Exactly one rule matches each parameter. Embedding tables may be spread over their rows only: a spread feature axis
@@ -23,11 +25,11 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"embedding$", P()),
     (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
     (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
-    # Split along their input, these end in a sum over devices; split along their output, the LayerNorm or the matrix after
-    # them would need every state gathered.
-    (r"(transform|projection|pooler/dense)/kernel$", P("model", "fsdp")),
-    (r"output_kernel$|label/kernel$", P("fsdp", None)),
-    (r"(bias|scale)$", P()),
+    # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over "model"
+    # alone, each would have every state gathered.
+    (r"(transform|projection|pooler/dense|label)/kernel$|output_kernel$", P("fsdp", None)),
+    (r"(query|key|value|ffn_in)/bias$", P("model")),
+    (r"(norm|attention/output|ffn_out|transform|projection|pooler/dense|label)/bias$|output_bias$|scale$", P()),
 )
 
 
@@ -89,9 +91,9 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
       batch: arrays [accumulation, S', ...] of the `local_shards` of this process. shards: table shards S of them all.
     """
     sharding = batch_sharding(mesh)
-    local = local_shards(mesh, shards)
-    if len(local) == shards and sharding.is_fully_addressable:
+    if hosts.alone():
         return jax.device_put(batch, sharding)
+    local = local_shards(mesh, shards)
 
     def place(x: np.ndarray) -> jax.Array:
         def part(index: tuple[slice, ...]) -> np.ndarray:
@@ -122,3 +124,20 @@ def state_sharding(state: Any, mesh: Mesh) -> Any:
         return NamedSharding(mesh, specs[0])
 
     return jax.tree_util.tree_map_with_path(place, state)
+
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+_COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
+
+
+def collectives(program: str) -> dict[str, list[tuple[int, ...]]]:
+    """Returns what devices send each other in a compiled program: for each kind of collective, the shapes of its results.
+
+    Args:
+      program: text of the optimized program, `jax.jit(...).lower(...).compile().as_text()`.
+    """
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for results, kind in _COLLECTIVE.findall(program):
+        shapes = [tuple(map(int, filter(None, dims.split(",")))) for dims in re.findall(r"\[([\d,]*)\]", results)]
+        found.setdefault(kind, []).extend(shapes)
+    return found

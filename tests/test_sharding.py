@@ -14,12 +14,23 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from charlm import hosts
 from charlm.batch import reshape_batch
 from charlm.config import get_config
 from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
 from charlm.optim import make_optimizer
 from charlm.run import build, make_train_step, model_config
-from charlm.sharding import RULES, batch_sharding, make_mesh, path_name, state_sharding, table_shards
+from charlm.sharding import (
+    RULES,
+    batch_sharding,
+    collectives,
+    local_shards,
+    make_mesh,
+    path_name,
+    place_batch,
+    state_sharding,
+    table_shards,
+)
 from charlm.state import init_state, stream_key
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -75,13 +86,14 @@ def test_moments_lie_where_their_parameters_lie():
         assert spec == places[re.sub(r"^(\d)/.*?/(mu|nu)/", r"\1/params/", name)][0]
 
 
-def test_big_matrices_are_spread_over_fsdp_and_scalars_and_biases_are_copied():
+def test_big_matrices_are_spread_over_fsdp_and_biases_only_beside_matrices_spread_by_their_output():
     places = placements()
     for name, (spec, shape) in places.items():
         if len(shape) == 2 and "embedding" not in name:
             assert "fsdp" in spec, name
         if len(shape) < 2:
-            assert spec == P(), name
+            kernel = places.get(name.replace("/bias", "/kernel"), (P(),))[0] if "/bias" in name else P()
+            assert spec == (P("model") if kernel == P("fsdp", "model") else P()), name
     layer = "0/params/hlm/inter_word/layer_3"
     assert places[f"{layer}/attention/query/kernel"][0] == places[f"{layer}/ffn_in/kernel"][0] == P("fsdp", "model")
     assert places[f"{layer}/attention/output/kernel"][0] == places[f"{layer}/ffn_out/kernel"][0] == P("model", "fsdp")
@@ -137,6 +149,27 @@ def test_table_shards_divide_among_the_devices_of_the_batch():
         table_shards(config, mesh)
 
 
+def test_shards_of_a_process_are_those_on_its_devices(monkeypatch):
+    mesh = mesh_of(2, 2, 2)
+    assert local_shards(mesh, 8) == tuple(range(8))
+    # As if devices 2 and 3 were another process's: they hold the second quarter of the shards.
+    places = jax.sharding.NamedSharding.addressable_devices_indices_map
+    own = lambda self, shape: {d: part for d, part in places(self, shape).items() if d.id not in (2, 3)}
+    monkeypatch.setattr(jax.sharding.NamedSharding, "addressable_devices_indices_map", own)
+    assert local_shards(mesh, 8) == (0, 1, 4, 5, 6, 7)
+
+
+def test_a_batch_is_placed_shard_by_shard(monkeypatch):
+    mesh, batch = mesh_of(4, 2, 1), {"x": np.arange(2 * 16 * 3).reshape(2, 16, 3)}
+    want = place_batch(batch, mesh, 16)
+    monkeypatch.setattr(hosts, "alone", lambda: False)
+    got = place_batch(batch, mesh, 16)
+    assert got["x"].sharding == want["x"].sharding == batch_sharding(mesh)
+    np.testing.assert_array_equal(got["x"], batch["x"])
+    for shard in got["x"].addressable_shards:
+        np.testing.assert_array_equal(shard.data, batch["x"][shard.index])
+
+
 # ---- One step, anywhere ----
 
 
@@ -180,11 +213,59 @@ def test_eight_devices_compute_what_one_does(trained, start, on_one, mesh):
     np.testing.assert_allclose(got[0], on_one[0], rtol=1e-5)  # loss, hits and gradient, with dropout
     np.testing.assert_allclose(got[:, [0, 1, 3]], on_one[:, [0, 1, 3]], rtol=1e-4)  # the third step sees an update
     assert run.train_step._cache_size() == 1
+    if mesh == {"data": 8}:
+        assert collectives(compiled(run)).keys() == {"all-reduce"}
     if len(mesh) > 1:  # what is spread is spread from the beginning, and with the same values
         made = run.init()
         kernel = made.params["hlm"]["inter_word"]["layer_0"]["ffn_in"]["kernel"]
         assert {shard.data.shape for shard in kernel.addressable_shards} == {(8, 16)}
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), jax.device_get(made), start)
+
+
+def compiled(run):
+    """Returns the text of the compiled training step."""
+    return run.train_step.lower(run.abstract_state, run.place(run.empty)).compile().as_text()
+
+
+@pytest.mark.parametrize(
+    ("mesh", "kinds"),
+    [
+        ({"data": 4, "model": 2}, {"all-reduce"}),
+        ({"data": 2, "fsdp": 2, "model": 2}, {"all-reduce", "all-gather", "collective-permute"}),
+    ],
+    ids=["model", "fsdp and model"],
+)
+def test_activations_are_never_gathered(trained, mesh, kinds):
+    config = trained.new_config()
+    config.mesh.update(mesh)
+    config.model.wiring = "reference"  # has all the parts of the other
+    # Sizes of parameters that no activation has: a batch is 1 sequence of 16 words a shard, tables of 8 and 24 words.
+    config.model.hidden, config.model.heads, config.model.intra_ffn, config.model.inter_ffn = 20, 4, 44, 52
+    config.model.vocab_size = 68
+    run = build(config, trained.data)
+    found = collectives(compiled(run))
+    assert found.keys() == kinds
+    sizes = {tuple(sorted(leaf.shape)) for leaf in jax.tree.leaves(run.abstract_state.params)}
+    parts = {
+        tuple(sorted(n // s for n, s in zip(size, split, strict=True)))
+        for size in sizes
+        for split in itertools.product((1, 2), repeat=len(size))
+    }
+    moved = {tuple(sorted(shape)) for kind in kinds - {"all-reduce"} for shape in found[kind]}
+    assert moved <= parts, "something other than parameters was gathered or sent"
+    batch = {n for leaf in jax.tree.leaves(run.empty) for n in leaf.shape[2:]}
+    assert not batch & {20, 10, 44, 22, 52, 26, 68, 34}, "an activation could pass for a parameter"
+
+
+def test_collectives_are_read_from_programs():
+    program = """
+  %a = f32[8,16]{1,0} all-reduce(%x), replica_groups={}
+  %b = (f32[4]{0}, f32[]) all-reduce-start(%y, %z), replica_groups={}
+  %c = (f32[4]{0}, f32[]) all-reduce-done(%b)
+  ROOT %d = bf16[2,3,4]{2,1,0} all-gather(%c), dimensions={0}
+  %e = f32[5]{0} add(%all-reduce, %all-gather)
+"""
+    assert collectives(program) == {"all-reduce": [(8, 16), (4,), ()], "all-gather": [(2, 3, 4)]}
 
 
 def test_the_steps_of_a_run_compile_once(trained, on_one):

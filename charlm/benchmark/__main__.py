@@ -24,6 +24,7 @@ TIMED = {
     "inference": cases.inference,
     "training_step": cases.training_step,
 }
+ON_DEMAND = {"collectives": cases.collectives}  # of interest with several devices
 PEAK = "peak"  # hidden case: one path of `memory`, in a process of its own
 
 
@@ -31,7 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m charlm.benchmark", description=__doc__.split("\n\n")[0])
     names = [*TIMED, "memory", "startup"]
-    parser.add_argument("--case", choices=[*names, PEAK], action="append", help="default: all but peak")
+    choices = [*names, *ON_DEMAND, PEAK]
+    parser.add_argument("--case", choices=choices, action="append", help="default: all but collectives and peak")
     parser.add_argument("--config", default="configs/hlm_base.py", help="model to measure (default: %(default)s)")
     parser.add_argument("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each path (default: %(default)s)")
@@ -48,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             elif case == PEAK:
                 _emit([cases.peak(config, args.path or cases.PATHS[0])])
             else:
-                _emit(TIMED[case](config, args.repeats))
+                _emit((TIMED | ON_DEMAND)[case](config, args.repeats))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

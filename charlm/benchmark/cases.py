@@ -226,6 +226,40 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     return figures
 
 
+def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """What the devices send each other in a training step, for each way to lay the mesh over them."""
+    import jax
+    import numpy as np
+
+    from charlm.data.corpus import prepare
+    from charlm.run import build
+    from charlm.sharding import collectives as collectives_of
+
+    del repeats
+    devices, data = jax.device_count(), prepare(config)
+    if devices == 1:
+        raise ValueError("collectives: one device sends nothing to itself; on a CPU, set XLA_FLAGS to simulate several")
+    meshes = [(devices, 1, 1), (devices // 2, 2, 1), (devices // 2, 1, 2), (devices // 4, 2, 2)]
+    figures = []
+    for sizes in meshes:
+        if int(np.prod(sizes)) != devices:
+            continue
+        config.mesh.data, config.mesh.fsdp, config.mesh.model = sizes
+        config.data.table_shards = devices  # the same batch, however it is spread
+        run = build(config, data)
+        batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
+        program = run.train_step.lower(run.abstract_state, run.place(batch)).compile().as_text()
+        for kind, shapes in collectives_of(program).items():
+            path = ", ".join(f"{axis}={size}" for axis, size in zip(("data", "fsdp", "model"), sizes, strict=True))
+            count, mib = len(shapes), sum(4 * int(np.prod(shape)) for shape in shapes) / 2**20
+            largest = max(shapes, key=lambda shape: int(np.prod(shape)))
+            figures.append(
+                {"case": "collectives", "path": path, "value": count, "unit": kind, "mib": round(mib, 2),
+                 "largest": list(largest)}
+            )  # fmt: skip
+    return figures
+
+
 def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
     from charlm.data.corpus import prepare

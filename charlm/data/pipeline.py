@@ -1,9 +1,9 @@
 """Encoded corpora -> batches: shuffle, mix, pack into sequences, mask, pack into word tables. One grain iterator.
 
-Each of a batch's S shards is packed from a lane of its own, every S-th record. So what a shard holds depends on S alone,
-and a process packs only the lanes whose shards lie on its devices. Packing is stateful: the iterator saves what its lanes
-hold back beside grain's positions, and a resumed run, on however many processes, sees exactly the batches that the
-unbroken run would have seen.
+Each of a batch's S shards is packed from a lane of its own, every S-th record. So what a shard holds depends on S
+alone, and a process packs only the lanes whose shards lie on its devices. Packing is stateful: the iterator saves what
+its lanes hold back beside grain's positions, and a resumed run, on however many processes, sees exactly the batches
+that the unbroken run would have seen.
 """
 
 from __future__ import annotations
