@@ -17,12 +17,13 @@ from ml_collections import config_flags
 from charlm import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
-_MULTIHOST = flags.DEFINE_bool("multihost", False, "Train with the processes of the other hosts (see below).")
-_COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT of process 0; found out on TPU, Slurm, MPI, Kubernetes."
-)
-_PROCESSES = flags.DEFINE_integer("processes", None, "Number of processes; found out where --coordinator is.")
-_PROCESS = flags.DEFINE_integer("process", None, "Number of this process, from 0; found out where --coordinator is.")
+_MULTIHOST = flags.DEFINE_bool(
+    "multihost", False, "Train together with processes on other hosts; on Cloud TPU, Slurm, Open MPI and Kubernetes they "
+    "find each other, elsewhere the next three flags say how.",
+)  # fmt: skip
+_COORDINATOR = flags.DEFINE_string("coordinator", None, "With --multihost: HOST:PORT of process 0.")
+_PROCESSES = flags.DEFINE_integer("processes", None, "With --multihost: number of processes.")
+_PROCESS = flags.DEFINE_integer("process", None, "With --multihost: number of this process, from 0.")
 
 log = logging.getLogger("charlm")
 

@@ -141,8 +141,8 @@ class Run:
     """A run: what is built once from config and data, and what changes with every step.
 
     Attributes:
-      shape: of every batch. place: puts a host batch, [accumulation, S', ...] with the S' shards of this process, onto the
-        devices. empty: such a batch without a word, for evaluation. init: makes the state of step 0.
+      shape: of every batch. place: puts a host batch, [accumulation, S', ...] with the S' shards of this process, onto
+        the devices. empty: such a batch without a word, for evaluation. init: makes the state of step 0.
     """
 
     shape: BatchShape

@@ -25,8 +25,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"embedding$", P()),
     (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
     (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
-    # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over "model"
-    # alone, each would have every state gathered.
+    # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over
+    # "model" alone, each would have every state gathered.
     (r"(transform|projection|pooler/dense|label)/kernel$|output_kernel$", P("fsdp", None)),
     (r"(query|key|value|ffn_in)/bias$", P("model")),
     (r"(norm|attention/output|ffn_out|transform|projection|pooler/dense|label)/bias$|output_bias$|scale$", P()),
@@ -131,7 +131,7 @@ _COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
 def collectives(program: str) -> dict[str, list[tuple[int, ...]]]:
-    """Returns what devices send each other in a compiled program: for each kind of collective, the shapes of its results.
+    """Returns what devices send each other in a compiled program: the shapes of the results of each kind of collective.
 
     Args:
       program: text of the optimized program, `jax.jit(...).lower(...).compile().as_text()`.
