@@ -18,9 +18,11 @@ from charlm import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
 _MULTIHOST = flags.DEFINE_bool(
-    "multihost", False, "Train together with processes on other hosts; on Cloud TPU, Slurm, Open MPI and Kubernetes they "
-    "find each other, elsewhere the next three flags say how.",
-)  # fmt: skip
+    "multihost",
+    False,
+    "Train together with processes on other hosts: on Cloud TPU, Slurm, Open MPI and Kubernetes they find each other, "
+    "elsewhere the next three flags say how.",
+)
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "With --multihost: HOST:PORT of process 0.")
 _PROCESSES = flags.DEFINE_integer("processes", None, "With --multihost: number of processes.")
 _PROCESS = flags.DEFINE_integer("process", None, "With --multihost: number of this process, from 0.")
