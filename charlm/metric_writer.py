@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 FILE = "metrics.jsonl"
 
@@ -30,12 +33,7 @@ class MetricWriter:
         self._path = Path(workdir) / FILE
         self._cut_after(resume_step)
         self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
-        self._board = None
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            return
-        self._board = SummaryWriter(str(Path(workdir) / "tensorboard"), purge_step=resume_step + 1)
+        self._board = _Board.open(Path(workdir) / "tensorboard", resume_step)
 
     def _cut_after(self, step: int) -> None:
         if not self._path.exists():
@@ -49,18 +47,58 @@ class MetricWriter:
             os.replace(temporary, self._path)
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes the scalars of a step."""
+        """Writes the scalars of a step.
+
+        Raises:
+          ValueError: when they cannot be written.
+        """
         try:
             self._file.write(json.dumps({"step": step, **scalars}) + "\n")
             self._file.flush()
+            if self._board is not None:
+                self._board.write(step, scalars)
         except OSError as error:
-            raise ValueError(f"{self._path} cannot be written: {error.strerror}") from error
-        if self._board is not None:
-            for name, value in scalars.items():
-                self._board.add_scalar(name, value, step)
+            raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
-        """Flushes and closes the files."""
-        self._file.close()
-        if self._board is not None:
-            self._board.close()
+        """Closes the files; whatever was written is on disk already."""
+        for file in (self._file, self._board):
+            with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
+                if file is not None:
+                    file.close()
+
+
+class _Board:
+    """TensorBoard events, written at once: tensorboardX's own writer does it in a thread, where a full disk is a
+    traceback at the end of the program."""
+
+    @classmethod
+    def open(cls, folder: Path, resume_step: int) -> _Board | None:
+        """Returns a writer whose first word is that events after `resume_step` are void; None without tensorboardX."""
+        try:
+            from tensorboardX import event_file_writer, summary
+            from tensorboardX.proto import event_pb2
+        except ImportError:
+            return None
+        board = cls()
+        board._event, board._scalar = event_pb2.Event, summary.scalar
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            board._writer = event_file_writer.EventsWriter(str(folder / "events"))
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            board._add(step=resume_step + 1, session_log=start)
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be written: {error.strerror}") from error
+        return board
+
+    def _add(self, **content: Any) -> None:
+        self._writer.write_event(self._event(wall_time=time.time(), **content))
+        self._writer.flush()
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._writer.write_event(self._event(wall_time=time.time(), step=step, summary=self._scalar(name, value)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

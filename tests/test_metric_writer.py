@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 
 import pytest
@@ -58,9 +59,44 @@ def test_nothing_to_cut_leaves_the_file_alone(tmp_path):
 
 def test_tensorboard_when_it_is_installed(tmp_path):
     pytest.importorskip("tensorboardX")
-    write(tmp_path, [0, 2])
-    (events,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
-    assert b"loss" in events.read_bytes()
+    write(tmp_path, [0, 2], resume_step=-1)
+    (file,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
+    version, start, *scalars = events(file)
+    assert version.file_version == "brain.Event:2"
+    assert (start.session_log.status, start.step) == (start.session_log.START, 0)
+    assert [(e.step, e.summary.value[0].tag, e.summary.value[0].simple_value) for e in scalars] == [
+        (0, "loss", 0.0), (2, "loss", 1.0),
+    ]  # fmt: skip
+
+
+def events(file):
+    """Reads TensorBoard's records: length (8 bytes), checksum (4), event, checksum (4)."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, found = file.read_bytes(), []
+    while data:
+        (size,) = struct.unpack("<Q", data[:8])
+        found.append(Event.FromString(data[12 : 12 + size]))
+        data = data[16 + size :]
+    return found
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path):
+    writer = MetricWriter(tmp_path)
+    writer._file.close()
+    writer._file = open("/dev/full", "w")  # noqa: SIM115
+    with pytest.raises(ValueError, match="metrics cannot be written: No space left on device"):
+        writer.write(1, {"loss": 1.0})
+    writer.close()
+
+
+def test_a_full_disk_is_one_clear_error_of_events_too(tmp_path):
+    pytest.importorskip("tensorboardX")
+    writer = MetricWriter(tmp_path)
+    writer._board._writer._py_recordio_writer._writer = open("/dev/full", "wb")  # noqa: SIM115
+    with pytest.raises(ValueError, match="metrics cannot be written: No space left on device"):
+        writer.write(1, {"loss": 1.0})
+    writer.close()
 
 
 def test_no_tensorboard_when_it_is_not(tmp_path, monkeypatch):
