@@ -1,16 +1,22 @@
 #!/usr/bin/env bash
-# Pre-trains on this machine (CPU or its GPUs) and starts again after a crash.
+# Pre-trains on this machine (CPU or its GPUs), or on this and others together, and starts again after a crash.
 #
 #   launch/local.sh --config=configs/hlm_base.py:tiny --workdir=runs/hlm
 #   launch/local.sh --config=configs/hlm_base.py --workdir=runs/hlm --background --config.optim.learning_rate=1e-4
 #   launch/local.sh --workdir=runs/hlm --status        (or --stop: save a checkpoint and end)
+#   launch/local.sh --config=configs/hlm_base.py --workdir=/shared/runs/hlm --background \
+#       --multihost --coordinator=HOST:PORT --processes=N --process=I        (on each of N hosts, with I from 0)
 #
 #   --config=FILE[:VARIANT]  what to train
 #   --config.KEY=VALUE       any key of charlm/config.py, handed on as it is
 #   --workdir=DIR            folder of the run; runs/NAME_OF_THE_CONFIG if not given; output is added to DIR/log.txt
 #   --background             return at once; the run outlives the terminal
 #   --restarts=N             restarts after a crash, all in all (default 3); the same command goes on where the run stopped
-#   --pause=SECONDS          wait before a restart (default 10)
+#   --pause=SECONDS          wait before a restart (default 10; with --multihost 150)
+#   --multihost              train together with other hosts, on which the same command is started; DIR is shared by all
+#   --coordinator=HOST:PORT  a free port of process 0; JAX finds it, N and I by itself on Cloud TPU
+#   --processes=N            how many processes there are
+#   --process=I              number of this one, from 0
 #   --python=PROGRAM         interpreter that has charlm installed (default python)
 #   --status                 print one of: running, ended CODE, interrupted, never started
 #   --stop                   end the run that --background started, after it has saved
@@ -20,10 +26,20 @@
 # Relative paths start at the root of the repository. Environment variables such as CUDA_VISIBLE_DEVICES and XLA_FLAGS
 # reach the training as they are. A run that ends with exit code 1 in under 30 seconds twice in a row has a mistake in
 # its config or data, and is not started a third time.
+#
+# With --multihost, the output of this host and its state are kept in DIR as log.ME.txt and launch_state.ME, where ME is
+# the number of the process, or else the name of the host; --status and --stop are about this host, and need the same
+# --multihost and --process. Process 0 reports the training, the others only what is wrong. While all train, --stop on
+# one host makes all save and end.
+#
+# When a process dies, the others notice within about 100 s and fail too. The pause is longer than that, so every process
+# has ended before the first one starts again, and JAX then waits 5 minutes for all to come. So a crash anywhere is one
+# restart everywhere. When a host stays away, the others fail --restarts times more, and then give up as well.
 
 set -euo pipefail
 
 readonly QUICK_SECONDS=30
+readonly MULTIHOST_PAUSE=150 # more than the 100 s after which JAX takes a silent process for dead
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
@@ -44,8 +60,8 @@ show() {
 
 is_count() { [[ $1 =~ ^[0-9]{1,9}$ ]]; }
 
-config="" workdir="" restarts=3 pause=10 python=python action=run background=false dry_run=false
-overrides=()
+config="" workdir="" restarts=3 pause="" python=python action=run background=false dry_run=false
+multihost=false process="" me="" overrides=() together=()
 for argument in "$@"; do
   case $argument in
     --config=?*) config=${argument#*=} ;;
@@ -54,6 +70,9 @@ for argument in "$@"; do
     --restarts=?*) restarts=${argument#*=} ;;
     --pause=?*) pause=${argument#*=} ;;
     --python=?*) python=${argument#*=} ;;
+    --multihost) multihost=true ;;
+    --coordinator=?*:?* | --processes=?*) together+=("$argument") ;;
+    --process=?*) process=${argument#*=} together+=("$argument") ;;
     --background) background=true ;;
     --status) action=status ;;
     --stop) action=stop ;;
@@ -67,14 +86,23 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -n $config || ($action != run && -n $workdir) ]] || die "--config is missing; for example --config=configs/hlm_base.py:tiny"
 [[ $action != run || -f ${config%%:*} ]] || die "--config: no file ${config%%:*}"
 is_count "$restarts" || die "--restarts=$restarts is not a number"
-is_count "$pause" || die "--pause=$pause is not a number of seconds"
+if $multihost; then
+  together=(--multihost ${together[@]+"${together[@]}"})
+  pause=${pause:-$MULTIHOST_PAUSE}
+  me=${process:-$HOSTNAME}
+elif ((${#together[@]})); then
+  die "--coordinator, --processes and --process belong to --multihost"
+fi
+[[ -z $process ]] || is_count "$process" || die "--process=$process is not a number"
+is_count "${pause:=10}" || die "--pause=$pause is not a number of seconds"
 if [[ -z $workdir ]]; then # as charlm.main names it
   stem=$(basename "${config%%:*}" .py)
   [[ $config == *:?* ]] && stem+="_${config#*:}"
   workdir=runs/$stem
 fi
-readonly log=$workdir/log.txt state_file=$workdir/launch_state
-command=("$python" -m charlm.main "--config=$config" "--workdir=$workdir" ${overrides[@]+"${overrides[@]}"})
+readonly log=$workdir/log${me:+.$me}.txt state_file=$workdir/launch_state${me:+.$me}
+command=("$python" -m charlm.main ${together[@]+"${together[@]}"} "--config=$config" "--workdir=$workdir")
+command+=(${overrides[@]+"${overrides[@]}"})
 
 # Prints running, ended CODE, interrupted (it never got to write its end) or never started.
 state() {
@@ -155,7 +183,7 @@ stop() {
 }
 
 case $action in
-  status) state && exit 0 ;;
+  status) echo "${me:+$me: }$(state)" && exit 0 ;;
   stop) stop && exit 0 ;;
 esac
 

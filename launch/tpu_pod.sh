@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Pre-trains on a Cloud TPU VM that is requested as a queued resource.
+# Pre-trains on a Cloud TPU slice, of one host or many, that is requested as a queued resource.
 #
 #   launch/tpu_pod.sh all --name=hlm --zone=us-east5-b --accelerator-type=v6e-8 --spot --keep \
 #       --gcs-bucket=my-bucket --config=configs/hlm_base.py --workdir=runs/hlm --config.data.train='tfds:wikipedia:train'
 #   launch/tpu_pod.sh logs   --name=hlm --zone=us-east5-b --gcs-bucket=my-bucket --workdir=runs/hlm
 #   launch/tpu_pod.sh delete --name=hlm --zone=us-east5-b
+#   launch/tpu_pod.sh all --name=big --zone=us-east5-b --accelerator-type=v6e-64 --spot --keep \
+#       --nfs=10.0.0.2:/share --config=configs/hlm_large.py --workdir=runs/big
 #
 # Commands:
 #   create   request the TPU and wait until it is ACTIVE
-#   setup    copy the code (the last commit of this repository) to it, install it, mount the shared folder
-#   run      start the training in the background, or go on where it stopped
-#   status   state of the TPU and of the training
-#   logs     follow the log of the training
+#   setup    copy the code (the last commit of this repository) to every host, install it, mount the shared folder
+#   run      start the training in the background on every host, or go on where it stopped
+#   status   state of the TPU, and of the training on every host
+#   logs     follow the log of the training, which is that of host 0; --worker=N: that of another host
 #   delete   give the TPU back
 #   all      create, setup, run
 #
@@ -19,37 +21,46 @@
 #   --name=NAME               name of the queued resource and of its node (required)
 #   --zone=ZONE               zone (required)
 #   --project=PROJECT         project; that of gcloud's configuration if not given
-#   --accelerator-type=TYPE   v4-8, v5litepod-1, -4, -8, v5p-8, v6e-1, -4 or -8 (create, run --keep, all)
+#   --accelerator-type=TYPE   see below (needed by create, run --keep and all; the others ask the TPU if it is not given)
 #   --runtime-version=IMAGE   image of the VM; follows from the accelerator type if not given
 #   --spot, --reserved        kind of capacity; on demand if neither is given
 #   --wait-minutes=N          give up waiting for ACTIVE after so long (default 120; 0: never)
 #   --config=FILE[:VARIANT]   what to train (run, all); --config.KEY=VALUE is handed on
-#   --workdir=DIR             folder of the run on the VM (default runs/NAME), see below
+#   --workdir=DIR             folder of the run on the TPU (default runs/NAME), see below
 #   --gcs-bucket=BUCKET       mount this bucket with gcsfuse
 #   --nfs=HOST:/EXPORT        mount this Filestore or NFS export
 #   --mount=DIR               where (default /mnt/charlm)
-#   --setup-command=COMMAND   run this on the VM before anything is installed
+#   --setup-command=COMMAND   run this on every host before anything is installed
+#   --worker=N                host whose log is shown (logs; default 0)
 #   --keep                    run, all: stay, watch, and after a preemption request a new TPU and go on
-#   --restarts=N              restarts after a crash of the training on the VM (default 3)
+#   --restarts=N              restarts after a crash of the training (default 3)
 #   --poll-seconds=N          seconds between two looks at the state (default 30)
 #   --dry-run                 print the commands and do nothing; works without gcloud
 #   -h, --help                print this
 #
-# One host only. charlm does not yet train on several hosts, so accelerator types with more than one are refused.
+# Accelerator types, N being TensorCores for v4 and v5p (two a chip), chips for the others:
+#   v4-N, v5p-N          8 (one host), 16, 32, 64 and multiples of 128; 4 chips a host
+#   v5litepod-N, v6e-N   1, 4, 8 (one host), 16, 32, 64, 128, 256; 4 chips a host
 #
 # The workdir must be a folder: charlm writes to a file system, not to gs:// addresses. Without --gcs-bucket or --nfs a
 # relative workdir lies in the home folder of the VM and is gone with it. With one of them it lies under --mount and
-# survives a preemption; --keep asks for that. NFS is the safer choice. gcsfuse uploads a file when it is closed, so the
-# last lines of metrics.jsonl and log.txt may be lost when a VM vanishes (checkpoints are not affected: an incomplete one
-# is ignored), and the bucket should have a hierarchical namespace, because checkpoints are finished by renaming a folder.
-# If the image lacks gcsfuse and its package source, install it with --setup-command.
+# survives a preemption; --keep asks for that, and so do several hosts, which all write to the workdir. NFS is the safer
+# choice. gcsfuse uploads a file when it is closed, so the last lines of metrics.jsonl and of the log may be lost when a
+# VM vanishes (checkpoints are not affected: an incomplete one is ignored), and the bucket should have a hierarchical
+# namespace, because checkpoints are finished by renaming a folder. If the image lacks gcsfuse and its package source,
+# install it with --setup-command.
 #
-# Needs: gcloud, logged in, with the TPU API enabled. The VM gets Python 3.11 and an environment of its own.
+# Several hosts train as one: each runs launch/local.sh --multihost, which says what happens when one of them crashes,
+# and keeps log.HOST.txt and launch_state.HOST in the workdir. --keep looks at all of them. A host where nothing runs
+# while the others wait for it (it was rebooted, say) is started after 10 looks; all are when none runs and no one failed.
+#
+# Needs: gcloud, logged in, with the TPU API enabled. The VMs get Python 3.11 and an environment of their own.
 
 set -euo pipefail
 
 readonly CODE=charlm ENVIRONMENT=charlm-env ARCHIVE=charlm.tar.gz # in the home folder of the VM
 readonly SSH_TRIES=10 UNKNOWN_TRIES=10                             # looks before an answer is given up
+readonly MIXED_TRIES=10                                            # looks in which hosts can end or start together
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
@@ -74,8 +85,8 @@ quote() {
 # Arguments
 
 name="" zone="" project="" accelerator="" runtime="" tier="" wait_minutes=120 config="" workdir="" bucket="" nfs=""
-mount=/mnt/charlm setup_command="" keep=false restarts=3 poll=30 dry_run=false action=""
-overrides=() commit=""
+mount=/mnt/charlm setup_command="" keep=false restarts=3 poll=30 dry_run=false action="" worker=""
+hosts="" overrides=() commit=""
 for argument in "$@"; do
   value=${argument#*=}
   case $argument in
@@ -100,6 +111,7 @@ for argument in "$@"; do
     --nfs=?*) nfs=$value ;;
     --mount=?*) mount=${value%/} ;;
     --setup-command=?*) setup_command=$value ;;
+    --worker=?*) worker=$value ;;
     --keep) keep=true ;;
     --restarts=?*) restarts=$value ;;
     --poll-seconds=?*) poll=$value ;;
@@ -111,21 +123,52 @@ done
 
 check_number() { [[ $2 =~ ^[0-9]{1,6}$ ]] || die "$1=$2 is not a whole number"; }
 
-# Sets `runtime`, and refuses what charlm cannot train on.
+# Sets `hosts` and `runtime`, and refuses what is not offered.
 check_accelerator() {
-  local sizes image
+  local size=${accelerator#*-} chips image
   case $accelerator in
     "") die "--accelerator-type is missing; for example --accelerator-type=v6e-8" ;;
-    v4-*) sizes="8" image=tpu-ubuntu2204-base ;;
-    v5litepod-*) sizes="1 4 8" image=v2-alpha-tpuv5-lite ;;
-    v5p-*) sizes="8" image=v2-alpha-tpuv5 ;;
-    v6e-*) sizes="1 4 8" image=v2-alpha-tpuv6e ;;
+    v4-*) image="tpu-ubuntu2204-base" ;;
+    v5litepod-*) image=v2-alpha-tpuv5-lite ;;
+    v5p-*) image=v2-alpha-tpuv5 ;;
+    v6e-*) image=v2-alpha-tpuv6e ;;
     tpu7x*) die "--accelerator-type=$accelerator: this generation is offered through GKE only, not as a TPU VM" ;;
-    *) die "--accelerator-type=$accelerator is not known; expected v4-8, v5litepod-8, v5p-8, v6e-8 or a smaller one" ;;
+    *) die "--accelerator-type=$accelerator is not known; expected for example v4-8, v5litepod-8, v5p-8 or v6e-8" ;;
   esac
-  [[ " $sizes " == *" ${accelerator#*-} "* ]] ||
-    die "--accelerator-type=$accelerator is not one host, and charlm trains on one host only; sizes of ${accelerator%%-*} with one host: $sizes"
+  case $accelerator in
+    v4-* | v5p-*)
+      [[ $size =~ ^(8|16|32|64)$ ]] || { [[ $size =~ ^[1-9][0-9]{2,4}$ ]] && ((size % 128 == 0 && size <= 12288)); } ||
+        die "--accelerator-type=$accelerator: sizes of ${accelerator%%-*} are 8, 16, 32, 64 and multiples of 128 up to 12288"
+      chips=$((size / 2))
+      ;;
+    *)
+      [[ $size =~ ^(1|4|8|16|32|64|128|256)$ ]] ||
+        die "--accelerator-type=$accelerator: sizes of ${accelerator%%-*} are 1, 4, 8, 16, 32, 64, 128 and 256"
+      chips=$size
+      ;;
+  esac
+  if ((size <= 8)); then hosts=1; else hosts=$((chips / 4)); fi
   runtime=${runtime:-$image}
+}
+
+# Sets `hosts` from the TPU when no type was given.
+find_hosts() {
+  if [[ -z $hosts ]]; then
+    accelerator=$(ask "${tpu[@]}" tpu-vm describe "$name" "${where[@]}" '--format=value(acceleratorType)') || true
+    if $dry_run; then
+      say "assuming one host; --accelerator-type says how many there are"
+      hosts=1
+    else
+      [[ -n $accelerator ]] || die "$name: its accelerator type cannot be read (no such TPU? not logged in?)" 1
+      check_accelerator
+    fi
+  fi
+  check_shared
+}
+
+check_shared() {
+  ((hosts == 1)) || [[ -n $bucket$nfs ]] ||
+    die "--accelerator-type=$accelerator has $hosts hosts, and they need one workdir that all share: give --gcs-bucket or --nfs"
 }
 
 # Sets `remote_workdir`, quoted for the shell of the VM, which expands $HOME.
@@ -155,7 +198,10 @@ if $keep; then
   [[ $action == run || $action == all ]] || die "--keep belongs to run and all"
   [[ -n $bucket$nfs ]] || die "--keep needs a workdir that outlives the TPU: give --gcs-bucket or --nfs"
 fi
-if [[ $action == create || $action == all ]] || $keep; then check_accelerator; fi
+[[ -z $worker || $action == logs ]] || die "--worker belongs to logs"
+check_number --worker "${worker:=0}"
+if [[ -n $accelerator || $action == create || $action == all ]] || $keep; then check_accelerator; fi
+case $action in create | delete) ;; *) [[ -z $hosts ]] || check_shared ;; esac
 check_workdir
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ $action == run || $action == all ]]; then
@@ -173,7 +219,8 @@ readonly where
 
 exec 3>&1 # where a dry run prints, also from inside $(...)
 readonly tpu=(gcloud compute tpus)
-readonly ssh=("${tpu[@]}" tpu-vm ssh "$name" "${where[@]}" --worker=all --quiet)
+readonly ssh_to=("${tpu[@]}" tpu-vm ssh "$name" "${where[@]}")
+readonly ssh=("${ssh_to[@]}" --worker=all --quiet)
 
 run() {
   if $dry_run; then printf '%s\n' "$(quote "$@")" >&3; else "$@"; fi
@@ -189,9 +236,32 @@ queue_state() {
   if $dry_run; then echo ACTIVE; else echo "${state:-UNKNOWN}"; fi
 }
 
-# What launch/local.sh says of the training; empty when the VM does not answer.
+# Asks every host what launch/local.sh says of its training.
+status_command() {
+  local multihost=""
+  ((hosts == 1)) || multihost=" --multihost"
+  printf '%s' "bash $CODE/launch/local.sh --status$multihost --workdir=$remote_workdir"
+}
+
+# What all hosts say of the training. When they differ and some run: mixed, or failing when one gave up; when none runs:
+# a failure if there is one, else what is not finished. Empty when one does not answer.
 training_state() {
-  ask "${ssh[@]}" "--command=bash $CODE/launch/local.sh --status --workdir=$remote_workdir" | tail -n 1 || true
+  local answers count first failed
+  answers=$(ask "${ssh[@]}" "--command=$(status_command)" |
+    grep -Eo '(running|ended [0-9]+|interrupted|never started)$' | sort) || true
+  count=$(grep -c . <<<"$answers") || true
+  ((count >= hosts)) || return 0
+  first=$(head -n 1 <<<"$answers")
+  if [[ $first == "$(tail -n 1 <<<"$answers")" ]]; then
+    echo "$first"
+    return 0
+  fi
+  failed=$(grep -Evx 'ended (0|130|143)|running|interrupted|never started' <<<"$answers" | head -n 1) || true
+  if grep -qx running <<<"$answers"; then
+    if [[ -n $failed ]]; then echo failing; else echo mixed; fi
+  else
+    echo "${failed:-$(grep -vx 'ended 0' <<<"$answers" | head -n 1)}"
+  fi
 }
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -279,26 +349,37 @@ install() {
     "test -x uv/bin/uv || python3 -m pip install --quiet --target=uv uv"
     "test -x $ENVIRONMENT/bin/python || uv/bin/uv venv --quiet --python=3.11 $ENVIRONMENT"
     "uv/bin/uv pip install --quiet --python=$ENVIRONMENT/bin/python 'jax[tpu]' -e './${CODE}[text,tensorboard]'"
-    "JAX_PLATFORMS=tpu,cpu $ENVIRONMENT/bin/python -c 'import jax; print(jax.devices())'"
   )
+  # On several hosts each would wait for the others to open their part of the slice.
+  if ((hosts == 1)); then
+    steps+=("JAX_PLATFORMS=tpu,cpu $ENVIRONMENT/bin/python -c 'import jax; print(jax.devices())'")
+  else
+    steps+=("$ENVIRONMENT/bin/python -c 'import jax, charlm; print(jax.__version__)'")
+  fi
   run "${ssh[@]}" "--command=$(join "${steps[@]}")"
 }
 
+# Several hosts must see at once what another has written, so nothing of it may be cached; gcsfuse caches for ever on the
+# larger TPU VMs if it is not told otherwise.
 mount_shared() {
-  local folder steps=()
+  local folder steps=() gcs_fresh="" nfs_fresh=""
   folder=$(quote "$mount")
+  if ((hosts > 1)); then
+    gcs_fresh=" --metadata-cache-ttl-secs=0 --metadata-cache-negative-ttl-secs=0"
+    nfs_fresh=" -o lookupcache=positive,actimeo=3"
+  fi
   if [[ -n $bucket ]]; then
     steps=(
       "command -v gcsfuse >/dev/null || sudo apt-get install -y -q gcsfuse || { echo 'error: install gcsfuse with --setup-command, or use --nfs' >&2; exit 1; }"
       "sudo mkdir -p $folder"
       "sudo chown \$(id -u) $folder"
-      "gcsfuse --implicit-dirs --rename-dir-limit=100000 $(quote "$bucket") $folder"
+      "gcsfuse --implicit-dirs --rename-dir-limit=100000$gcs_fresh $(quote "$bucket") $folder"
     )
   elif [[ -n $nfs ]]; then
     steps=(
       "command -v mount.nfs >/dev/null || sudo apt-get install -y -q nfs-common"
       "sudo mkdir -p $folder"
-      "sudo mount -t nfs $(quote "$nfs") $folder"
+      "sudo mount -t nfs$nfs_fresh $(quote "$nfs") $folder"
       "sudo mkdir -p $remote_workdir"
       "sudo chown \$(id -u) $remote_workdir"
     )
@@ -315,7 +396,8 @@ join() {
 }
 
 setup() {
-  wait_for_ssh &&
+  find_hosts &&
+    wait_for_ssh &&
     { [[ -z $setup_command ]] || run "${ssh[@]}" "--command=$setup_command"; } &&
     stage_code &&
     install &&
@@ -325,11 +407,22 @@ setup() {
 # ---------------------------------------------------------------------------------------------------------------------
 # run
 
+# On several hosts those that train already are left alone.
 start() {
-  local words=(--background "--python=../$ENVIRONMENT/bin/python" "--restarts=$restarts" "--config=$config")
+  local words=(--background) launch multihost=""
+  find_hosts
+  ((hosts == 1)) || multihost=" --multihost"
+  words+=("--python=../$ENVIRONMENT/bin/python" "--restarts=$restarts" "--config=$config")
   words+=(${overrides[@]+"${overrides[@]}"})
   # tpu,cpu: jax fails when it finds no TPU, instead of training on the CPU
-  run "${ssh[@]}" "--command=cd $CODE && JAX_PLATFORMS=tpu,cpu bash launch/local.sh --workdir=$remote_workdir $(quote "${words[@]}")"
+  launch="JAX_PLATFORMS=tpu,cpu bash launch/local.sh$multihost --workdir=$remote_workdir $(quote "${words[@]}")"
+  ((hosts == 1)) || launch="{ bash launch/local.sh --status$multihost --workdir=$remote_workdir | grep ': running$' || $launch; }"
+  run "${ssh[@]}" "--command=cd $CODE && $launch"
+}
+
+# A VM that was rebooted has lost the shared folder.
+resume() {
+  { mount_shared && start; } || say "$name: could not be started; trying again"
 }
 
 # Requests the TPU anew and goes on; what fails here is tried again by `watch`.
@@ -342,20 +435,29 @@ replace() {
 
 # Looks at the training until it has ended by itself.
 watch() {
-  local training unanswered=0 unknown=0
+  local training unanswered=0 unknown=0 mixed=0
   while true; do
     case $(queue_state) in
       ACTIVE)
         unknown=0
         training=$(training_state)
+        [[ -z $training ]] || unanswered=0
+        if [[ $training == mixed ]]; then mixed=$((mixed + 1)); else mixed=0; fi
         case $training in
-          running) unanswered=0 ;;
+          running | failing) ;; # those that wait for one that gave up will do so too
+          mixed)
+            if ((mixed == MIXED_TRIES)); then
+              mixed=0
+              say "$name: the training runs on some hosts only; starting it on the others"
+              resume
+            fi
+            ;;
           "ended 0") say "$name: the training is finished; '${0##*/} delete' gives the TPU back" && return ;;
           "ended 130" | "ended 143" | interrupted | "never started")
             say "$name: training $training; starting it"
-            start || say "$name: could not be started; trying again"
+            resume
             ;;
-          "ended "*) die "$name: the training $training; '${0##*/} logs' says why" 1 ;;
+          "ended "*) die "$name: the training $training; '${0##*/} status' says on which host, '${0##*/} logs' says why" 1 ;;
           *) unanswered=$((unanswered + 1)) ;;
         esac
         ;;
@@ -377,6 +479,8 @@ describe_watch() {
   echo "# then, every $poll s, until the training has ended:"
   queue_state >/dev/null
   training_state
+  echo "# and when it was interrupted:"
+  resume
   echo "# and when the TPU was taken away:"
   delete_tpu
   create
@@ -400,8 +504,13 @@ case $action in
     ;;
   status)
     run "${tpu[@]}" queued-resources describe "$name" "${where[@]}" '--format=value(state.state)'
-    run "${ssh[@]}" "--command=bash $CODE/launch/local.sh --status --workdir=$remote_workdir"
+    find_hosts
+    run "${ssh[@]}" "--command=$(status_command)"
     ;;
-  logs) run "${ssh[@]}" "--command=tail -n 100 -F $remote_workdir/log.txt" ;;
+  logs)
+    find_hosts
+    if ((hosts == 1)); then log=log.txt; else log="log.\$HOSTNAME.txt"; fi
+    run "${ssh_to[@]}" "--worker=$worker" --quiet "--command=tail -n 100 -F $remote_workdir/$log"
+    ;;
   delete) delete_tpu ;;
 esac

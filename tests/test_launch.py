@@ -1,18 +1,20 @@
 """The launch scripts: what they print in a dry run, what they refuse, when they start a training again.
 
-`python` and `gcloud` are stand-ins at the front of PATH; nothing is trained and no cloud is asked.
+`python`, `gcloud` and Slurm's programs are stand-ins at the front of PATH; nothing is trained and no cloud is asked.
 """
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCAL, TPU = ROOT / "launch" / "local.sh", ROOT / "launch" / "tpu_pod.sh"
+LOCAL, TPU, SLURM = (ROOT / "launch" / name for name in ("local.sh", "tpu_pod.sh", "slurm.sh"))
 CONFIG = "--config=configs/hlm_base.py:tiny"
 
 
@@ -36,12 +38,15 @@ class Stand:
 
     @property
     def environment(self) -> dict[str, str]:
-        return os.environ | {"PATH": f"{self.bin}:{os.environ['PATH']}", "TMPDIR": str(self.folder)}
+        hidden = ("SLURM_", "SRUN_", "JAX_", "CUDA_")
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        return ours | {"PATH": f"{self.bin}:{os.environ['PATH']}", "TMPDIR": str(self.folder)}
 
-    def run(self, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, script: Path, *arguments: str, cwd: Path | None = None, **variables: str):
         return subprocess.run(
             [str(script), *arguments],
-            capture_output=True, text=True, timeout=120, check=False, cwd=self.folder, env=self.environment,
+            capture_output=True, text=True, timeout=120, check=False, cwd=cwd or self.folder,
+            env=self.environment | variables,
         )  # fmt: skip
 
 
@@ -62,18 +67,18 @@ def one_line_error(done: subprocess.CompletedProcess[str], *parts: str) -> None:
         assert part in done.stderr
 
 
-@pytest.mark.parametrize("script", [LOCAL, TPU, ROOT / ".ci" / "run"], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM, ROOT / ".ci" / "run"], ids=lambda path: path.name)
 def test_scripts_parse_and_are_executable(script: Path) -> None:
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", [LOCAL, TPU], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM], ids=lambda path: path.name)
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_is_the_text_at_the_top(stand: Stand, script: Path, flag: str) -> None:
     done = stand.run(script, flag)
-    top = script.read_text(encoding="utf-8").split("\n\nset -euo pipefail")[0].splitlines()[1:]
+    top = script.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
     assert done.returncode == 0
     assert done.stdout.rstrip("\n") == "\n".join(line.removeprefix("#").removeprefix(" ") for line in top)
     assert "--dry-run" in done.stdout
@@ -107,6 +112,9 @@ class TestLocal:
             ([CONFIG, "--workdir", "runs/hlm"], ["'--workdir'", "--name=value"]),
             ([CONFIG, "--restarts=few"], ["--restarts=few"]),
             ([CONFIG, "--config.seed"], ["'--config.seed'"]),
+            ([CONFIG, "--process=1"], ["--process", "belong to --multihost"]),
+            ([CONFIG, "--multihost", "--process=two"], ["--process=two"]),
+            ([CONFIG, "--multihost", "--coordinator=host"], ["'--coordinator=host'"]),
             (["--workdir=runs/none_of_this_name", "--stop"], ["never started"]),
         ],
     )
@@ -179,15 +187,66 @@ class TestLocal:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
+    TOGETHER = ("--multihost", "--coordinator=first:1234", "--processes=2")
+
+    def test_a_process_of_several_is_told_of_the_others_and_keeps_a_log_of_its_own(self, stand: Stand) -> None:
+        done = self.run(stand, *self.TOGETHER, "--process=1", "--background", "--config.seed=3", "--dry-run")
+        assert done.stdout.splitlines()[1] == (
+            "python -m charlm.main --multihost --coordinator=first:1234 --processes=2 --process=1 "
+            f"{CONFIG} --workdir={stand.workdir} --config.seed=3 >>{stand.workdir}/log.1.txt 2>&1 &"
+        )
+
+    def test_processes_in_one_workdir_have_logs_and_states_of_their_own(self, stand: Stand) -> None:
+        stand.program("python", "[[ $* == *--process=0* ]] && echo step || { echo trouble; exit 139; }")
+        assert self.run(stand, *self.TOGETHER, "--process=0").returncode == 0
+        assert self.run(stand, *self.TOGETHER, "--process=1", "--restarts=0").returncode == 139
+        assert (stand.workdir / "log.0.txt").read_text(encoding="utf-8") == "step\n"
+        assert (stand.workdir / "log.1.txt").read_text(encoding="utf-8").startswith("trouble\n")
+        told = [self.run(stand, "--multihost", f"--process={i}", "--status").stdout for i in range(3)]
+        assert told == ["0: ended 0\n", "1: ended 139\n", "2: never started\n"]
+        assert self.run(stand, "--status").stdout == "never started\n"
+
+    def test_without_a_number_a_process_is_called_by_its_host(self, stand: Stand) -> None:
+        stand.program("python", "echo step")
+        assert stand.run(LOCAL, CONFIG, f"--workdir={stand.workdir}", "--multihost", HOSTNAME="w-3").returncode == 0
+        assert sorted(path.name for path in stand.workdir.iterdir()) == ["launch_state.w-3", "log.w-3.txt"]
+        done = stand.run(LOCAL, f"--workdir={stand.workdir}", "--multihost", "--status", HOSTNAME="w-3")
+        assert done.stdout == "w-3: ended 0\n"
+
+    @pytest.mark.parametrize(
+        ("flags", "pause"), [([], "10"), (["--multihost"], "150"), (["--multihost", "--pause=7"], "7")]
+    )
+    def test_a_restart_among_several_waits_until_all_have_ended(
+        self, stand: Stand, flags: list[str], pause: str
+    ) -> None:
+        stand.program("python", "(( $(wc -l <$CALLS) > 1 )) || exit 139")
+        stand.program("sleep", "")
+        assert stand.run(LOCAL, CONFIG, f"--workdir={stand.workdir}", *flags).returncode == 0
+        assert stand.lines()[1:2] == [pause]
+        assert len(stand.lines()) == 3
+
 
 # A cloud in a file: it answers `describe` with the states listed there, one a call, the last one for ever, and
-# `--status` with the lines of another file.
+# `--status` with the lines of another file, in which a semicolon ends what one host says.
 CLOUD = """
-next() { head -n 1 "$1"; (( $(wc -l <"$1") < 2 )) || sed -i 1d "$1"; }
+next() { head -n 1 "$1" | tr ';' '\\n'; (( $(wc -l <"$1") < 2 )) || sed -i 1d "$1"; }
 case "$*" in
+  *"tpu-vm describe"*) cat {folder}/type ;;
   *describe*) next {folder}/states ;;
+  *--background*) ;;
   *--status*) next {folder}/trainings ;;
 esac
+"""
+
+# A cloud of four hosts, which are shells here: each has a name of its own and runs the command in the home of all.
+HOSTS = """
+for host in 0 1 2 3; do
+  [[ $* == *--worker=all* || $* == *--worker=$host* ]] || continue
+  for argument in "$@"; do
+    [[ $argument == --command=* ]] || continue
+    (cd {folder}/home && HOSTNAME=w-$host HOME=$PWD bash -c "${argument#*=}" 3>&-) || exit 1
+  done
+done
 """
 
 
@@ -195,11 +254,13 @@ class TestTpu:
     WHERE = ("--name=hlm", "--zone=us-east5-b")
     REQUEST = ("--accelerator-type=v6e-8", "--spot")
     TRAIN = ("--config=configs/hlm_base.py", "--workdir=runs/hlm", "--gcs-bucket=my-bucket")
+    MANY = ("--accelerator-type=v6e-16", "--nfs=10.0.0.2:/share")
 
     def run(self, stand: Stand, *arguments: str) -> subprocess.CompletedProcess[str]:
         return stand.run(TPU, *arguments, *self.WHERE, "--poll-seconds=0")
 
-    def cloud(self, stand: Stand, states: list[str], trainings: list[str] | None = None) -> None:
+    def cloud(self, stand: Stand, states: list[str], trainings: list[str] | None = None, kind: str = "v6e-8") -> None:
+        (stand.folder / "type").write_text(f"{kind}\n" if kind else "", encoding="utf-8")
         (stand.folder / "states").write_text("\n".join(states) + "\n", encoding="utf-8")
         (stand.folder / "trainings").write_text("\n".join(trainings or [""]) + "\n", encoding="utf-8")
         stand.program("gcloud", CLOUD.replace("{folder}", str(stand.folder)))
@@ -208,7 +269,7 @@ class TestTpu:
         """Returns what was done to the cloud, in words."""
         words = {
             "queued-resources create": "create", "queued-resources delete": "delete", "tpu-vm scp": "copy",
-            "pip install": "install", "gcsfuse": "mount", "--background": "start",
+            "pip install": "install", "mountpoint": "mount", "--background": "start",
         }  # fmt: skip
         return [word for line in stand.lines() for part, word in words.items() if part in line]
 
@@ -259,6 +320,12 @@ class TestTpu:
              "bash launch/local.sh --workdir=$HOME/runs/hlm --background --python=../charlm-env/bin/python "
              "--restarts=3 --config=configs/hlm_base.py'"),
             (["status"], "'--command=bash charlm/launch/local.sh --status --workdir=$HOME/runs/hlm'"),
+            (["status", *MANY], "--worker=all --quiet '--command=bash charlm/launch/local.sh --status --multihost "
+             "--workdir=/mnt/charlm/runs/hlm'"),
+            (["logs", *MANY], "--worker=0 --quiet '--command=tail -n 100 -F /mnt/charlm/runs/hlm/log.$HOSTNAME.txt'"),
+            (["logs", *MANY, "--worker=3"], "--worker=3 --quiet '--command=tail"),
+            (["setup", *MANY], "sudo mount -t nfs -o lookupcache=positive,actimeo=3 10.0.0.2:/share /mnt/charlm;"),
+            (["setup", MANY[0], "--gcs-bucket=b"], "--metadata-cache-ttl-secs=0 --metadata-cache-negative-ttl-secs=0"),
             (["logs"], "'--command=tail -n 100 -F $HOME/runs/hlm/log.txt'"),
             (["logs", "--nfs=10.0.0.2:/share"], "'--command=tail -n 100 -F /mnt/charlm/runs/hlm/log.txt'"),
             (["setup", "--nfs=10.0.0.2:/share"], "sudo mount -t nfs 10.0.0.2:/share /mnt/charlm;"),
@@ -282,8 +349,15 @@ class TestTpu:
         [
             ([], ["no command"]),
             (["create"], ["--accelerator-type is missing"]),
-            (["create", "--accelerator-type=v6e-16"], ["v6e-16", "one host only", "1 4 8"]),
-            (["create", "--accelerator-type=v4-16"], ["v4-16", "one host only"]),
+            (["create", "--accelerator-type=v6e-12"], ["v6e-12", "64, 128 and 256"]),
+            (["create", "--accelerator-type=v5litepod-512"], ["v5litepod-512", "64, 128 and 256"]),
+            (["create", "--accelerator-type=v6e-"], ["v6e-", "1, 4, 8"]),
+            (["create", "--accelerator-type=v4-4"], ["v4-4", "8, 16, 32, 64"]),
+            (["create", "--accelerator-type=v4-192"], ["v4-192", "multiples of 128"]),
+            (["create", "--accelerator-type=v5p-12416"], ["v5p-12416", "12288"]),
+            (["create", "--accelerator-type=v5p-x-8"], ["v5p-x-8"]),
+            (["status", "--worker=1"], ["--worker belongs to logs"]),
+            (["logs", "--worker=last"], ["--worker=last"]),
             (["create", "--accelerator-type=tpu7x-8"], ["GKE"]),
             (["create", "--accelerator-type=h100-8"], ["h100-8", "not known"]),
             (["create", *REQUEST, "--reserved"], ["exclude each other"]),
@@ -349,14 +423,14 @@ class TestTpu:
         done = self.run(stand, "all", *self.REQUEST, *self.TRAIN, "--keep")
         assert done.returncode == 0, done
         whole = ["create", "copy", "install", "mount", "start"]
-        assert self.changes(stand) == [*whole, "delete", *whole, "start"]
+        assert self.changes(stand) == [*whole, "delete", *whole, "mount", "start"]
         assert "finished" in done.stderr
 
     def test_keep_starts_again_what_was_interrupted_and_reports_what_failed(self, stand: Stand) -> None:
         self.cloud(stand, ["ACTIVE"], ["interrupted", "running", "ended 1"])
         done = self.run(stand, "run", *self.REQUEST, *self.TRAIN, "--keep")
         assert done.returncode == 1
-        assert self.changes(stand) == ["start", "start"]
+        assert self.changes(stand) == ["start", "mount", "start"]
         assert "the training ended 1" in done.stderr
 
     def test_keep_requests_a_tpu_that_does_not_answer_anew(self, stand: Stand) -> None:
@@ -371,3 +445,227 @@ class TestTpu:
         assert done.returncode == 1
         assert self.changes(stand) == ["start"]
         assert "cannot be read" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("kind", "hosts"),
+        [
+            ("v4-8", 1), ("v4-16", 2), ("v4-64", 8), ("v4-128", 16), ("v4-384", 48), ("v5p-8", 1), ("v5p-32", 4),
+            ("v5p-12288", 1536), ("v5litepod-1", 1), ("v5litepod-4", 1), ("v5litepod-8", 1), ("v5litepod-16", 4),
+            ("v5litepod-256", 64), ("v6e-1", 1), ("v6e-4", 1), ("v6e-8", 1), ("v6e-32", 8), ("v6e-128", 32),
+        ],
+    )  # fmt: skip
+    def test_the_hosts_of_a_slice(self, stand: Stand, kind: str, hosts: int) -> None:
+        arguments = ("all", f"--accelerator-type={kind}", *self.TRAIN[:2], "--dry-run")
+        alone, shared = self.run(stand, *arguments), self.run(stand, *arguments, "--nfs=10.0.0.2:/share")
+        assert f"--accelerator-type={kind} --runtime-version=" in shared.stdout
+        assert shared.stdout.count("bash launch/local.sh --multihost --workdir=") == (hosts > 1)
+        if hosts == 1:
+            assert alone.returncode == 0, alone
+        else:
+            one_line_error(alone, f"{kind} has {hosts} hosts", "--gcs-bucket or --nfs")
+
+    def test_dry_run_of_several_hosts(self, stand: Stand) -> None:
+        done = self.run(stand, "all", *self.MANY, *self.TRAIN[:2], "--dry-run")
+        install, mount, start = done.stdout.splitlines()[-3:]
+        assert "jax.devices()" not in install  # would wait for the other hosts
+        assert "sudo chown $(id -u) /mnt/charlm/runs/hlm; }" in mount
+        local = "bash launch/local.sh"
+        assert start.replace("'\\''", "'") == (
+            "gcloud compute tpus tpu-vm ssh hlm --zone=us-east5-b --worker=all --quiet '--command=cd charlm && "
+            f"{{ {local} --status --multihost --workdir=/mnt/charlm/runs/hlm | grep ': running$' || "
+            f"JAX_PLATFORMS=tpu,cpu {local} --multihost --workdir=/mnt/charlm/runs/hlm --background "
+            "--python=../charlm-env/bin/python --restarts=3 --config=configs/hlm_base.py; }'"
+        )
+
+    def test_the_tpu_is_asked_for_its_type(self, stand: Stand) -> None:
+        self.cloud(stand, ["ACTIVE"], kind="v5litepod-16")
+        train = (*self.TRAIN[:2], "--nfs=10.0.0.2:/share")
+        assert self.run(stand, "run", *train).returncode == 0
+        assert "tpu-vm describe hlm" in stand.lines()[0]
+        assert "--multihost" in stand.lines()[1]
+        one_line_error(self.run(stand, "run", *train[:2]), "v5litepod-16 has 4 hosts")
+        self.cloud(stand, ["ACTIVE"], kind="v5litepod-8")
+        assert self.run(stand, "run", *train[:2]).returncode == 0
+        assert "--multihost" not in stand.lines()[-1]
+        self.cloud(stand, ["ACTIVE"], kind="")
+        done = self.run(stand, "run", *train)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "accelerator type cannot be read" in done.stderr
+
+    def keep(self, stand: Stand, *trainings: str) -> subprocess.CompletedProcess[str]:
+        """Watches a slice of four hosts that say this, one a look."""
+        self.cloud(stand, ["ACTIVE"], [";".join(f"w-{i}: {s}" for i, s in enumerate(t.split(";"))) for t in trainings])
+        return self.run(stand, "run", *self.MANY, *self.TRAIN[:2], "--keep")
+
+    DONE = "ended 0;ended 0;ended 0;ended 0"
+
+    def test_keep_waits_for_all_hosts_to_finish(self, stand: Stand) -> None:
+        done = self.keep(stand, "running;running;running;running", *["ended 0;running;running;ended 0"] * 9, self.DONE)
+        assert done.returncode == 0, done
+        assert self.changes(stand) == ["start"]
+        assert len([line for line in stand.lines() if "queued-resources describe" in line]) == 11
+
+    @pytest.mark.parametrize(
+        "training", ["ended 0;ended 143;ended 0;ended 0", "interrupted;never started;ended 0;ended 130"]
+    )
+    def test_keep_starts_all_hosts_again_when_none_runs(self, stand: Stand, training: str) -> None:
+        assert self.keep(stand, training, self.DONE).returncode == 0
+        assert self.changes(stand) == ["start", "mount", "start"]
+        assert stand.lines()[-3] == stand.lines()[0]
+        assert "--worker=all" in stand.lines()[0]
+
+    def test_keep_starts_a_host_for_which_the_others_wait(self, stand: Stand) -> None:
+        rebooted = "running;never started;running;running"
+        done = self.keep(stand, *[rebooted] * 10, *[rebooted] * 9, self.DONE)
+        assert done.returncode == 0, done
+        assert self.changes(stand) == ["start", "mount", "start"]
+
+    def test_keep_reports_the_failure_of_one_host(self, stand: Stand) -> None:
+        failing = ["running;ended 137;running;running"] * 12
+        done = self.keep(stand, *failing, "interrupted;ended 137;ended 0;ended 130")
+        assert done.returncode == 1
+        assert self.changes(stand) == ["start"]
+        assert "the training ended 137" in done.stderr
+
+    def test_keep_requests_a_slice_anew_when_one_host_does_not_answer(self, stand: Stand) -> None:
+        done = self.keep(stand, *["running;running;running"] * 10, self.DONE)
+        assert done.returncode == 0, done
+        assert self.changes(stand) == ["start", "delete", "create", "copy", "install", "mount", "start"]
+
+    def test_hosts_that_share_a_workdir(self, stand: Stand) -> None:
+        home, shared = stand.folder / "home", stand.folder / "shared"
+        for name in ("launch", "configs"):
+            shutil.copytree(ROOT / name, home / "charlm" / name)
+        waits = f"for ((i = 0; i < 600; i++)); do [[ ! -e {home}/stop ]] || exit 0; sleep 0.1; done"
+        stand.program("trainer", f"echo hello from $HOSTNAME; {waits}")
+        (home / "charlm-env" / "bin").mkdir(parents=True)
+        (home / "charlm-env" / "bin" / "python").symlink_to(stand.bin / "trainer")
+        stand.program("gcloud", HOSTS.replace("{folder}", str(stand.folder)))
+        train = (*self.TRAIN[:2], *self.MANY, f"--mount={shared}")
+        done = self.run(stand, "run", *train)
+        assert done.returncode == 0, done
+        assert done.stdout.count("training in the background") == 4
+        again = self.run(stand, "run", *train)
+        assert again.stdout.splitlines() == [f"w-{i}: running" for i in range(4)]
+        self.wait(lambda: len(list(shared.glob("runs/hlm/log.w-?.txt"))) == 4 and len(self.started(stand)) == 4)
+        (home / "stop").touch()
+
+        def states() -> list[str]:
+            return self.run(stand, "status", *train[1:]).stdout.splitlines()
+
+        self.wait(lambda: states() == [f"w-{i}: ended 0" for i in range(4)])
+        logs = [shared.joinpath("runs", "hlm", f"log.w-{i}.txt").read_text(encoding="utf-8") for i in range(4)]
+        assert logs == [f"hello from w-{i}\n" for i in range(4)]
+        stand.program("tail", "")
+        assert self.run(stand, "logs", *train[1:], "--worker=2").returncode == 0
+        assert stand.lines()[-1] == f"-n 100 -F {shared}/runs/hlm/log.w-2.txt"
+
+    def started(self, stand: Stand) -> list[str]:
+        return [line for line in stand.lines() if line.startswith("-m charlm.main --multihost")]
+
+    wait = TestLocal.wait
+
+
+class TestSlurm:
+    ARGUMENTS = ("--config=configs/hlm_base.py", "--config.data.train=a b")
+
+    def job(
+        self, stand: Stand, srun: str, state: str = "RUNNING", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs the script as Slurm does: a copy of it, in the folder where it was submitted."""
+        return stand.run(*self.prepare(stand, srun, state), cwd=ROOT, SLURM_JOB_ID="7", **variables)
+
+    def prepare(self, stand: Stand, srun: str, state: str) -> tuple[Path, ...]:
+        stand.program("python", f'exec {sys.executable} "$@"')
+        steps = 'done_at() { mkdir -p "$1/checkpoints/$2"; echo \'{"train": {"steps": 30}}\' >"$1/config.json"; }\n'
+        stand.program("srun", steps + f"echo gpus=$JAX_LOCAL_DEVICE_IDS cpus=$SRUN_CPUS_PER_TASK >>$CALLS\n{srun}")
+        stand.program("squeue", f"echo {state}")
+        stand.program("scontrol", "")
+        script = stand.folder / "spool" / "slurm_script"
+        script.parent.mkdir()
+        shutil.copy(SLURM, script)
+        return script, *self.ARGUMENTS, f"--workdir={stand.workdir}"
+
+    def requeued(self, stand: Stand) -> bool:
+        return stand.lines()[-1] == "requeue 7"
+
+    def test_dry_run_prints_the_commands_and_does_nothing(self, stand: Stand) -> None:
+        done = stand.run(SLURM, *self.ARGUMENTS, "--workdir=/shared/run", "--python=/env/bin/python", "--dry-run")
+        assert done.returncode == 0, done
+        assert done.stdout.splitlines() == [
+            "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --label /env/bin/python -m charlm.main --multihost "
+            "--config=configs/hlm_base.py --workdir=/shared/run '--config.data.train=a b'",
+            "# and when that ended before the last step:",
+            "scontrol requeue JOB",
+        ]
+        assert stand.lines() == []
+
+    def test_sbatch_is_told_of_the_signal_and_of_the_queue(self) -> None:
+        # sbatch reads its options up to the first line that is no comment; without B: the signal is for the processes.
+        top = SLURM.read_text(encoding="utf-8").split("set -euo pipefail")[0].splitlines()
+        assert all(line.startswith("#") or not line for line in top)
+        assert {line for line in top if line.startswith("#SBATCH")} == {
+            "#SBATCH --job-name=charlm",
+            "#SBATCH --ntasks-per-node=1",
+            "#SBATCH --signal=TERM@300",
+            "#SBATCH --requeue",
+            "#SBATCH --open-mode=append",
+        }
+
+    @pytest.mark.parametrize(
+        ("arguments", "parts"),
+        [
+            ([], ["--config is missing"]),
+            (["--config=configs/nothing.py"], ["no file configs/nothing.py"]),
+            (["--config=configs/hlm_base.py"], ["--workdir is missing"]),
+            (["--config=configs/hlm_base.py", "--workdir=/s"], ["sbatch --nodes=N"]),
+            (["--config=configs/hlm_base.py", "--nodes=4"], ["'--nodes=4'", "before the script"]),
+        ],
+    )
+    def test_mistakes_are_one_line(self, stand: Stand, arguments: list[str], parts: list[str]) -> None:
+        one_line_error(stand.run(SLURM, *arguments), *parts)
+        assert stand.lines() == []
+
+    def test_a_finished_training_is_not_queued_again(self, stand: Stand) -> None:
+        done = self.job(stand, f"done_at {stand.workdir} 30")
+        assert done.returncode == 0, done
+        assert stand.lines()[0] == (
+            "--ntasks-per-node=1 --kill-on-bad-exit=1 --label python -m charlm.main --multihost "
+            f"--config=configs/hlm_base.py --workdir={stand.workdir} --config.data.train=a b"
+        )
+        assert stand.lines()[1:] == ["gpus= cpus=", f"- {stand.workdir}"]
+
+    def test_one_that_was_stopped_is_queued_again(self, stand: Stand) -> None:
+        done = self.job(stand, f"done_at {stand.workdir} 20")
+        assert done.returncode == 0, done
+        assert self.requeued(stand)
+
+    def test_one_that_was_cancelled_is_not(self, stand: Stand) -> None:
+        assert self.job(stand, f"done_at {stand.workdir} 20", state="COMPLETING").returncode == 0
+        assert not self.requeued(stand)
+
+    def test_one_that_failed_is_not(self, stand: Stand) -> None:
+        assert self.job(stand, f"done_at {stand.workdir} 20; exit 9").returncode == 9
+        assert not self.requeued(stand)
+
+    def test_a_signal_for_the_script_waits_for_the_processes(self, stand: Stand) -> None:
+        command = self.prepare(stand, f"touch {stand.folder}/up; sleep 1; done_at {stand.workdir} 20", "RUNNING")
+        job = subprocess.Popen(
+            command, cwd=ROOT, env=stand.environment | {"SLURM_JOB_ID": "7"}, stdout=subprocess.DEVNULL
+        )
+        TestLocal.wait(self, (stand.folder / "up").exists)
+        job.terminate()
+        assert job.wait(timeout=60) == 0
+        assert self.requeued(stand)
+
+    @pytest.mark.parametrize(
+        ("variables", "told"),
+        [
+            ({"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "32"}, "gpus=0,1,2,3 cpus=32"),
+            ({"CUDA_VISIBLE_DEVICES": "0,1"}, "gpus=0,1 cpus="),
+            ({"SLURM_GPUS_ON_NODE": "4", "JAX_LOCAL_DEVICE_IDS": "2"}, "gpus=2 cpus="),
+        ],
+    )
+    def test_a_process_takes_all_gpus_of_its_node(self, stand: Stand, variables: dict[str, str], told: str) -> None:
+        self.job(stand, f"done_at {stand.workdir} 30", **variables)
+        assert stand.lines()[1] == told
