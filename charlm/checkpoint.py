@@ -238,10 +238,13 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     """Returns the whole state of a checkpoint that may lie anywhere; moves the iterator `data` to its position.
 
     Raises:
-      ValueError: when names or shapes of parameters differ, listing every missing, unexpected and misshapen one.
+      ValueError: when names or shapes of parameters differ, listing every missing, unexpected and misshapen one; when
+        there is nothing but parameters.
     """
-    stored = _stored(checkpoint).metadata["state"]["params"]
-    _compare(checkpoint, _shapes(stored), _shapes(abstract_state.params))
+    stored = _stored(checkpoint).metadata["state"]
+    if set(stored) == {"params"}:
+        raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
+    _compare(checkpoint, _shapes(stored["params"]), _shapes(abstract_state.params))
     with _clear_reads(checkpoint):
         return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": _Position(data)})["state"]
 
@@ -309,12 +312,15 @@ def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
     Raises:
       ValueError: naming the first characters that differ, and the way out.
     """
-    stored = read_metadata(checkpoint)["char_vocab"]
+    metadata = read_metadata(checkpoint)
+    stored = metadata["char_vocab"]
     if stored == char_vocab:
         return
+    named = metadata["config"].get("text", {}).get("char_vocab")
+    way_out = "released" if named == "released" else "the char_vocab.json of its workdir"
     differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
     raise ValueError(
         f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: "
-        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to the "
-        "char_vocab.json of its workdir"
+        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to "
+        f"{way_out}"
     )

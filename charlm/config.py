@@ -54,7 +54,7 @@ def get_config() -> ml_collections.ConfigDict:
     text.splitter = "spacy"  # how text becomes words: "spacy" (the paper, section 3.5), "rules", "reference"
     text.language = "en"  # language code of the spacy splitter's blank pipeline
     text.normalize = "none"  # Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text's
-    text.char_vocab = ""  # JSON file of the character vocabulary; empty: built from the training corpora
+    text.char_vocab = ""  # JSON file of the vocabulary; "released": the released code's; empty: of the training corpora
 
     config.data = data = ml_collections.ConfigDict()
     data.train = ("builtin",)  # corpora: "builtin", a file or glob (.txt .jsonl .parquet, .gz too), "tfds:NAME:SPLIT"

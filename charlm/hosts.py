@@ -27,7 +27,8 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
 
     Args:
       coordinator: HOST:PORT of process 0. processes: how many. process: number of this one. All None: JAX finds them
-        out, on Cloud TPU, Slurm, Open MPI and Kubernetes.
+        out, on Cloud TPU, Slurm, Open MPI and Kubernetes. (Under Slurm and Open MPI it takes one process for one GPU,
+        unless JAX_LOCAL_DEVICE_IDS=0,1,... names those of this process.)
 
     Raises:
       ValueError: when they cannot be found out, or the others do not come.

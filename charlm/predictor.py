@@ -18,7 +18,7 @@ from charlm.config import from_dict
 from charlm.data.batching import Sequence, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
-from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.models.hlm import HLM, MASKED_LM, HLMForMaskedLM, hlm_with_head
 from charlm.run import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
@@ -74,19 +74,19 @@ class Predictor:
     def from_checkpoint(cls, path: str | os.PathLike[str]) -> Predictor:
         """Loads a model from a workdir or one of its checkpoints; nothing else is needed.
 
+        A fine-tuned model gives vectors and fills no gaps.
+
         Raises:
           ValueError: when there is no complete checkpoint, or it does not fit its config.
         """
         checkpoint = checkpoints.find(path)
         metadata = checkpoints.read_metadata(checkpoint)
         config = from_dict(metadata["config"])
-        model = HLMForMaskedLM(model_config(config))
+        model = hlm_with_head(model_config(config), metadata.get("head", MASKED_LM), metadata.get("labels", 0))
         one_masked_word = np.ones((1, 1, config.model.char_slots), np.uint16)
         example = reshape_batch(one_masked_word, one_masked_word)
         abstract = jax.eval_shape(lambda: model.init(jax.random.key(0), example))["params"]
-        place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
-        params = checkpoints.load_params(checkpoint, abstract)
+        params = checkpoints.load_params(checkpoint, checkpoints.on_one_device(abstract))
         return cls(config, CharVocab.from_dict(metadata["char_vocab"]), params)
 
     def encode(self, texts: Iterable[str], batch_size: int = 32) -> list[Encoding]:
@@ -167,6 +167,8 @@ class Predictor:
             stands, with its own length: what the model takes a misspelled word for.
           known: rank these words only; None: any spelling.
         """
+        if "output_kernel" not in self._params.get("head", {}):
+            raise ValueError("this checkpoint is of a fine-tuned model: it has no head that predicts characters")
         hidden = set(hidden)
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")

@@ -124,7 +124,11 @@ def make_train_step(model: HLMForMaskedLM, optimizer: optax.GradientTransformati
 
 def make_eval_step(model: HLMForMaskedLM) -> EvalStep:
     """Returns parameters and a batch [1, S, ...] -> its sums, without dropout."""
-    return lambda params, batch: masked_char_sums(model, params, jax.tree.map(lambda x: x[0], batch), None)
+
+    def eval_step(params: Any, batch: WordBatch) -> MaskedCharSums:
+        return masked_char_sums(model, params, jax.tree.map(lambda x: x[0], batch), None)
+
+    return eval_step
 
 
 def count_parameters(params: Any) -> dict[str, int]:

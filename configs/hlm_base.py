@@ -30,6 +30,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 def reference(config: ml_collections.ConfigDict) -> None:
     """The released code where it differs from the paper."""
     config.text.splitter = "reference"
+    config.text.char_vocab = "released"
     config.data.masking = "reference"
     config.data.max_words = 1024
     config.data.batch_size = 32

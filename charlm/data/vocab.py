@@ -20,9 +20,13 @@ from charlm.text.chars import CharVocab
 
 log = logging.getLogger("charlm")
 
+RELEASED = "released"
+
 
 def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
     """Returns the vocabulary of `text.char_vocab`, or builds (or finds in the cache) that of the training corpora.
+
+    "released" is no file but the vocabulary of the released code, which ships with charlm.
 
     Raises:
       ValueError: the file is missing or no vocabulary, or the vocabulary does not fit into `model.vocab_size`.
@@ -33,7 +37,9 @@ def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
         path = os.path.join(os.path.dirname(shard_paths(encoded[0], "data.train")[0]), "vocab.json")
         if not os.path.exists(path):
             raise ValueError(f"data.train: {encoded[0]!r} has no vocab.json beside it; set text.char_vocab")
-    if path:
+    if path == RELEASED:
+        vocab = CharVocab.released()
+    elif path:
         try:
             vocab = CharVocab.load(os.path.expanduser(path))
         except (OSError, ValueError, KeyError, TypeError) as error:

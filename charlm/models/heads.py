@@ -30,21 +30,34 @@ class Pooler(nn.Module):
         return jnp.tanh(dense(self.hidden, self.hidden, self.initializer, self.dtype, name="dense")(x))
 
 
-class CharPredictionHead(nn.Module):
-    """Predicts the characters of masked words from [w_i ; h_i1 ... h_iC] (HLM, section 3.3).
+class IntraWordHead(nn.Module):
+    """The intra-word layers of a head: words in context read their characters, [w_i ; h_i1 ... h_iC] (section 3.3).
 
-    One intra-word Transformer layer, one fully connected layer (`head_transform`) and a softmax layer whose weights
-    are its own, not the embedding's. With `wiring="reference"` the characters first pass
-    g = Dropout(LN(GELU(Linear([h_ic ; w_i])))), as in the released code.
+    With `wiring="reference"` the characters first pass g = Dropout(LN(GELU(Linear([h_ic ; w_i])))), as in the released
+    code. Without layers (`head_layers=0`) the states are laid side by side, nothing else.
     """
 
     config: HLMConfig
 
-    @nn.compact
+    def setup(self) -> None:
+        cfg = self.config
+        if cfg.wiring == "reference":
+            self.projection = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
+            self.projection_norm = layer_norm(HEAD_EPSILON, cfg.dtype)
+            self.dropout = nn.Dropout(cfg.dropout)
+        if cfg.head_layers:
+            self.encoder = Encoder(cfg.head)
+
     def __call__(
         self, context_SND: jax.Array, states_SPCD: jax.Array, masked: MaskedWords, *, deterministic: bool
     ) -> jax.Array:
-        """Returns float32 logits [S, M, C - 1, V] of the characters (slot 0 left out).
+        """Returns the states [S, M, D] of slot 0, the word's own; the arguments are those of `read`."""
+        return self.read(context_SND, states_SPCD, masked, 1, deterministic)[:, :, 0]
+
+    def read(
+        self, context_SND: jax.Array, states_SPCD: jax.Array, masked: MaskedWords, queries: int, deterministic: bool
+    ) -> jax.Array:
+        """Returns the states [S, M, queries, D] of the first `queries` slots.
 
         Args:
           context_SND: contextual word vectors, N = B * W positions of a shard.
@@ -58,26 +71,55 @@ class CharPredictionHead(nn.Module):
         mask_SMC = pick(masked.chars_SPC != 0, masked.row_SM)
         chars = states_SMCD[:, :, 1:]
         if cfg.wiring == "reference":
-            chars = self._project(chars, context_SMD, deterministic)
+            chars = self.project(chars, context_SMD, deterministic)
         x = jnp.concatenate([context_SMD[:, :, None], chars], axis=2)
+        if not cfg.head_layers:
+            return x[:, :, :queries]
         S, M, C, D = x.shape
-        encoder = Encoder(cfg.head, name="encoder")
-        x = encoder(x.reshape(S * M, C, D), mask_SMC.reshape(S * M, C), deterministic)[:, 1:]
-        if cfg.head_transform:
-            x = jax.nn.gelu(dense(D, D, cfg.initializer, cfg.dtype, name="transform")(x), approximate=False)
-            x = layer_norm(HEAD_EPSILON, cfg.dtype, name="transform_norm")(x)
-        kernel = self.param("output_kernel", kernel_init(cfg.initializer), (D, cfg.vocab_size))
-        bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,))
-        logits = jnp.einsum("ncd,dv->ncv", x, kernel.astype(cfg.dtype), preferred_element_type=jnp.float32)
-        logits += bias[None, None]
-        return logits.reshape(S, M, C - 1, cfg.vocab_size)
+        mask_NC = mask_SMC.reshape(S * M, C)
+        x = self.encoder.lower(x.reshape(S * M, C, D), mask_NC, deterministic)
+        return self.encoder.last(x, mask_NC, queries, deterministic).reshape(S, M, queries, D)
 
-    def _project(self, chars_SMCD: jax.Array, context_SMD: jax.Array, deterministic: bool) -> jax.Array:
-        cfg = self.config
+    def project(self, chars_SMCD: jax.Array, context_SMD: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns the characters mixed with their words [S, M, C, D] (`wiring="reference"`)."""
         context = jnp.broadcast_to(context_SMD[:, :, None], chars_SMCD.shape)
         x = jnp.concatenate([chars_SMCD, context], axis=-1)
-        x = jax.nn.gelu(
-            dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype, name="projection")(x), approximate=False
-        )
-        x = layer_norm(HEAD_EPSILON, cfg.dtype, name="projection_norm")(x)
-        return nn.Dropout(cfg.dropout)(x, deterministic=deterministic)
+        x = self.projection_norm(jax.nn.gelu(self.projection(x), approximate=False))
+        return self.dropout(x, deterministic=deterministic)
+
+    def init_unused(self) -> None:
+        """Makes the projection where no layer reads it: checkpoints of the released code hold it all the same."""
+        if self.config.wiring == "reference" and not self.config.head_layers:
+            context_SMD = jnp.zeros((1, 1, self.config.hidden), self.config.dtype)
+            self.project(context_SMD[:, :, None], context_SMD, True)
+
+
+class CharPredictionHead(IntraWordHead):
+    """Predicts the characters of masked words from [w_i ; h_i1 ... h_iC] (HLM, section 3.3).
+
+    One intra-word Transformer layer, one fully connected layer (`head_transform`) and a softmax layer whose weights
+    are its own, not the embedding's.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        cfg = self.config
+        if cfg.head_transform:
+            self.transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype)
+            self.transform_norm = layer_norm(HEAD_EPSILON, cfg.dtype)
+        self.output_kernel = self.param("output_kernel", kernel_init(cfg.initializer), (cfg.hidden, cfg.vocab_size))
+        self.output_bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,))
+
+    def __call__(
+        self, context_SND: jax.Array, states_SPCD: jax.Array, masked: MaskedWords, *, deterministic: bool
+    ) -> jax.Array:
+        """Returns float32 logits [S, M, C - 1, V] of the characters, slot 0 left out; see `IntraWordHead.read`."""
+        x = self.read(context_SND, states_SPCD, masked, states_SPCD.shape[2], deterministic)[:, :, 1:]
+        S, M, C, D = x.shape
+        x = x.reshape(S * M, C, D)
+        if self.config.head_transform:
+            x = self.transform_norm(jax.nn.gelu(self.transform(x), approximate=False))
+        kernel = self.output_kernel.astype(self.config.dtype)
+        logits = jnp.einsum("ncd,dv->ncv", x, kernel, preferred_element_type=jnp.float32)
+        logits += self.output_bias[None, None]
+        return logits.reshape(S, M, C, self.config.vocab_size)

@@ -124,9 +124,12 @@ class DisentangledAttention(nn.Module):
         from_position = spread(score("blhk,rhk->bhlr", key, pos_query), rows)
         scores = content + skew(to_position, L) + skew(from_position, queries).swapaxes(-1, -2)
         scores = jnp.where(mask_BL[:, None, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
-        probs = nn.Dropout(self.attention_dropout)(jax.nn.softmax(scores, axis=-1), deterministic=deterministic)
-        mixed = jnp.einsum("bhql,blhk->bqhk", probs.astype(self.dtype), value)
-        return dense(D, D, self.initializer, self.dtype, name="output")(mixed.reshape(B, queries, D))
+        probs = jax.nn.softmax(scores, axis=-1)
+        self.sow("intermediates", "probs", probs)
+        probs = nn.Dropout(self.attention_dropout)(probs, deterministic=deterministic)
+        mixed = jnp.einsum("bhql,blhk->bqhk", probs.astype(self.dtype), value).reshape(B, queries, D)
+        self.sow("intermediates", "mixed", mixed)
+        return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
 
     def _window(self, keys: int, queries: int, buckets: int) -> tuple[int, np.ndarray]:
         """Returns the first table row in use, and for each distance, ascending, its row counted from there."""

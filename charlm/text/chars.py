@@ -11,6 +11,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ WORD_CLS = 5
 FIRST_CHAR = 8  # 6 and 7 are reserved and unused, as in the released code
 
 _SPECIAL_NAMES = {PAD: "", CLS: "[CLS]", SEP: "[SEP]", MASK: "[MASK]", UNK: "[UNK]", WORD_CLS: "[WORD_CLS]"}
+_RELEASED = "released_chars.json"
 _MAX_ID = 2**16 - 1  # encoded words are uint16
 _MAX_CACHED_WORDS = 2**18
 _MAX_CACHED_LENGTH = 64  # characters; a few huge "words" must not fill the memory
@@ -113,6 +115,12 @@ class CharVocab:
         if type(pairs) is not _JsonObject:
             raise ValueError(f"{path}: expected a JSON object of characters and ids, got {type(pairs).__name__}")
         return cls._of(pairs, str(path))
+
+    @classmethod
+    def released(cls) -> CharVocab:
+        """Returns the 1,001 characters of the released HLM code, ids 8 to 1008; the file names source and licence."""
+        text = resources.files("charlm.text").joinpath(_RELEASED).read_text(encoding="utf-8")
+        return cls.from_dict(json.loads(text)["char2int"], _RELEASED)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the JSON that `load` reads, in order of ids; a reader never sees half a file."""

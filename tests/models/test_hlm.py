@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-from pathlib import Path
 
 import jax
 import jax.flatten_util
@@ -13,18 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
-from reference_weights import to_params
-from safetensors.numpy import load_file
+from golden_cases import case
 
-from charlm.batch import MaskedWords, WordBatch, reshape_batch
+from charlm.batch import WordBatch, reshape_batch
+from charlm.config import get_config
+from charlm.convert.hlm_golden import ours_of, shape_of
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all, stack
-from charlm.models.heads import CharPredictionHead
-from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM, HLMForSequenceClassification
+from charlm.models.hlm import (
+    FINE_TUNED,
+    HLM,
+    MASKED_LM,
+    HLMConfig,
+    HLMForMaskedLM,
+    HLMForQuestionAnswering,
+    HLMForSequenceClassification,
+    HLMForTokenClassification,
+    hlm_with_head,
+)
+from charlm.sharding import make_mesh, state_sharding
 from charlm.tasks.mlm import masked_char_sums
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
-TESTS = Path(__file__).resolve().parents[1]
-SHARED = TESTS.parents[1] / "shared" / "golden" / "hlm"
+pytestmark = pytest.mark.usefixtures("quick")
+
 SLOTS = 8
 TINY = HLMConfig(
     vocab_size=64, hidden=16, heads=2, intra_layers=2, inter_layers=1, intra_ffn=24, inter_ffn=32, char_slots=SLOTS,
@@ -113,113 +122,45 @@ TEXTS = texts(np.random.default_rng(0), (14, 3, 9, 1))
 # ---- Equal to the released code ----
 
 
-@functools.cache
-def golden(case: str):
-    """Returns configuration, state dict and arrays of a case of the released code."""
-    if not SHARED.is_dir():
-        pytest.skip(f"golden data of the released code not found at {SHARED}")
-    meta = json.loads((SHARED / f"{case}.json").read_text())
-    c = meta["config"]
-    config = HLMConfig(
-        wiring="reference" if c["use_projection"] else "paper",
-        hidden=c["hidden_size"],
-        heads=meta["hidden_heads_actually_used"],
-        intra_layers=c["n_local_layer_first"],
-        inter_layers=c["n_global_layer"],
-        head_layers=c["n_local_layer_last"],
-        intra_ffn=c["local_transformer_ff_size"],
-        inter_ffn=c["transformer_ff_size"],
-        max_relative_words=c["max_num_word"],
-    )
-    return config, load_file(SHARED / f"{case}.safetensors"), dict(np.load(SHARED / f"{case}.npz"))
+def golden_sequences(z: dict[str, np.ndarray]) -> list[Sequence]:
+    """Returns the masked texts of a golden case, as the data layer would hold them."""
+    chars_BWC = z["input_ids"].transpose(2, 1, 0).astype(np.uint16)
+    labels_BWC = np.where(z["predict_indices"], z["orig_input_ids"], 0).transpose(2, 1, 0).astype(np.uint16)
+    return [
+        Sequence(chars_WC[:length], labels_WC[:length])
+        for chars_WC, labels_WC, length in zip(
+            chars_BWC, labels_BWC, (chars_BWC[:, :, 0] != 0).sum(axis=1), strict=True
+        )
+    ]
 
 
-def released_order(batch: WordBatch, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns logits and labels of the predicted characters, slot by slot, word by word, as the released code does."""
-    labels_MC, position_M = batch.masked[0].labels_SMC[0], batch.masked[0].position_SM[0]
-    m, c = np.nonzero(labels_MC)
-    b, w = np.divmod(position_M[m], batch.index_SBW.shape[2])
-    order = np.lexsort((b, w, c))
-    return np.asarray(logits)[0][m, c - 1][order], labels_MC[m, c][order]
+@pytest.mark.parametrize("name", ["reference", "paper"])
+def test_word_tables_equal_the_released_code(name):
+    """The whole road: distinct words in length buckets, not the released code's reshape."""
+    golden = case(name)
+    z, (model, params, _) = golden.arrays, ours_of(golden, shape_of(golden), "masked_lm")
+    sequences = golden_sequences(z)
+    batch = pack_all(sequences, z["w"].shape[0], (4, 8, len(z["input_ids"])))
+    assert sum(bucket.labels_SMC.any() for bucket in batch.masked) > 1, "several buckets take part"
+    got = valid(batch, *run(model, params, batch), sequences)
+    mask_BW = z["input_ids"][0].T != 0
+    slots, words, texts = np.nonzero(z["predict_indices"])  # the golden's order of logits
+    order = np.lexsort((slots, words, texts))
+    want = [*(z[key].transpose(1, 0, 2)[mask_BW] for key in ("r", "w")), z["mlm_logits"][order]]
+    assert_same(got, want, atol=2e-5)
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(-np.mean(np.asarray(jax.nn.log_softmax(logits))[np.arange(len(labels)), labels]))
-
-
-@pytest.mark.parametrize("case", ["case1", "case3"])
-def test_equals_the_released_code(case):
-    config, state, z = golden(case)
-    labels = np.where(z["predict_indices"], z["orig_input_ids"], 0)
-    batch = reshape_batch(z["input_ids"].transpose(2, 1, 0), labels.transpose(2, 1, 0))
-    output, (logits,) = run(HLMForMaskedLM(config), to_params(state), batch)
-    mask = np.asarray(output.mask_NW)
-    np.testing.assert_allclose(np.asarray(output.words_NWD)[mask], z["r"].transpose(1, 0, 2)[mask], atol=5e-5)
-    np.testing.assert_allclose(np.asarray(output.context_NWD)[mask], z["w"].transpose(1, 0, 2)[mask], atol=5e-5)
-    got, labels = released_order(batch, logits)
-    np.testing.assert_array_equal(labels, z["labels"])
-    np.testing.assert_allclose(got, z["mlm_logits"], atol=5e-5)
-    np.testing.assert_allclose(cross_entropy(got, labels), z["mlm_loss"], atol=1e-5)
-
-
-@pytest.mark.parametrize("case", ["case1", "case3"])
-def test_classifier_equals_the_released_code(case):
-    config, state, z = golden(case)
-    params = to_params(state)
-    head = {name.removeprefix("heads.seqcls."): leaf for name, leaf in state.items() if name.startswith("heads.seqcls")}
-    label = {"kernel": head["label_layer.weight"].T, "bias": head["label_layer.bias"]}
-    params = {"hlm": params["hlm"], "pooler": params["pooler"], "label": label}
-    model = HLMForSequenceClassification(config, labels=3)
-    logits = jax.jit(model.apply)({"params": params}, reshape_batch(z["orig_input_ids"].transpose(2, 1, 0)))
-    np.testing.assert_allclose(logits, z["seqcls_logits"], atol=5e-5)
-
-
-def state_and_arrays(file: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    z = np.load(TESTS / "goldens" / file)
-    arrays = {name.removeprefix("out."): z[name] for name in z if name.startswith("out.")}
-    return {name: z[name] for name in z if not name.startswith("out.")}, arrays
-
-
-def test_paper_wiring_equals_the_released_code_from_the_golden_here():
-    config = HLMConfig(
-        hidden=64, heads=4, intra_layers=2, inter_layers=3, intra_ffn=96, inter_ffn=160, max_relative_words=1024
-    )
-    state, z = state_and_arrays("hlm_paper_wiring.npz")
-    batch = reshape_batch(z["input_ids"].transpose(2, 1, 0), z["orig"].transpose(2, 1, 0))
-    output, (logits,) = run(HLMForMaskedLM(config), to_params(state), batch)
-    by_word = lambda x: np.asarray(x).transpose(1, 0, 2)[np.asarray(output.mask_NW).T]  # the golden's order of words
-    np.testing.assert_allclose(by_word(output.words_NWD), z["r"], atol=5e-5)
-    np.testing.assert_allclose(by_word(output.context_NWD), z["w"], atol=5e-5)
-    got, labels = released_order(batch, logits)
-    np.testing.assert_allclose(got[np.arange(len(got)), labels], z["label_logits"], atol=5e-5)
-    np.testing.assert_allclose(got[z["full_at"]], z["full_logits"], atol=5e-5)
-    np.testing.assert_allclose(cross_entropy(got, labels), z["loss"], atol=1e-5)
-
-
-def test_reference_wiring_equals_the_released_head_from_the_golden_here():
-    state, z = state_and_arrays("hlm_reference_head.npz")
-    config = HLMConfig(wiring="reference", hidden=96, heads=12, intra_ffn=128, vocab_size=len(state["bias"]))
-    rows = np.arange(len(z["chars"]), dtype=np.int32)[None]
-    masked = MaskedWords(z["chars"][None], rows, rows, None)
-    head = jax.jit(lambda p, *args: CharPredictionHead(config).apply({"params": p}, *args, deterministic=True))
-    logits = np.asarray(head(to_params(state)["head"], z["context"][None], z["states"][None], masked))[0]
-    m, c = np.nonzero(z["pred"])
-    np.testing.assert_allclose(logits[m, c - 1], z["logits"][z["order"][m, c]], atol=5e-5)
-
-
-def test_layer_norm_epsilon_is_the_released_one():
-    """1e-5 instead of 1e-7 moves outputs by 1e-4: parity would be lost unseen at a loose tolerance."""
-    state, z = state_and_arrays("hlm_paper_wiring.npz")
-    config = HLMConfig(
-        hidden=64, heads=4, intra_layers=2, inter_layers=3, intra_ffn=96, inter_ffn=160, epsilon=1e-5,
-        max_relative_words=1024,
-    )  # fmt: skip
-    batch = reshape_batch(z["input_ids"].transpose(2, 1, 0)[1:])
-    output = jax.jit(HLM(config).apply)({"params": to_params(state)["hlm"]}, batch)
-    mask = (z["input_ids"][0] != 0).T
-    flat = np.zeros((*mask.T.shape, 64), np.float32)
-    flat[mask.T] = z["w"]
-    assert np.abs(np.asarray(output.context_NWD) - flat.transpose(1, 0, 2)[1:])[mask[1:]].max() > 6e-5
+@pytest.mark.parametrize("name", ["reference", "paper"])
+def test_token_classifier_with_word_tables_equals_the_released_code(name):
+    golden = case(name)
+    z, (model, params, _) = golden.arrays, ours_of(golden, shape_of(golden), "token_classification")
+    mask_BW = z["orig_input_ids"][0].T != 0
+    chars_BWC = z["orig_input_ids"].transpose(2, 1, 0).astype(np.uint16)
+    texts = [chars_WC[row] for chars_WC, row in zip(chars_BWC, mask_BW, strict=True)]
+    batch = pack_all([Sequence(chars, chars) for chars in texts], mask_BW.shape[1], (4, 8, chars_BWC.shape[2]))
+    assert not all(bucket.labels_SMC.any(axis=-1).all() for bucket in batch.masked), "some rows pad their bucket"
+    logits = np.asarray(jax.jit(model.apply)({"params": params}, batch))[: len(texts)]
+    np.testing.assert_allclose(logits[mask_BW], z["tokcls_nlast1_logits"][mask_BW], atol=2e-5)
 
 
 # ---- Sizes ----
@@ -230,14 +171,29 @@ def test_layer_norm_epsilon_is_the_released_one():
     [
         (HLMForMaskedLM(HLMConfig()), 132_712_192),
         (HLMForMaskedLM(HLMConfig(wiring="reference")), 133_894_144),
-        (HLMForSequenceClassification(HLMConfig(), labels=2), 125_031_170),  # the paper's "125M"
+        (HLMForSequenceClassification(HLMConfig(head_layers=0), labels=2), 125_031_170),  # the paper's "125M"
+        (HLMForSequenceClassification(HLMConfig(head_layers=0, wiring="reference"), labels=2), 126_213_122),
+        (HLMForTokenClassification(HLMConfig(head_layers=0, wiring="reference"), labels=9), 126_218_505),
+        (HLMForTokenClassification(HLMConfig(wiring="reference"), labels=9), 132_521_481),
+        (HLMForQuestionAnswering(HLMConfig(head_layers=0)), 125_031_170),
     ],
-    ids=["paper", "reference", "classifier"],
+    ids=["paper", "reference", "classifier", "classifier with projection", "tagger", "tagger with layer", "answers"],
 )
 def test_parameter_count_of_hlm_base(model, count):
     batch = reshape_batch(np.ones((1, 2, 3), np.int32), np.ones((1, 2, 3), np.int32))
     params = jax.eval_shape(model.init, jax.random.key(0), batch)["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+@pytest.mark.parametrize("wiring", ["paper", "reference"])
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("head", [MASKED_LM, *FINE_TUNED])
+def test_every_parameter_has_one_place_on_devices(head, layers, wiring):
+    model = hlm_with_head(dataclasses.replace(TINY, head_layers=layers, wiring=wiring), head, labels=3)
+    word = np.ones((1, 1, 3), np.int32)
+    params = jax.eval_shape(model.init, jax.random.key(0), reshape_batch(word, word))["params"]
+    mesh = make_mesh(get_config(), jax.devices()[:1])
+    assert jax.tree.structure(state_sharding(params, mesh)) == jax.tree.structure(params)
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(16, 3), (1024, 12)])
@@ -413,3 +369,55 @@ def test_dropout_depends_on_its_key_alone():
     first, again, other = (train(seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.05
+
+
+# ---- Fine-tuned heads ----
+
+
+@functools.cache
+def fine_tuned(model):
+    word = np.ones((1, 2, 3), np.int32)
+    return jax.jit(model.init)(jax.random.key(1), reshape_batch(word, word))["params"]
+
+
+def test_fine_tuned_model_reads_words_alike_in_tables_and_in_the_reshape():
+    """Rows that pad a bucket name position 0: written there, they would replace its word."""
+    model = HLMForQuestionAnswering(dataclasses.replace(TINY, intra_layers=1))
+    sequences = [text._replace(labels_WC=text.chars_WC) for text in TEXTS]
+    params = fine_tuned(model)
+    apply = jax.jit(lambda batch: model.apply({"params": params}, batch))
+    tables, reshape = pack_all(sequences, 16, BUCKETS), reshape_of(sequences, 16)
+    mask = np.asarray(reshape.mask_SBW[0])
+    got, want = np.asarray(apply(tables))[: len(TEXTS)], np.asarray(apply(reshape))
+    np.testing.assert_allclose(got[mask], want[mask], atol=1e-5)
+    assert np.abs(want[mask]).min() > 0, "no word was left out"
+
+
+def test_sequence_classifier_with_head_layers_needs_cls_alone_among_the_masked():
+    model = HLMForSequenceClassification(dataclasses.replace(TINY, intra_layers=1), labels=3)
+    params = fine_tuned(model)
+    apply = jax.jit(lambda batch: model.apply({"params": params}, batch))
+    every = [text._replace(labels_WC=text.chars_WC) for text in TEXTS]
+    first = [
+        text._replace(labels_WC=text.chars_WC * (np.arange(len(text.chars_WC)) == 0)[:, None].astype(np.uint16))
+        for text in TEXTS
+    ]
+    np.testing.assert_allclose(apply(reshape_of(first, 16)), apply(reshape_of(every, 16)), atol=1e-5)
+
+
+def test_fine_tuned_model_without_head_layers_reads_w_and_no_characters():
+    config = dataclasses.replace(TINY, intra_layers=1, head_layers=0, wiring="reference")
+    model = HLMForTokenClassification(config, labels=5)
+    params, batch = fine_tuned(model), reshape_batch(reshape_of(TEXTS, 16).masked[0].chars_SPC.reshape(4, 16, SLOTS))
+    logits = jax.jit(model.apply)({"params": params}, batch)
+    w = jax.jit(HLM(config).apply)({"params": params["hlm"]}, batch).context_NWD
+    np.testing.assert_allclose(
+        logits, w @ params["label"]["kernel"] + np.asarray(params["label"]["bias"])[None, None], atol=1e-5
+    )
+    assert set(params["head"]) == {"projection", "projection_norm"}, "held for checkpoints, read by nothing"
+
+
+def test_fine_tuned_model_with_head_layers_refuses_a_batch_without_masked_words():
+    model = HLMForTokenClassification(TINY, labels=2)
+    with pytest.raises(ValueError, match=r"model\.head_layers >= 1.*`masked`"):
+        jax.eval_shape(model.apply, {"params": fine_tuned(model)}, reshape_batch(np.ones((1, 2, 3), np.int32)))

@@ -261,6 +261,12 @@ def test_cache_is_bounded_and_changes_nothing(monkeypatch):
     assert not fresh._cache  # huge words are not kept
 
 
+def test_released_characters_are_those_of_the_released_code():
+    released = CharVocab.released()
+    assert released.to_dict() == GOLDEN["char2int"]
+    assert (len(released.chars), released.size) == (1001, 1009)
+
+
 @pytest.mark.parametrize("slots", [1, 0, 257])
 def test_impossible_slots_are_refused(slots):
     with pytest.raises(ValueError, match=f"char_slots.*{slots}"):

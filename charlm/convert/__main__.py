@@ -1,0 +1,90 @@
+"""Weights to and from the authors' PyTorch code.
+
+python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
+python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
+python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
+python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from charlm.logs import start_logging
+
+FAMILIES = ("hlm",)
+ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m charlm.convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    bring = commands.add_parser("import", help="a state dict of theirs becomes a checkpoint of ours")
+    export = commands.add_parser("export", help="a checkpoint of ours becomes a state dict of theirs")
+    inspect = commands.add_parser("inspect", help="the tensors of a state dict, and what they are in ours")
+    check = commands.add_parser("check", help="our model compared with arrays that the authors' code computed")
+    for command in (bring, export, inspect, check):
+        command.add_argument("--family", choices=FAMILIES, default="hlm", help="model family (default: %(default)s)")
+    for command in (bring, inspect):
+        command.add_argument("--input", required=True, help=".safetensors, .bin or .pt file, *.index.json, or a folder")
+        command.add_argument(
+            "--head", default="", help="what the labels are of, where names do not tell (default: of sequences)"
+        )
+    for command in (bring, export):
+        command.add_argument("--output", required=True, help="folder to make")
+    bring.add_argument(
+        "--model-config", default="", help="JSON of the model; default: config_model.json or config.json"
+    )
+    bring.add_argument("--char-vocab", default="", help="JSON of the characters; default: char_vocab.json, or released")
+    bring.add_argument("--heads", type=int, default=0, help="attention heads; default: 12, as the code always has")
+    export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
+    check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
+    check.add_argument("--atol", type=float, default=ATOL, help="largest absolute error (default: %(default)s)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    args = _parser().parse_args(argv)
+    start_logging()
+    try:
+        return _run(args)
+    except ValueError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    # Imported late: --help and mistakes need no jax.
+    if args.command == "check":
+        from charlm.convert import golden, hlm_golden
+
+        return golden.check({"hlm": hlm_golden.outputs}[args.family], args.golden_dir, args.atol)
+    from charlm.convert import hlm
+
+    if getattr(args, "head", "") not in ("", *hlm.HEADS):
+        raise ValueError(f"--head={args.head} is not one of {', '.join(hlm.HEADS)}")
+    if args.command == "inspect":
+        print("\n".join(hlm.inspect(args.input, args.head)))
+    elif args.command == "export":
+        print(hlm.export_checkpoint(args.checkpoint, args.output))
+    else:
+        if args.heads < 0:
+            raise ValueError(f"--heads={args.heads}: expected a positive number")
+        made = hlm.import_checkpoint(
+            args.input,
+            args.output,
+            model_config_file=args.model_config,
+            char_vocab=args.char_vocab,
+            heads=args.heads,
+            head=args.head,
+        )
+        print(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""State dicts on disk: safetensors, whole or in shards, and PyTorch's own files, read without running any code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import pickletools
+import re
+import shutil
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+def find_state(path: str | os.PathLike[str]) -> Path:
+    """Returns the file to read: `path`, or what lies in that folder (`WHOLE`, then `INDEXES`, then any other index).
+
+    Raises:
+      ValueError: when there is none.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ValueError(f"{path} does not exist")
+    found = [path / name for name in (*WHOLE, *INDEXES) if (path / name).is_file()]
+    found += sorted(path.glob("*.index.json"))
+    if not found:
+        raise ValueError(f"{path} holds no state dict: expected {', '.join(WHOLE)} or a *.index.json there")
+    return found[0]
+
+
+def read_state(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Returns the tensors of a file or folder by name, in the order and the dtype they are stored in.
+
+    Raises:
+      ValueError: the file is missing, truncated, of another kind, or asks for code; PyTorch is needed and missing.
+    """
+    path = find_state(path)
+    if path.suffix == ".json":
+        return _read_shards(path)
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with safe_open(path, "numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no safetensors file, or a truncated one: {_one_line(error)}") from error
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    content = read_json(index)
+    names = content.get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")
+    state: dict[str, np.ndarray] = {}
+    for shard in sorted(set(names.values())):
+        if Path(shard).name != shard:
+            raise ValueError(f"{index}: the shard {shard!r} is not a file beside it")
+        if not (index.parent / shard).is_file():
+            raise ValueError(f"{index}: the shard {shard} is missing")
+        tensors = read_state(index.parent / shard)
+        if double := sorted(state.keys() & tensors.keys()):
+            raise ValueError(f"{index}: {', '.join(double)} in {shard} and in an earlier shard")
+        state |= tensors
+    if missing := sorted(names.keys() - state.keys()):
+        raise ValueError(f"{index}: in none of its shards: {', '.join(missing)}")
+    return state
+
+
+def _read_torch(path: Path) -> dict[str, np.ndarray]:
+    """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
+    try:
+        import torch
+    except ImportError:
+        raise ValueError(f"{path} is read with PyTorch, which is not installed: pip install 'charlm[torch]'") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle that is about to be refused
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # of every kind: KeyError, EOFError, UnpicklingError, RuntimeError, ...
+        if isinstance(error, pickle.UnpicklingError) and (wanted := _refused_global(path, str(error))):
+            raise ValueError(
+                f"{path} is refused: its pickle asks for {wanted}, which is not a tensor and could run code; "
+                "save the state dict alone"
+            ) from None
+        reason = "the file ends too early" if isinstance(error, EOFError) else _one_line(error)
+        raise ValueError(f"{path} is no PyTorch state dict, or a truncated one: {reason[:200]}") from None
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path} holds a {type(state).__name__}, expected a state dict: names and tensors")
+    for name, value in state.items():
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
+            raise ValueError(f"{path}: {name!r} is a {type(value).__name__}, expected a state dict: names and tensors")
+    return {name: _to_numpy(value, torch) for name, value in state.items()}
+
+
+def _to_numpy(tensor: Any, torch: Any) -> np.ndarray:
+    tensor = tensor.detach()
+    if tensor.dtype == torch.bfloat16:  # NumPy has no such type of its own
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.to_dense().numpy()
+
+
+def _refused_global(path: Path, message: str) -> str:
+    """Returns the global that PyTorch refused, e.g. "posix.system": from its message, else from the pickle itself."""
+    if named := re.search(r"GLOBAL\s+([\w.]+)", message):
+        return named[1].rstrip(".")
+    with contextlib.suppress(Exception):  # a broken pickle: then nobody can say
+        strings: list[str] = []
+        for opcode, argument, _ in pickletools.genops(_pickle_of(path)):
+            if opcode.name in ("GLOBAL", "INST"):
+                return str(argument).replace(" ", ".")
+            if opcode.name == "STACK_GLOBAL":
+                return ".".join(strings[-2:])
+            if isinstance(argument, str):
+                strings.append(argument)
+    return ""
+
+
+def _pickle_of(path: Path) -> bytes:
+    if not zipfile.is_zipfile(path):
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the object of a UTF-8 JSON file.
+
+    Raises:
+      ValueError: the file is missing or holds anything else.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {_one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarray]) -> None:
+    """Writes a file that appears when it is complete; "pt" is the format that PyTorch's readers look for."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.touch()
+        mode = partial.stat().st_mode  # safetensors would let nobody else read it
+        save_file({name: np.ascontiguousarray(value) for name, value in state.items()}, partial, {"format": "pt"})
+        os.chmod(partial, mode)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a temporary folder beside `path` that becomes `path` on success and is removed on any failure.
+
+    Raises:
+      ValueError: when `path` exists and is not an empty folder, or cannot be written.
+    """
+    target = Path(path).absolute()
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ValueError(f"--output={path} exists already and is not empty")
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        os.replace(partial, target)
+    except OSError as error:
+        raise ValueError(f"--output={path} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,144 @@
+"""Compares our model with arrays that a family's own code computed (golden cases), one line an array.
+
+A case NAME of a folder is NAME.json (its config), NAME.safetensors (the state dict) and NAME.npz (inputs and arrays),
+optionally NAME_mlm_grads.safetensors (gradients). A family joins with one function, `Outputs`: it converts the weights
+with its rule table, runs our model and returns what it computed under the names of the golden arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from charlm.convert.files import read_json, read_state
+
+GRADIENTS_FILE = "{}_mlm_grads.safetensors"
+GRADIENT = "gradient of "
+GRADIENT_TOLERANCE = 1e-4  # of a tensor's largest value
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A golden case: its name, description and state dict, and its arrays; gradients are `GRADIENT` + tensor name."""
+
+    name: str
+    meta: dict[str, Any]
+    state: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ours:
+    """What our model computed for one golden array.
+
+    Attributes:
+      value: in the shape of the golden array; integers and booleans must be equal.
+      valid: bool, shape of the leading axes of `value`; elsewhere nothing is compared. None: everywhere.
+      scale: errors are divided by it. tolerance: of the error; None: that of the command line.
+    """
+
+    value: Any
+    valid: np.ndarray | None = None
+    scale: float = 1.0
+    tolerance: float | None = None
+
+
+class Skipped(NamedTuple):
+    """A golden array that is not compared, and why."""
+
+    reason: str
+
+
+Outputs = Callable[[Case], dict[str, Ours | Skipped]]
+
+
+class Result(NamedTuple):
+    """One comparison: the error (nan when shapes differ or a value is not finite), its tolerance, and a remark."""
+
+    error: float
+    tolerance: float
+    remark: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True when the error is within the tolerance."""
+        return self.error <= self.tolerance  # False for nan
+
+    def __str__(self) -> str:
+        verdict = "pass" if self.passed else "FAIL"
+        return f"{self.error:9.2e} {self.tolerance:9.2e}  {verdict}  {self.remark}".rstrip()
+
+
+def find_cases(folder: str | Path) -> Iterator[Case]:
+    """Yields the complete cases of a folder in order of name.
+
+    Raises:
+      ValueError: when the folder is missing or a file of a case cannot be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"--golden-dir={folder} is not a folder")
+    for description in sorted(folder.glob("*.json")):
+        weights, arrays = description.with_suffix(".safetensors"), description.with_suffix(".npz")
+        if not (weights.is_file() and arrays.is_file()):
+            continue
+        gradients = folder / GRADIENTS_FILE.format(description.stem)
+        try:
+            with np.load(arrays) as opened:
+                loaded = dict(opened)
+        except Exception as error:  # NumPy raises every kind about a damaged file
+            raise ValueError(f"{arrays} cannot be read: {error}") from error
+        if gradients.is_file():
+            loaded |= {GRADIENT + name: value for name, value in read_state(gradients).items()}
+        yield Case(description.stem, read_json(description), read_state(weights), loaded)
+
+
+def compare(ours: Ours, golden: np.ndarray, atol: float) -> Result:
+    """Returns the largest error of an array at its valid positions."""
+    value = np.asarray(ours.value)
+    exact = golden.dtype.kind not in "fc"
+    tolerance = 0.0 if exact else ours.tolerance if ours.tolerance is not None else atol
+    if value.shape != golden.shape:
+        return Result(np.nan, tolerance, f"ours is {value.shape}, theirs {golden.shape}")
+    if ours.valid is not None:
+        value, golden = value[ours.valid], golden[ours.valid]
+    if not value.size:
+        return Result(np.nan, tolerance, "there is no valid position")
+    error = np.abs(value.astype(np.float64) - golden.astype(np.float64)).max() / ours.scale
+    return Result(float(error), tolerance, "" if ours.scale == 1 else "relative to the largest value")
+
+
+def check(outputs: Outputs, folder: str | Path, atol: float) -> int:
+    """Prints every comparison of every case, what was not compared, and a summary; returns the exit status.
+
+    Raises:
+      ValueError: when a case cannot be read or its weights do not fit our model.
+    """
+    passed, failed, left = 0, 0, []
+    for case in find_cases(folder):
+        with jax.default_matmul_precision("highest"):
+            computed = outputs(case)
+        for name, golden in case.arrays.items():
+            ours = computed.get(name, Skipped("no comparison is written for it"))
+            if isinstance(ours, Skipped):
+                left.append(f"{case.name:<10} {name:<28} {ours.reason}")
+                continue
+            result = compare(ours, golden, atol)
+            passed, failed = passed + result.passed, failed + (not result.passed)
+            print(f"{case.name:<10} {name:<{_widest(case)}} {result}", flush=True)
+    if left:
+        print("not compared:", *left, sep="\n")
+    if not passed + failed:
+        print(f"nothing was compared: {folder} holds no case (NAME.json, NAME.safetensors and NAME.npz)")
+        return 1
+    print(f"{passed + failed} arrays compared: {passed} pass, {failed} FAIL; {len(left)} not compared")
+    return 1 if failed else 0
+
+
+def _widest(case: Case) -> int:
+    return max(map(len, case.arrays))

@@ -1,0 +1,228 @@
+"""HLM: the released PyTorch code's state dicts (lisun-ai/HLM, model/hlm.py) to checkpoints of ours and back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import ml_collections
+import numpy as np
+
+from charlm import checkpoint as checkpoints
+from charlm.batch import reshape_batch
+from charlm.config import from_dict
+from charlm.convert.files import find_state, new_folder, read_json, read_state, write_safetensors
+from charlm.convert.hlm_config import from_theirs, to_theirs
+from charlm.convert.rules import Entry, Leave, Rule, build_table, describe, export_state, import_state
+from charlm.models.hlm import FINE_TUNED, MASKED_LM, HLMConfig, hlm_with_head
+from charlm.run import model_config
+from charlm.text.chars import CharVocab
+
+log = logging.getLogger("charlm")
+
+CONFIG_FILES = ("config_model.json", "config.json")  # looked for beside the state dict, in this order
+VOCAB_FILE = "char_vocab.json"
+HEADS = (MASKED_LM, *FINE_TUNED)
+
+_STACK = "hlm_model.deep_transformer."
+_ENCODERS = {
+    "local_layer_first": "hlm/intra_word",
+    "global_layer": "hlm/inter_word",
+    "local_layer_last": "head/encoder",
+}
+_LAYER_DENSE = {
+    "attention.self.query_proj": "attention/query",
+    "attention.self.key_proj": "attention/key",
+    "attention.self.value_proj": "attention/value",
+    "attention.self.pos_key_proj": "attention/pos_key",
+    "attention.self.pos_query_proj": "attention/pos_query",
+    "attention.output.dense": "attention/output",
+    "intermediate.dense": "ffn_in",
+    "output.dense": "ffn_out",
+}
+_LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
+
+
+def _dense(theirs: str, ours: str) -> list[Rule]:
+    return [Rule(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Rule(f"{theirs}.bias", f"{ours}/bias")]
+
+
+def _norm(theirs: str, ours: str) -> list[Rule]:
+    return [Rule(f"{theirs}.weight", f"{ours}/scale"), Rule(f"{theirs}.bias", f"{ours}/bias")]
+
+
+def _encoder(theirs: str, ours: str) -> list[Rule]:
+    rules = [Rule(f"{theirs}.rel_embeddings.weight", f"{ours}/positions/embedding")]
+    rules += _norm(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
+    for part, name in _LAYER_DENSE.items():
+        rules += _dense(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+    for part, name in _LAYER_NORM.items():
+        rules += _norm(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+    return rules
+
+
+def rules(head: str) -> list[Rule]:
+    """Returns the rule table of the model with that head, one of `HEADS`."""
+    table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
+    table += _norm("hlm_model.layer_norm", "hlm/embed/norm")
+    table += _dense("hlm_model.cls_linear_final", "pooler/dense")
+    table += _dense(f"{_STACK}proj", "head/projection") + _norm(f"{_STACK}LayerNorm", "head/projection_norm")
+    for theirs, ours in _ENCODERS.items():
+        table += _encoder(f"{_STACK}{theirs}", ours)
+    if head != MASKED_LM:
+        return table + _dense("qa_outputs" if head == "question_answering" else "label_layer", "label")
+    table += _dense("dense_layer", "head/transform") + _norm("layer_norm", "head/transform_norm")
+    table.append(Rule("lm_layer.weight", "head/output_kernel", transpose=True))
+    return [*table, Rule("bias", "head/output_bias")]
+
+
+def left_out(head: str) -> list[Leave]:
+    """Returns what a state dict holds beside its parameters."""
+    return [Leave("lm_layer.bias", "the same tensor as bias", same_as="bias")] if head == MASKED_LM else []
+
+
+class Target(NamedTuple):
+    """Where a state dict goes: our model, its abstract parameters, and the table of names."""
+
+    model: nn.Module
+    params: Any
+    table: dict[str, Entry]
+
+
+def target(shape: HLMConfig, head: str, labels: int = 0) -> Target:
+    """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
+    model = hlm_with_head(shape, head, labels)
+    word = np.ones((1, 1, shape.char_slots), np.uint16)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
+    return Target(model, params, build_table(rules(head), params))
+
+
+def head_of(state: Mapping[str, np.ndarray], where: str, wanted: str = "") -> tuple[str, int]:
+    """Returns which head a state dict has, and how many labels (0: it predicts characters).
+
+    Args:
+      wanted: what the user says it is; "" takes labels for those of sequences, whose names words' labels share.
+
+    Raises:
+      ValueError: when it has none, or another than `wanted`.
+    """
+    if "qa_outputs.weight" in state:
+        choices, weight = ("question_answering",), "qa_outputs.weight"
+    elif "label_layer.weight" in state:
+        choices, weight = ("sequence_classification", "token_classification"), "label_layer.weight"
+    elif any(name in state for name in ("lm_layer.weight", "dense_layer.weight", "bias")):
+        choices, weight = (MASKED_LM,), ""
+    else:
+        raise ValueError(
+            f"{where} has no head of HLM: expected lm_layer.weight, label_layer.weight or qa_outputs.weight among its "
+            f"{len(state)} tensors"
+        )
+    if wanted and wanted not in choices:
+        raise ValueError(
+            f"--head={wanted}: {where} holds {weight or 'lm_layer.weight'}, a tensor of {' or '.join(choices)}"
+        )
+    return wanted or choices[0], (*state[weight].shape, 0)[0] if weight else 0
+
+
+def import_checkpoint(
+    source: str, output: str, *, model_config_file: str = "", char_vocab: str = "", heads: int = 0, head: str = ""
+) -> str:
+    """Writes a state dict of theirs as a checkpoint of ours; returns one line that says what it is.
+
+    Args:
+      source: file or folder of the state dict. output: folder to make.
+      model_config_file: their JSON; "": one of `CONFIG_FILES` beside the state dict.
+      char_vocab: JSON of the characters; "": char_vocab.json beside the state dict, else those of the released code.
+      heads, head: see `from_theirs` and `head_of`.
+
+    Raises:
+      ValueError: when anything does not fit; nothing is written then.
+    """
+    with new_folder(output) as folder:
+        file = find_state(source)
+        theirs, config_file = _their_config(file, model_config_file)
+        config = from_theirs(theirs, str(config_file), heads)
+        vocab = _vocab(char_vocab, file.parent, config, str(config_file))
+        state = read_state(file)
+        head, labels = head_of(state, str(file), head)
+        table = target(model_config(config), head, labels).table
+        params = import_state(table, left_out(head), state, str(file))
+        metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
+        checkpoints.save_params(folder, params, metadata)
+        vocab.save(folder / VOCAB_FILE)  # where a run's is, for text.char_vocab
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return f"{output}: HLM, {head.replace('_', ' ')}, {size:,} parameters of {len(table)} tensors from {file}"
+
+
+def _their_config(file: Path, given: str) -> tuple[dict[str, Any], Path]:
+    if given:
+        return read_json(given), Path(given)
+    for name in CONFIG_FILES:
+        if (file.parent / name).is_file():
+            return read_json(file.parent / name), file.parent / name
+    raise ValueError(
+        f"the model config of {file} is missing: neither {' nor '.join(CONFIG_FILES)} lies beside it; "
+        "--model-config=FILE.json (the released code's is config/config_pretrain.json)"
+    )
+
+
+def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: str) -> CharVocab:
+    """Returns the characters, and notes in the config where they are from."""
+    if not path and (beside / VOCAB_FILE).is_file():  # an export of ours, perhaps of other characters
+        path = str(beside / VOCAB_FILE)
+        log.info("characters from %s", path)
+    try:
+        vocab = CharVocab.load(path) if path else CharVocab.released()
+    except OSError as error:
+        raise ValueError(f"--char-vocab={path} cannot be read: {error.strerror or error}") from error
+    if vocab.size > config.model.vocab_size:
+        raise ValueError(
+            f"the character vocabulary {path or 'of the released code'} needs {vocab.size} rows, but {where} has "
+            f"max_codepoint={config.model.vocab_size}; --char-vocab=FILE.json names another"
+        )
+    config.text.char_vocab = "released" if vocab == CharVocab.released() else ""
+    return vocab
+
+
+def export_checkpoint(checkpoint: str, output: str) -> str:
+    """Writes a checkpoint of ours as the released code reads it; returns one line that says what it is.
+
+    Raises:
+      ValueError: when there is no checkpoint, their code has no such model, or `output` cannot be written.
+    """
+    with new_folder(output) as folder:
+        source = checkpoints.find(checkpoint)
+        metadata = checkpoints.read_metadata(source)
+        config = from_dict(metadata["config"])
+        if config.family != "hlm":
+            raise ValueError(f"{source} is a model of the family {config.family}, not hlm")
+        head, labels = metadata.get("head", MASKED_LM), metadata.get("labels", 0)
+        theirs = to_theirs(config, head, str(source))
+        ours = target(model_config(config), head, labels)
+        params = checkpoints.load_params(source, checkpoints.on_one_device(ours.params))
+        state = export_state(ours.table, left_out(head), params)
+        write_safetensors(folder / "model.safetensors", state)
+        (folder / CONFIG_FILES[0]).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        CharVocab.from_dict(metadata["char_vocab"]).save(folder / VOCAB_FILE)
+    return f"{output}: {len(state)} tensors, {head.replace('_', ' ')}, from {source}"
+
+
+def inspect(source: str, head: str = "") -> list[str]:
+    """Returns a line for each tensor of a state dict: name, shape, dtype, and our parameter or why it has none.
+
+    Raises:
+      ValueError: when it cannot be read, or has no head of HLM.
+    """
+    file = find_state(source)
+    state = read_state(file)
+    head, _ = head_of(state, str(file), head)
+    table, leave = rules(head), left_out(head)
+    rows = [(name, str(value.shape), str(value.dtype), describe(table, leave, name)) for name, value in state.items()]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)) for row in rows]
+    return [f"{file}: {head.replace('_', ' ')}, {len(state)} tensors", *lines]

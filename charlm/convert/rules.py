@@ -1,0 +1,168 @@
+"""One table of rules serves both directions: their tensor names and layout to our parameter paths, and back.
+
+From the rules and the abstract parameters of our model follows a complete one-to-one table. Import reports everything
+that does not fit it at once; export is its exact inverse, byte for byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Names one parameter on both sides; `{n}` and the like stand for a number, the same in both names.
+
+    Attributes:
+      theirs: name in the state dict, e.g. "encoder.layer.{n}.output.dense.weight".
+      ours: path in our tree, e.g. "encoder/layer_{n}/ffn_out/kernel".
+      transpose: True for matrices: PyTorch keeps [out, in], Flax [in, out].
+    """
+
+    theirs: str
+    ours: str
+    transpose: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Leave:
+    """A tensor that is knowingly not imported: why, and the tensor it must equal if it is an alias of one."""
+
+    theirs: str
+    reason: str
+    same_as: str = ""
+
+
+class Entry(NamedTuple):
+    """What a tensor of theirs becomes: our path, their shape, and whether it is transposed on the way."""
+
+    ours: str
+    shape: tuple[int, ...]
+    transpose: bool
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """Compiles a name whose placeholders stand for numbers."""
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
+
+
+def build_table(rules: Iterable[Rule], params: Any) -> dict[str, Entry]:
+    """Returns their name -> `Entry` for every parameter of a tree (arrays or `jax.ShapeDtypeStruct`).
+
+    Raises:
+      ValueError: when a parameter has no rule or several, or two parameters get the same name: the table is wrong.
+    """
+    compiled = [(rule, _pattern(rule.ours)) for rule in rules]
+    table: dict[str, Entry] = {}
+    for ours, leaf in sorted(traverse_util.flatten_dict(params, sep="/").items()):
+        found = [(rule, match) for rule, pattern in compiled if (match := pattern.fullmatch(ours))]
+        if len(found) != 1:
+            raise ValueError(f"{len(found)} rules name the parameter {ours}; exactly one must")
+        rule, match = found[0]
+        theirs = rule.theirs.format(**match.groupdict())
+        if theirs in table:
+            raise ValueError(f"two parameters are named {theirs}: {table[theirs].ours} and {ours}")
+        table[theirs] = Entry(ours, tuple(leaf.shape[::-1] if rule.transpose else leaf.shape), rule.transpose)
+    return table
+
+
+def import_state(
+    table: Mapping[str, Entry], leave: Sequence[Leave], state: Mapping[str, np.ndarray], where: str
+) -> dict[str, Any]:
+    """Returns our nested parameters, float32, from their state dict.
+
+    Args:
+      table: from `build_table`. leave: what is not imported. state: their tensors, floating point of any width.
+      where: what the error calls the state dict, for example its path.
+
+    Raises:
+      ValueError: one line that names every missing, unexpected, misshapen and otherwise unfit tensor.
+    """
+    left = {
+        name: rule for name in state for rule in leave if name not in table and _pattern(rule.theirs).fullmatch(name)
+    }
+    shapes: dict[str, list[str]] = {}
+    for name, entry in table.items():
+        if name in state and state[name].shape != entry.shape:
+            shapes.setdefault(f"is {state[name].shape}, expected {entry.shape}", []).append(name)
+    missing, unexpected = table.keys() - state.keys(), state.keys() - table.keys() - left.keys()
+    problems = [
+        *(["missing " + ", ".join(group(missing))] if missing else []),
+        *(["unexpected " + ", ".join(group(unexpected))] if unexpected else []),
+        *(f"{name} {shape}" for shape, names in sorted(shapes.items()) for name in group(names)),
+        *(f"{name} holds {state[name].dtype}, expected floats" for name in sorted(table) if not _is_float(state, name)),
+        *(f"{name} differs from {rule.same_as}" for name, rule in left.items() if not _same(state, name, rule.same_as)),
+    ]
+    if problems:
+        raise ValueError(f"{where} does not hold the parameters of this model: " + "; ".join(problems))
+    flat = {}
+    for name, entry in table.items():
+        value = np.asarray(state[name], np.float32)
+        flat[entry.ours] = np.ascontiguousarray(value.T) if entry.transpose else value
+    return traverse_util.unflatten_dict(flat, sep="/")
+
+
+def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any) -> dict[str, np.ndarray]:
+    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases."""
+    flat = traverse_util.flatten_dict(jax.device_get(params), sep="/")
+    state = {}
+    for name, entry in table.items():
+        value = np.asarray(flat[entry.ours], np.float32)
+        state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
+    for rule in leave:
+        if rule.same_as in state:
+            state[rule.theirs] = state[rule.same_as].copy()
+    return state
+
+
+def describe(rules: Iterable[Rule], leave: Sequence[Leave], name: str) -> str:
+    """Returns what becomes of a tensor of theirs, for people, whatever the number of layers."""
+    for rule in rules:
+        if match := _pattern(rule.theirs).fullmatch(name):
+            return rule.ours.format(**match.groupdict()) + (" (transposed)" if rule.transpose else "")
+    for rule in leave:
+        if _pattern(rule.theirs).fullmatch(name):
+            return f"not imported: {rule.reason}"
+    return "not known: an import would refuse it"
+
+
+def _is_float(state: Mapping[str, np.ndarray], name: str) -> bool:
+    # bfloat16 is none of NumPy's own kinds.
+    return name not in state or state[name].dtype.kind == "f" or state[name].dtype.name == "bfloat16"
+
+
+def _same(state: Mapping[str, np.ndarray], name: str, other: str) -> bool:
+    return not other or other not in state or np.array_equal(state[name], state[other])
+
+
+def group(names: Iterable[str]) -> list[str]:
+    """Returns the names in order, those of several layers written once: "layer.[0-2,5].bias"."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(re.sub(r"\.\d+\.", ".{}.", name), []).append(name)
+    lines = []
+    for pattern, members in groups.items():
+        if len(members) == 1 or pattern.count("{}") != 1:
+            lines += members
+        else:
+            numbers = [int(re.search(r"\.(\d+)\.", name)[1]) for name in members]
+            lines.append(pattern.format(f"[{_ranges(numbers)}]"))
+    return lines
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Returns [0, 1, 2, 5] as "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
