@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,18 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     Raises:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
-    folder = hosts.primary_first(lambda: _open_workdir(workdir))
-    with ExitStack() as stack:
-        hosts.primary_first(lambda: stack.enter_context(_alone(folder)) if hosts.is_primary() else None)
-        _train(config, folder, workdir)
+    folder = Path(workdir)
+    new = not folder.exists()
+    hosts.primary_first(lambda: _open_workdir(folder))
+    try:
+        with ExitStack() as stack:
+            hosts.primary_first(lambda: stack.enter_context(_alone(folder)) if hosts.is_primary() else None)
+            _train(config, folder, workdir)
+    finally:
+        if new and hosts.is_primary():  # of a run that could not begin, nothing stays
+            for empty in (folder / checkpoints.FOLDER, folder):
+                with suppress(OSError):
+                    empty.rmdir()
 
 
 def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
@@ -66,9 +74,6 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         _check_text(checkpoints.find(folder), data)
     run = build(config, data)
     _record_shape(config, run)
-    if hosts.is_primary():
-        _write(folder / CONFIG_FILE, to_json(config))
-        data.vocab.save(folder / VOCAB_FILE)
     report_start(run, data, workdir)
 
     metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": _text(data)}
@@ -76,6 +81,9 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
     batches = iter(run.train_batches)
     try:
         state, start, unreported = _initial_state(config, run, store, batches, data)
+        if hosts.is_primary():
+            _write(folder / CONFIG_FILE, to_json(config))
+            data.vocab.save(folder / VOCAB_FILE)
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
@@ -133,16 +141,14 @@ def _check_text(checkpoint: Path, data: PreparedData) -> None:
         )
 
 
-def _open_workdir(workdir: str) -> Path:
-    folder = Path(workdir)
+def _open_workdir(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".writable.{os.getpid()}"
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"--workdir={workdir} cannot be written: {error.strerror}") from error
-    return folder
+        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
 
 
 def _saved_config(folder: Path) -> ml_collections.ConfigDict | None:
@@ -157,9 +163,12 @@ def _saved_config(folder: Path) -> ml_collections.ConfigDict | None:
 
 def _newest_step(folder: Path) -> int | None:
     try:
-        return int(checkpoints.find(folder).name)
+        found = checkpoints.find(folder)
     except ValueError:
         return None
+    if found == folder.absolute():
+        raise ValueError(f"--workdir={folder} is a checkpoint; name it in --config.init_from, and another folder here")
+    return int(found.name)
 
 
 def _write(path: Path, text: str) -> None:

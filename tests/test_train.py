@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 from unittest import mock
@@ -143,6 +144,9 @@ def test_stopped_by_signal(trained, same_run, tmp_path, monkeypatch, log_lines, 
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     train(trained.new_config(), str(tmp_path / "run"))
     assert_ended_as_unbroken(trained, tmp_path / "run")
+    assert (
+        trained.run.train_step._cache_size() == trained.run.eval_step._cache_size() == 1
+    )  # restarts too
 
 
 def test_a_signal_during_evaluation_saves_too(trained, same_run, tmp_path, monkeypatch, log_lines):
@@ -292,6 +296,18 @@ def test_a_workdir_that_cannot_be_written(trained, tmp_path, place):
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("place", ["12", "copied/anywhere"])
+def test_a_checkpoint_is_no_workdir(trained, tmp_path, place):
+    folder = tmp_path / place
+    shutil.copytree(trained.workdir / "checkpoints" / "12", folder)
+    before = snapshot(folder)
+    config = trained.new_config()
+    config.train.steps = 20
+    with pytest.raises(ValueError, match=r"^--workdir=.* is a checkpoint; name it in --config\.init_from"):
+        train(config, str(folder))
+    assert snapshot(folder) == before
+
+
 def test_a_batch_that_does_not_divide(trained):
     config = trained.new_config()
     config.data.batch_size, config.data.accumulation = 24, 2
@@ -355,6 +371,11 @@ def test_other_characters_are_refused(trained, same_run, tmp_path, key):
     config[key] = str(trained.workdir)
     with pytest.raises(ValueError, match=r"has another character vocabulary .* set text\.char_vocab to the char_vocab"):
         train(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match=r"has another character vocabulary"):
+        train(config, str(tmp_path / "mine"))
+    assert [path.name for path in (tmp_path / "mine").rglob("*")] == ["checkpoints"]  # and a folder of mine stays
 
 
 @pytest.mark.parametrize("key", ["resume", "init_from"])
