@@ -21,8 +21,8 @@ CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny."
 )
 
-# Corpora as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
-_CORPORA = re.compile(r"(--?config\.data\.(?:train|heldout)=)([^(\['\"].*)")
+# Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
+_LISTS = re.compile(r"(--?config\.(?:data\.train|data\.heldout|optim\.freeze)=)([^(\['\"].*)")
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
@@ -51,7 +51,7 @@ def _parse(argv: list[str]) -> list[str]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
-        rest = flags.FLAGS([_CORPORA.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
+        rest = flags.FLAGS([_LISTS.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
             flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
     except (AttributeError, KeyError) as error:  # ml_collections: no such key, no such section

@@ -114,6 +114,7 @@ def get_config() -> ml_collections.ConfigDict:
     optim.eps = 1e-8  # AdamW: added to the root of the second moment
     optim.weight_decay = 0.01  # of matrices; LayerNorm and biases are spared (section 3.5)
     optim.clip_norm = 1.0  # global gradient norm is cut to this; 0: never
+    optim.freeze = ()  # parameters that stay as they are: regular expressions found in their names, e.g. hlm/intra_word
 
     config.train = train = ml_collections.ConfigDict()
     train.steps = 3_900_000  # optimizer steps (section 3.4)
@@ -232,10 +233,10 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
-    """Turns "a.txt,b.txt" inside `data.train` and `data.heldout` into two corpora, as people type it."""
-    for key in ("train", "heldout"):
-        parts = (part.strip() for entry in config.data[key] for part in entry.split(","))
-        config.data[key] = tuple(part for part in parts if part)
+    """Turns "a.txt,b.txt" inside `data.train`, `data.heldout` and `optim.freeze` into two, as people type it."""
+    for section, key in ((config.data, "train"), (config.data, "heldout"), (config.optim, "freeze")):
+        parts = (part.strip() for entry in section[key] for part in entry.split(","))
+        section[key] = tuple(part for part in parts if part)
     if not config.data.train:
         raise ValueError("data.train names no corpus")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -35,11 +37,45 @@ def decayed(params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(decays, params)
 
 
+def frozen(params: Any, patterns: Iterable[str]) -> Any:
+    """Returns a tree of bools: True for the parameters that stay as they are.
+
+    Args:
+      patterns: regular expressions; a parameter is frozen when one of them is found in its name, "a/b/c".
+
+    Raises:
+      ValueError: when one is no regular expression, or is found in no name.
+    """
+    names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    for pattern in patterns:
+        try:
+            known = any(re.search(pattern, name) for name in names)
+        except re.error as error:
+            raise ValueError(f"optim.freeze={pattern!r} is not a regular expression: {error}") from None
+        if not known:
+            raise ValueError(f"optim.freeze={pattern!r} is found in no name of a parameter, such as {names[0]}")
+    is_frozen = lambda path, _: any(re.search(pattern, path_name(path)) for pattern in patterns)
+    return jax.tree_util.tree_map_with_path(is_frozen, params)
+
+
+def stop_frozen(params: Any, patterns: Iterable[str]) -> Any:
+    """Returns the same parameters, but no gradient is computed for the frozen ones."""
+    stop = lambda is_frozen, x: jax.lax.stop_gradient(x) if is_frozen else x
+    return jax.tree.map(stop, frozen(params, patterns), params) if patterns else params
+
+
 def make_optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
-    """Returns clipping followed by AdamW."""
+    """Returns clipping followed by AdamW; what `optim.freeze` names has no moments and is neither moved nor decayed."""
     optim = config.optim
     clip = optax.clip_by_global_norm(optim.clip_norm) if optim.clip_norm else optax.identity()
     adamw = optax.adamw(
         learning_rate(config), optim.b1, optim.b2, optim.eps, weight_decay=optim.weight_decay, mask=decayed
     )
-    return optax.chain(clip, adamw)
+    trained = optax.chain(clip, adamw)
+    if not optim.freeze:
+        return trained
+
+    def labels(params: Any) -> Any:
+        return jax.tree.map(lambda stays: "frozen" if stays else "trained", frozen(params, optim.freeze))
+
+    return optax.multi_transform({"trained": trained, "frozen": optax.set_to_zero()}, labels)

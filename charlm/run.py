@@ -20,7 +20,7 @@ from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
 from charlm.data.pipeline import batch_dataset, empty_batch, record_dataset, record_lanes
 from charlm.models.hlm import HLMConfig, HLMForMaskedLM
-from charlm.optim import make_optimizer
+from charlm.optim import make_optimizer, stop_frozen
 from charlm.sharding import (
     batch_sharding,
     local_shards,
@@ -90,11 +90,13 @@ TrainStep = Callable[[TrainState, WordBatch], tuple[TrainState, MaskedCharSums, 
 EvalStep = Callable[[Any, WordBatch], MaskedCharSums]
 
 
-def make_train_step(model: HLMForMaskedLM, optimizer: optax.GradientTransformation, seed: int) -> TrainStep:
+def make_train_step(
+    model: HLMForMaskedLM, optimizer: optax.GradientTransformation, seed: int, freeze: tuple[str, ...] = ()
+) -> TrainStep:
     """Returns the step: state, batch [accumulation, S, ...] -> next state, sums of the batch, norm of its gradient."""
 
     def loss(params: Any, micro_batch: WordBatch, key: jax.Array) -> tuple[jax.Array, MaskedCharSums]:
-        sums = masked_char_sums(model, params, micro_batch, key)
+        sums = masked_char_sums(model, stop_frozen(params, freeze), micro_batch, key)
         return sums.nats, sums
 
     def train_step(state: TrainState, batch: WordBatch) -> tuple[TrainState, MaskedCharSums, jax.Array]:
@@ -196,7 +198,7 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     # Pinned outputs: left to themselves, the first step returns other placements and the step compiles twice.
     train_step = jax.jit(
-        make_train_step(model, optimizer, config.seed),
+        make_train_step(model, optimizer, config.seed, tuple(config.optim.freeze)),
         in_shardings=(placed, spread),
         out_shardings=(placed, everywhere, everywhere),
         donate_argnums=0,

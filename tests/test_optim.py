@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,10 @@ import pytest
 from charlm.batch import reshape_batch
 from charlm.config import get_config
 from charlm.models.hlm import HLMForMaskedLM
-from charlm.optim import decayed, learning_rate, make_optimizer
+from charlm.optim import decayed, frozen, learning_rate, make_optimizer, stop_frozen
 from charlm.run import model_config
 from charlm.sharding import path_name
+from charlm.tasks.mlm import masked_char_sums
 
 
 def optim_config(steps=100, **changes):
@@ -56,6 +59,45 @@ def test_matrices_and_tables_decay_and_nothing_else(wiring):
     assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - spared)
     assert {"hlm/embed/table/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
     assert any("ffn_in/kernel" in name for name in decays.keys() - spared)
+
+
+def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
+    config = optim_config(warmup_steps=0, freeze=("^hlm/embed", r"layer_\d+/ffn_in"))
+    config.model.update({"hidden": 16, "heads": 2, "intra_layers": 1, "inter_layers": 1})
+    config.model.dropout = config.model.attention_dropout = 0.0
+    model = HLMForMaskedLM(model_config(config))
+    batch = reshape_batch(*[np.random.default_rng(0).integers(8, 60, (1, 3, 4)).astype(np.uint16)] * 2)
+    params = jax.jit(model.init)(jax.random.key(0), batch)["params"]
+    loss = lambda p: masked_char_sums(model, stop_frozen(p, config.optim.freeze), batch, None).nats
+    optimizer = make_optimizer(config)
+
+    @jax.jit
+    def step(params):
+        state = optimizer.init(params)
+        grads = jax.grad(loss)(params)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), grads, state
+
+    after, grads, state = (flat(tree) for tree in step(params))
+    before = flat(params)
+    stays = {name for name, yes in flat(frozen(params, config.optim.freeze)).items() if yes}
+    assert {"hlm/embed/table/embedding", "hlm/inter_word/layer_0/ffn_in/kernel"} <= stays
+    moments = {re.sub(r"^.*/(mu|nu)/", "", name) for name in state if re.search("/(mu|nu)/", name)}
+    assert moments == before.keys() - stays
+    for name, value in before.items():
+        if name in stays:
+            np.testing.assert_array_equal(after[name], value)
+            assert not grads[name].any()
+        elif not name.startswith("pooler"):
+            assert not np.array_equal(after[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"), [("hlm/embedd", "is found in no name of a parameter"), ("(", "is not a regular expression")]
+)
+def test_what_cannot_be_frozen_is_named(pattern, message):
+    with pytest.raises(ValueError, match=rf"optim\.freeze='{re.escape(pattern)}' {message}"):
+        make_optimizer(optim_config(freeze=(pattern,))).init({"hlm": {"embed": jnp.zeros(2)}})
 
 
 def adamw(config, params, grads_by_step):
