@@ -10,7 +10,13 @@ import contextlib
 import json
 import logging
 import os
+import secrets
+import socket
+import sys
+import time
+import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -21,6 +27,9 @@ log = logging.getLogger("charlm")
 
 T = TypeVar("T")
 
+WAIT_SECONDS = 300  # for process 0 to start; JAX's own limit
+SHARED_SECONDS = 10  # until a new file must be seen on other hosts: network file systems take their time
+
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
     """Joins the processes of a run; call it before anything else asks for a device.
@@ -30,9 +39,14 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         out, on Cloud TPU, Slurm, Open MPI and Kubernetes. (Under Slurm and Open MPI it takes one process for one GPU,
         unless JAX_LOCAL_DEVICE_IDS=0,1,... names those of this process.)
 
+    JAX waits five minutes for all; process 0, when another does not come by then, is ended by JAX itself.
+
     Raises:
-      ValueError: when they cannot be found out, or the others do not come.
+      ValueError: when they cannot be found out, or process 0 is not reached.
     """
+    if coordinator is not None:
+        _check_address(coordinator, processes, process)
+        log.info("process %s of %s: waiting for the others at %s", process, processes, coordinator)
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except Exception as error:  # jax and the cluster detectors raise every kind
@@ -42,6 +56,26 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         ) from error
     if not is_primary():
         log.setLevel(logging.WARNING)  # what the primary says is true of all
+
+
+def _check_address(coordinator: str, processes: int | None, process: int | None) -> None:
+    """Checks what JAX would end the program for, or fail on in its own words."""
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"--coordinator={coordinator}: expected HOST:PORT, such as 10.0.0.1:1234")
+    if processes is None or process is None or not 0 <= process < processes:
+        raise ValueError(f"--processes={processes} --process={process}: expected N and a number from 0 to N - 1")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while process:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"--coordinator={coordinator}: process 0 was not reached in {WAIT_SECONDS} s: {error}"
+                ) from None
+            time.sleep(1)
 
 
 def alone() -> bool:
@@ -95,6 +129,23 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, str | None]:
         return None, str(error) or type(error).__name__
 
 
+def shares(folder: Path) -> bool:
+    """Says whether a folder is the same on every process; all must call it, and all get the same answer."""
+    if alone():
+        return True
+    name = from_primary(f".shared.{secrets.token_hex(8)}")
+    if is_primary():
+        (folder / name).touch()
+    total(0)  # the file is there
+    deadline = time.monotonic() + SHARED_SECONDS
+    while not (seen := (folder / name).exists()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    missing = total(not seen)
+    if is_primary():
+        (folder / name).unlink(missing_ok=True)
+    return not missing
+
+
 def on_host(tree: Any) -> Any:
     """Returns the arrays of a tree, wherever their parts lie, as numpy arrays on every process; all must call it."""
     if alone():
@@ -114,9 +165,6 @@ def ending_together() -> Iterator[None]:
     except BaseException as error:
         if alone():
             raise
-        import sys
-        import traceback
-
         if isinstance(error, ValueError | OSError):
             print(f"error: process {jax.process_index()}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         else:

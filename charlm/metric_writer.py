@@ -19,7 +19,9 @@ def parse_line(line: str) -> dict[str, float] | None:
         metrics = json.loads(line)
     except ValueError:
         return None
-    return metrics if isinstance(metrics, dict) and isinstance(metrics.get("step"), int) else None
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("step"), int):
+        return None
+    return metrics if all(isinstance(value, int | float) for value in metrics.values()) else None
 
 
 class MetricWriter:

@@ -116,8 +116,13 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
 
 
 def _stop_together() -> Iterator[Callable[[int], bool]]:
-    """JAX listens for SIGTERM itself and lets the processes agree on a step."""
-    before = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    """JAX listens for SIGTERM itself and lets the processes agree on a step; a second Ctrl-C ends this one at once."""
+
+    def interrupted(signum: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGINT, interrupted)
     try:
         yield multihost_utils.reached_preemption_sync_point
     finally:

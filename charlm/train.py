@@ -18,7 +18,7 @@ import ml_collections
 
 from charlm import checkpoint as checkpoints
 from charlm import hosts
-from charlm.config import check_resumable, from_dict, to_json
+from charlm.config import check_resumable, flatten, from_dict, to_json
 from charlm.data.corpus import PreparedData, prepare
 from charlm.evaluate import count_words, evaluate
 from charlm.examples import show_examples
@@ -33,6 +33,7 @@ log = logging.getLogger("charlm")
 
 CONFIG_FILE = "config.json"
 VOCAB_FILE = "char_vocab.json"
+OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
 
 
 class NonFiniteLoss(ValueError):
@@ -60,9 +61,12 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
 
 
 def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
+    _check_same_config(config)
+    if not hosts.shares(folder):
+        raise ValueError(
+            f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
+        )
     done = _newest_step(folder)
-    if hosts.total(done != hosts.from_primary(done)):
-        raise ValueError(f"--workdir={workdir} must be one folder that all hosts share; they see different checkpoints")
     saved = _saved_config(folder) if done is not None else None  # without a checkpoint there is nothing to go on from
     if saved is not None:
         check_resumable(config, saved, where=workdir)
@@ -101,6 +105,27 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         if hosts.is_primary():
             show_examples(config, data, params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
+
+
+def _check_same_config(config: ml_collections.ConfigDict) -> None:
+    """Checks that all processes were given the same config, but for what may differ between hosts.
+
+    Raises:
+      ValueError: on every process, when one was not, naming the keys there.
+    """
+    own = {key: value for key, value in flatten(config).items() if key not in OF_THE_HOST}
+    first = hosts.from_primary(own)
+    differing = [
+        f"{key} is {value}, there {first[key]}"
+        for key, value in own.items()
+        if json.dumps(value) != json.dumps(first[key])
+    ]
+    if hosts.total(bool(differing)):
+        raise ValueError(
+            f"not the config of process 0: {'; '.join(differing)}"
+            if differing
+            else "another process has another config"
+        )
 
 
 @contextmanager
@@ -297,7 +322,8 @@ class _Loop:
     def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
         self._store.wait()
         last = self._store.latest
-        go_on = f"the last good checkpoint is step {last} in {self._workdir}" if last else "there is no checkpoint yet"
+        none = "there is no checkpoint yet"
+        go_on = none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
         rate = self._config.optim.learning_rate
         return NonFiniteLoss(
             f"step {step}: {what}; {go_on}; a smaller optim.learning_rate (now {rate}) or more warm-up may help"

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_hosts
 from small_run import ROOT, metrics_without_timings, on_devices
 
 from charlm import checkpoint as checkpoints
+from charlm import hosts
 from charlm.config import to_json
 from charlm.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-DEVICES = 2  # of each process
 
 # Reads its config from a file, so that nothing depends on how flags are parsed; flags have their own test.
 PROGRAM = """
@@ -49,12 +49,12 @@ def free_port() -> int:
 class Processes:
     """Two processes that train together, each with devices, a config and a workdir of its own."""
 
-    def __init__(self, folder: Path, configs: list, workdirs: list[Path]) -> None:
+    def __init__(self, folder: Path, configs: list, workdirs: list[Path], devices: int = 2) -> None:
         self.logs = [folder / f"{i}.log" for i in range(2)]
         address = f"127.0.0.1:{free_port()}"
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES} "
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} "
             "--xla_cpu_collective_call_terminate_timeout_seconds=600",
         }
         self.running = []
@@ -103,7 +103,7 @@ def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained
     stopped = checkpoints.find(workdir)
     assert f"stopped by signal at step {stopped.name}, saved" in together.read(0)
     assert 4 < int(stopped.name) < 12
-    assert "step" not in together.read(1).replace("caught", "")  # one of them speaks
+    assert "words/s" not in together.read(1)  # one of them speaks
     assert sorted(p.name for p in (stopped / "data").glob("process_*")) == [
         "process_0-of-2.json", "process_1-of-2.json",
     ]  # fmt: skip
@@ -145,10 +145,61 @@ def test_what_fails_on_one_fails_on_both_at_once(trained, tmp_path):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_two_folders_are_not_one_workdir(trained, tmp_path):
+@pytest.mark.parametrize("begun", [True, False])
+def test_two_folders_are_not_one_workdir(trained, tmp_path, monkeypatch, begun):
     config = trained.new_config()
     config.train.steps = 20
-    together = Processes(tmp_path, [config] * 2, [trained.copy(tmp_path / "one"), tmp_path / "other"])
+    if begun:
+        trained.copy(tmp_path / "one")
+    monkeypatch.setattr(test_hosts, "PROGRAM", PROGRAM.replace("start_logging()", "hosts.SHARED_SECONDS = 1"))
+    together = Processes(tmp_path, [config] * 2, [tmp_path / "one", tmp_path / "other"])
     assert together.end() == [1, 1]
     for i, name in enumerate(("one", "other")):
         assert f"{name} must be one folder that all hosts share" in together.read(i)
+    assert (tmp_path / "one").exists() == begun
+    assert not list(tmp_path.glob("*/.shared*"))
+
+
+def test_two_configs_are_not_one_run(trained, tmp_path):
+    configs = [trained.new_config(), trained.new_config()]
+    configs[1].data.prefetch = 0  # of the host
+    configs[1].optim.learning_rate = 0.5
+    together = Processes(tmp_path, configs, [tmp_path / "run"] * 2)
+    assert together.end() == [1, 1]
+    assert "error: process 1: not the config of process 0: optim.learning_rate is 0.5, there 0.003" in together.read(1)
+    assert "prefetch" not in together.read(1)
+    assert "error: process 0: another process has another config" in together.read(0)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nonsense", 2, 0), "--coordinator=nonsense: expected HOST:PORT"),
+        (("127.0.0.1:1", 2, 2), "--processes=2 --process=2: expected N and a number from 0 to N - 1"),
+        (("127.0.0.1:1", 0, 0), "--processes=0 --process=0: expected"),
+        (("127.0.0.1:1", None, 0), "--processes=None --process=0: expected"),
+        (("127.0.0.1:1", 2, 1), "--coordinator=127.0.0.1:1: process 0 was not reached in 0 s: .*refused"),
+        ((None, None, None), "--multihost: .*; give --coordinator=HOST:PORT, --processes=N and --process=I"),
+    ],
+)
+def test_processes_that_cannot_meet(monkeypatch, arguments, message):
+    monkeypatch.setattr(hosts, "WAIT_SECONDS", 0)
+    with pytest.raises(ValueError, match=f"^{message}"):
+        hosts.start(*arguments)
+
+
+@pytest.mark.slow
+def test_the_same_losses_on_one_device_eight_devices_and_two_processes(trained, tmp_path):
+    config = trained.new_config()
+    config.train.steps, config.train.log_every = 50, 1
+    config.model.dropout = config.model.attention_dropout = 0.1
+    for count in (1, 8):
+        with on_devices(count):
+            train(config.copy_and_resolve_references(), str(tmp_path / str(count)))
+    assert Processes(tmp_path, [config] * 2, [tmp_path / "2x4"] * 2, devices=4).end() == [0, 0]
+    curves = {name: losses(tmp_path / name) for name in ("1", "8", "2x4")}
+    assert len(curves["1"]) >= 50
+    for name, curve in curves.items():
+        print(f"{name:>4} devices: {curve[1]:.6f} ... {curve[-2]:.6f}, {np.abs(curve - curves['1']).max():.1e} apart")
+        np.testing.assert_allclose(curve, curves["1"], atol=1e-5)

@@ -50,6 +50,15 @@ def test_half_a_line_is_dropped(tmp_path):
     assert [line["step"] for line in lines(tmp_path)] == [0, 2, 4]
 
 
+@pytest.mark.parametrize("line", ['{"step": 1, "loss": "low"}', '{"step": "1"}', "[1]", '{"loss": 1}'])
+def test_lines_that_are_no_metrics_are_dropped(tmp_path, line):
+    write(tmp_path, [0])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(line + "\n")
+    write(tmp_path, [4], resume_step=2)
+    assert [line["step"] for line in lines(tmp_path)] == [0, 4]
+
+
 def test_nothing_to_cut_leaves_the_file_alone(tmp_path):
     write(tmp_path, [0, 2])
     inode = (tmp_path / "metrics.jsonl").stat().st_ino
