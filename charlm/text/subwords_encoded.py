@@ -1,0 +1,119 @@
+"""Encoded texts: what a subword tokenizer takes, returns, and pads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Subwords(NamedTuple):
+    """One encoded text or pair: six tuples of the same length.
+
+    Attributes:
+      ids: vocabulary ids, the template's special tokens included.
+      type_ids: segment of each token as the family numbers them (XLNet: 2 for the last token).
+      special: true where the template put a token; special tokens spelled out in the text are not marked.
+      offsets: (start, end) characters of the text as it was given, before any lower-casing or normalisation; of its
+        word, for words. (0, 0) for the template's tokens. Pieces that share one character all have its offsets: the
+        tokens of a byte-level vocabulary that cut a character, pieces of one that normalises to several, and the
+        lone `▁` before a character that it does not cover. GPT-2's offsets include a token's leading space (those of
+        RoBERTa do not), as in transformers.
+      words: index of the word that a token belongs to, in its own sequence: the words given, or those into which the
+        family cuts a text before it looks for pieces (BERT: punctuation is a word). None for the template's tokens.
+      sequences: 0 for the first text, 1 for its pair, None for the template's tokens.
+    """
+
+    ids: tuple[int, ...]
+    type_ids: tuple[int, ...]
+    special: tuple[bool, ...]
+    offsets: tuple[tuple[int, int], ...]
+    words: tuple[int | None, ...]
+    sequences: tuple[int | None, ...]
+
+
+class SubwordBatch(NamedTuple):
+    """Encoded texts padded to one length: int32 ids and types, and where they are real; all [batch, length]."""
+
+    ids_BW: np.ndarray
+    type_ids_BW: np.ndarray
+    mask_BW: np.ndarray
+
+
+def padded(batch: Sequence[Subwords], length: int | None, pad_id: int, pad_type_id: int, left: bool) -> SubwordBatch:
+    """Pads to `length` (None: the longest); ValueError if a text is longer."""
+    longest = max((len(item.ids) for item in batch), default=0)
+    length = longest if length is None else length
+    if longest > length:
+        raise ValueError(f"pad to length={length}: expected texts no longer than that, found {longest} tokens")
+    ids = np.full((len(batch), length), pad_id, np.int32)
+    types = np.full((len(batch), length), pad_type_id, np.int32)
+    mask = np.zeros((len(batch), length), bool)
+    for row, item in enumerate(batch):
+        start = length - len(item.ids) if left else 0
+        place = slice(start, start + len(item.ids))
+        ids[row, place], types[row, place], mask[row, place] = item.ids, item.type_ids, True
+    return SubwordBatch(ids, types, mask)
+
+
+class SpecialIds(NamedTuple):
+    """Ids of the special tokens by role; None where a family has none. BERT: cls and sep, GPT-2: bos and eos."""
+
+    pad: int | None
+    cls: int | None
+    sep: int | None
+    mask: int | None
+    unk: int | None
+    bos: int | None
+    eos: int | None
+
+
+def checked_texts(values: Any) -> list[str]:
+    """Returns texts without lone surrogates, which the library refuses; U+FFFD keeps lengths and so offsets right.
+
+    One text where several are expected would be read letter by letter, so that and all else is a ValueError.
+    """
+    texts = _listed(values)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"expected texts (str), found {type(text).__name__}; split words go to encode_words")
+    return [text if text.isascii() else _SURROGATE.sub("\ufffd", text) for text in texts]
+
+
+def checked_words(values: Any) -> list[list[str]]:
+    """Returns sequences of words as `checked_texts` does texts."""
+    return [checked_texts(words) for words in _listed(values)]
+
+
+def _listed(values: Any) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"expected a list, found {type(values).__name__}")
+    return list(values)
+
+
+def inputs(firsts: list[Any], seconds: list[Any] | None) -> list[Any]:
+    """Returns what the library's encode_batch takes: texts, or tuples of two."""
+    if seconds is None:
+        return firsts
+    if len(firsts) != len(seconds):
+        raise ValueError(f"pairs: expected {len(firsts)}, one for each text, found {len(seconds)}")
+    return list(zip(firsts, seconds, strict=True))
+
+
+def subwords_of(encoding: Encoding) -> Subwords:
+    """Takes what we use of the library's result."""
+    return Subwords(
+        ids=tuple(encoding.ids),
+        type_ids=tuple(encoding.type_ids),
+        special=tuple(map(bool, encoding.special_tokens_mask)),
+        offsets=tuple(encoding.offsets),
+        words=tuple(encoding.word_ids),
+        sequences=tuple(encoding.sequence_ids),
+    )

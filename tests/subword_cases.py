@@ -1,0 +1,60 @@
+"""The golden cases of BERT, RoBERTa and GPT-2, our models of them, and folders as transformers writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import traverse_util
+from safetensors.numpy import save_file
+
+from charlm.convert.golden import Case, find_cases
+from charlm.convert.hf import FAMILIES
+from charlm.convert.hf_golden import ours_of
+
+GOLDENS = Path(__file__).resolve().parent / "goldens"
+CASES = {"bert": "gelu", "roberta": "masked_lm", "gpt2": "lm"}  # the first case of each family
+
+
+@functools.cache
+def case(family: str, name: str = "") -> Case:
+    """Returns a golden case of a family."""
+    return next(found for found in find_cases(GOLDENS / family) if found.name == (name or CASES[family]))
+
+
+LAYERS = {"bert": 1, "roberta": 1, "gpt2": 2}  # fewer than the cases have, for compilation's sake; goldens test all
+
+
+@functools.cache
+def ours(family: str, head: str = "") -> tuple[Any, Any]:
+    """Returns our model of the family's first case, cut to its first `LAYERS`, and its parameters."""
+    model, params, _ = ours_of(case(family), FAMILIES[family], head)
+    model = model.clone(config=dataclasses.replace(model.config, layers=LAYERS[family]))
+    flat = traverse_util.flatten_dict(params, sep="/")
+    number = re.compile(r"/layer_(\d+)/")
+    kept = {k: v for k, v in flat.items() if int((number.search(f"/{k}") or ["", 0])[1]) < LAYERS[family]}
+    return model, jax.tree.map(jax.numpy.asarray, traverse_util.unflatten_dict(kept, sep="/"))
+
+
+def apply(family: str, *arguments: Any, head: str = "", changed: Any = None, **named: Any) -> Any:
+    """Runs our model of a family's first case; `changed` is a module to run in its place with the same parameters."""
+    model, params = ours(family, head)
+    static = {name: named.pop(name) for name in list(named) if isinstance(named[name], bool)}
+    run = jax.jit(lambda p, a, n: (changed or model).apply({"params": p}, *a, **n, **static))
+    return run(params, arguments, named)
+
+
+def write_release(folder: Path, family: str, name: str = "", **config: Any) -> Path:
+    """Writes a case as transformers would: weights, config with some changed keys, tokenizer files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = case(family, name)
+    save_file(source.state, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(source.meta["config"] | config), encoding="utf-8")
+    (folder / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8")
+    (folder / "sentencepiece.bpe.model").write_bytes(b"\x0a\x0b")
+    return folder
