@@ -195,15 +195,23 @@ def _complete(folder: Path) -> bool:
     return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
 
 
-def read_metadata(checkpoint: Path) -> dict[str, Any]:
+def read_metadata(checkpoint: Path, families: Sequence[str] = ()) -> dict[str, Any]:
     """Returns what was stored as `metadata` with a checkpoint.
 
+    Args:
+      families: none for a checkpoint with the `config` of a run (or as made for one); else those of imported subword
+        models, whose metadata are `family`, `model` (its shape), `head` and `hf_config`.
+
     Raises:
-      ValueError: when the folder is no checkpoint of charlm.
+      ValueError: when the folder is no checkpoint of charlm, or of another kind or family.
     """
     metadata = _stored(checkpoint).custom_metadata
-    if not metadata or "config" not in metadata:
+    if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
         raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
+    stored = metadata["config"].get("family", "hlm") if "config" in metadata else metadata["family"]
+    if ("config" in metadata and families) or ("config" not in metadata and stored not in families):
+        wanted = " or ".join(families) or "that of a run"
+        raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {wanted}")
     return dict(metadata)
 
 
@@ -279,13 +287,19 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
     """Writes parameters alone as a checkpoint: enough for `load_params` and `read_metadata`, nothing to go on from.
 
     Args:
-      folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, with the config.
+      folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, as `read_metadata` wants.
 
     Raises:
       ValueError: when it cannot be written.
     """
+    context = ocp.Context()
+    # Parameters may fill the memory: they are not copied, nothing changes them meanwhile; and not compressed, which
+    # would hold them a second time to save a tenth of the disk.
+    context.memory.deepcopy_host_arrays = False
+    context.array.saving.use_compression = False
     try:
-        ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=metadata)
+        with context:
+            ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # orbax raises every kind
         raise ValueError(f"a checkpoint could not be written to {folder}: {_reason(error)}") from error
 

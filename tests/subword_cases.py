@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+import pytest
 from flax import traverse_util
 from safetensors.numpy import save_file
 
+from charlm.convert.__main__ import main
 from charlm.convert.golden import Case, find_cases
 from charlm.convert.hf import FAMILIES
 from charlm.convert.hf_golden import ours_of
@@ -58,3 +61,32 @@ def write_release(folder: Path, family: str, name: str = "", **config: Any) -> P
     (folder / "vocab.txt").write_text("[PAD]\nthe\n", encoding="utf-8")
     (folder / "sentencepiece.bpe.model").write_bytes(b"\x0a\x0b")
     return folder
+
+
+def rewrite(release: Path, state: dict[str, np.ndarray]) -> Path:
+    """Puts other tensors into a release."""
+    save_file(state, release / "model.safetensors")
+    return release
+
+
+def run(*arguments: object) -> int:
+    """Runs `python -m charlm.convert`; returns its status."""
+    return main([str(argument) for argument in arguments])
+
+
+def bring(family: str, release: Path, output: Path, *more: str) -> int:
+    """Imports a release."""
+    return run("import", f"--family={family}", f"--input={release}", f"--output={output}", *more)
+
+
+def take(family: str, checkpoint: Path, output: Path) -> int:
+    """Exports a checkpoint."""
+    return run("export", f"--family={family}", f"--checkpoint={checkpoint}", f"--output={output}")
+
+
+def failure(capsys: pytest.CaptureFixture[str], status: int) -> str:
+    """Returns the one line that a failed command printed."""
+    (line,) = capsys.readouterr().err.splitlines()
+    assert status == 1
+    assert line.startswith("error: ")
+    return line

@@ -17,6 +17,8 @@ from jax.sharding import PartitionSpec as P
 from charlm import hosts
 from charlm.batch import reshape_batch
 from charlm.config import get_config
+from charlm.models.bert import BertConfig, BertForMaskedLM
+from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
 from charlm.optim import make_optimizer
 from charlm.run import build, make_train_step, model_config
@@ -46,7 +48,8 @@ def mesh_of(data=-1, fsdp=1, model=1, devices=None):
 
 
 def abstract_state(model):
-    batch = reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
+    reads_ids = isinstance(model, BertForMaskedLM | GPT2LMHeadModel)
+    batch = np.ones((1, 4), np.int32) if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
     return jax.eval_shape(lambda: init_state(model, make_optimizer(get_config()), batch, seed=0))
 
 
@@ -55,6 +58,8 @@ def base_models():
     yield HLMForMaskedLM(shape)
     yield HLMForMaskedLM(dataclasses.replace(shape, wiring="reference"))
     yield HLMForSequenceClassification(shape, labels=2)
+    yield BertForMaskedLM(BertConfig(), next_sentence=True)
+    yield GPT2LMHeadModel(GPT2Config())
 
 
 @functools.cache

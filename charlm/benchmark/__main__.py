@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 from charlm.benchmark import cases
+from charlm.benchmark.bert import bert
 from charlm.logs import start_logging
 
 TIMED = {
@@ -24,7 +25,8 @@ TIMED = {
     "inference": cases.inference,
     "training_step": cases.training_step,
 }
-ON_DEMAND = {"collectives": cases.collectives}  # of interest with several devices
+# Of interest with several devices; with PyTorch and transformers installed.
+ON_DEMAND = {"collectives": cases.collectives, "bert": bert}
 PEAK = "peak"  # hidden case: one path of `memory`, in a process of its own
 
 
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m charlm.benchmark", description=__doc__.split("\n\n")[0])
     names = [*TIMED, "memory", "startup"]
     choices = [*names, *ON_DEMAND, PEAK]
-    parser.add_argument("--case", choices=choices, action="append", help="default: all but collectives and peak")
+    parser.add_argument("--case", choices=choices, action="append", help="default: all but collectives, bert and peak")
     parser.add_argument("--config", default="configs/hlm_base.py", help="model to measure (default: %(default)s)")
     parser.add_argument("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each path (default: %(default)s)")

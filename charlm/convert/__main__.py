@@ -1,6 +1,7 @@
-"""Weights to and from the authors' PyTorch code.
+"""Weights to and from PyTorch: the authors' code of HLM; BERT, RoBERTa and GPT-2 of Hugging Face's transformers.
 
 python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
+python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert
 python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
 python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
 python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
@@ -13,8 +14,10 @@ import sys
 
 from charlm.logs import start_logging
 
-FAMILIES = ("hlm",)
-ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+FAMILIES = ("hlm", "bert", "roberta", "gpt2")
+# Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
+ATOL = 5e-5
+ATOL_SUBWORD = 1e-5
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     for command in (bring, inspect):
         command.add_argument("--input", required=True, help=".safetensors, .bin or .pt file, *.index.json, or a folder")
         command.add_argument(
-            "--head", default="", help="what the labels are of, where names do not tell (default: of sequences)"
+            "--head",
+            default="",
+            help="the head to read; for hlm what the labels are of, where names do not tell (default: of sequences)",
         )
     for command in (bring, export):
         command.add_argument("--output", required=True, help="folder to make")
@@ -42,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     bring.add_argument("--heads", type=int, default=0, help="attention heads; default: 12, as the code always has")
     export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
-    check.add_argument("--atol", type=float, default=ATOL, help="largest absolute error (default: %(default)s)")
+    check.add_argument(
+        "--atol", type=float, help=f"largest absolute error (default: {ATOL} for hlm, else {ATOL_SUBWORD})"
+    )
     return parser
 
 
@@ -52,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     start_logging()
     try:
         return _run(args)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
 
@@ -60,30 +67,47 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
-        from charlm.convert import golden, hlm_golden
+        from charlm.convert import golden, hf_golden, hlm_golden
 
-        return golden.check({"hlm": hlm_golden.outputs}[args.family], args.golden_dir, args.atol)
+        outputs, atol = (hlm_golden.outputs, ATOL) if args.family == "hlm" else (hf_golden.outputs, ATOL_SUBWORD)
+        return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
+    print(_run_hlm(args) if args.family == "hlm" else _run_hf(args))
+    return 0
+
+
+def _run_hf(args: argparse.Namespace) -> str:
+    from charlm.convert import hf
+
+    family = hf.FAMILIES[args.family]
+    if args.command == "export":
+        return hf.export_checkpoint(family, args.checkpoint, args.output)
+    if args.command == "inspect":
+        return "\n".join(hf.inspect(family, args.input, args.head))
+    for name in ("model_config", "char_vocab", "heads"):
+        if getattr(args, name):
+            raise ValueError(f"--{name.replace('_', '-')} is for --family=hlm; config.json tells it here")
+    return hf.import_checkpoint(family, args.input, args.output, args.head)
+
+
+def _run_hlm(args: argparse.Namespace) -> str:
     from charlm.convert import hlm
 
     if getattr(args, "head", "") not in ("", *hlm.HEADS):
         raise ValueError(f"--head={args.head} is not one of {', '.join(hlm.HEADS)}")
     if args.command == "inspect":
-        print("\n".join(hlm.inspect(args.input, args.head)))
-    elif args.command == "export":
-        print(hlm.export_checkpoint(args.checkpoint, args.output))
-    else:
-        if args.heads < 0:
-            raise ValueError(f"--heads={args.heads}: expected a positive number")
-        made = hlm.import_checkpoint(
-            args.input,
-            args.output,
-            model_config_file=args.model_config,
-            char_vocab=args.char_vocab,
-            heads=args.heads,
-            head=args.head,
-        )
-        print(made)
-    return 0
+        return "\n".join(hlm.inspect(args.input, args.head))
+    if args.command == "export":
+        return hlm.export_checkpoint(args.checkpoint, args.output)
+    if args.heads < 0:
+        raise ValueError(f"--heads={args.heads}: expected a positive number")
+    return hlm.import_checkpoint(
+        args.input,
+        args.output,
+        model_config_file=args.model_config,
+        char_vocab=args.char_vocab,
+        heads=args.heads,
+        head=args.head,
+    )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pickle
@@ -13,7 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +24,43 @@ from safetensors.numpy import save_file
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
+_HEADER_SIZE = 8  # bytes of the little-endian number that a safetensors file begins with
+_DTYPES = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+
+
+class Tensor(Protocol):
+    """An array in memory, or one that is read when NumPy asks for it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of its axes."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of its elements."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Returns it as an array."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """A tensor of a safetensors file, read anew each time it is asked for; a mapped file would stay in memory."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Reads it; `copy` makes no difference, the array is always a new one."""
+        count = int(np.prod(self.shape))
+        value = np.fromfile(self.path, self.dtype, count, offset=self.offset) if count else np.empty(0, self.dtype)
+        return value.reshape(self.shape).astype(dtype or self.dtype, copy=False)
+
 
 def find_state(path: str | os.PathLike[str]) -> Path:
     """Returns the file to read: `path`, or what lies in that folder (`WHOLE`, then `INDEXES`, then any other index).
@@ -31,12 +69,15 @@ def find_state(path: str | os.PathLike[str]) -> Path:
       ValueError: when there is none.
     """
     path = Path(path)
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise ValueError(f"{path} does not exist")
-    found = [path / name for name in (*WHOLE, *INDEXES) if (path / name).is_file()]
-    found += sorted(path.glob("*.index.json"))
+    try:
+        if path.is_file():
+            return path
+        if not path.is_dir():
+            raise ValueError(f"{path} does not exist")
+        found = [path / name for name in (*WHOLE, *INDEXES) if (path / name).is_file()]
+        found += sorted(path.glob("*.index.json"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     if not found:
         raise ValueError(f"{path} holds no state dict: expected {', '.join(WHOLE)} or a *.index.json there")
     return found[0]
@@ -48,32 +89,54 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     Raises:
       ValueError: the file is missing, truncated, of another kind, or asks for code; PyTorch is needed and missing.
     """
+    return {name: np.asarray(tensor) for name, tensor in open_state(path).items()}
+
+
+def open_state(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Returns what `read_state` does, but tensors of safetensors files as `Stored`: a large model is never in memory.
+
+    Raises:
+      ValueError: as `read_state`.
+    """
     path = find_state(path)
     if path.suffix == ".json":
-        return _read_shards(path)
-    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+        return _open_shards(path)
+    return _open_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
 
 
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+def _open_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, "numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
+        with safe_open(path, "numpy") as file:  # checks that the file is whole and its header makes sense
+            names = list(file.keys())
+        with open(path, "rb") as opened:
+            size = int.from_bytes(opened.read(_HEADER_SIZE), "little")
+            header = json.loads(opened.read(size))
+        return {name: _stored(path, _HEADER_SIZE + size, name, header[name]) for name in names}
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no safetensors file, or a truncated one: {_one_line(error)}") from error
 
 
-def _read_shards(index: Path) -> dict[str, np.ndarray]:
+def _stored(path: Path, start: int, name: str, about: dict[str, Any]) -> Stored:
+    if about["dtype"] not in _DTYPES:
+        raise ValueError(f"{path}: {name} holds {about['dtype']}, expected one of {', '.join(_DTYPES)}")
+    dtype = np.dtype(_DTYPES[about["dtype"]]).newbyteorder("<")
+    return Stored(path, start + about["data_offsets"][0], tuple(about["shape"]), dtype)
+
+
+def _open_shards(index: Path) -> dict[str, Tensor]:
     content = read_json(index)
     names = content.get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")
-    state: dict[str, np.ndarray] = {}
+    state: dict[str, Tensor] = {}
     for shard in sorted(set(names.values())):
-        if Path(shard).name != shard:
+        if Path(shard).name != shard or shard.endswith(".json"):
             raise ValueError(f"{index}: the shard {shard!r} is not a file beside it")
         if not (index.parent / shard).is_file():
             raise ValueError(f"{index}: the shard {shard} is missing")
-        tensors = read_state(index.parent / shard)
+        tensors = open_state(index.parent / shard)
         if double := sorted(state.keys() & tensors.keys()):
             raise ValueError(f"{index}: {', '.join(double)} in {shard} and in an earlier shard")
         state |= tensors
@@ -105,7 +168,10 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
     for name, value in state.items():
         if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
             raise ValueError(f"{path}: {name!r} is a {type(value).__name__}, expected a state dict: names and tensors")
-    return {name: _to_numpy(value, torch) for name, value in state.items()}
+    try:
+        return {name: _to_numpy(value, torch) for name, value in state.items()}
+    except (TypeError, RuntimeError, NotImplementedError) as error:  # quantised, of 8 bits, without data, ...
+        raise ValueError(f"{path} holds tensors that NumPy cannot: {_one_line(error)[:200]}") from None
 
 
 def _to_numpy(tensor: Any, torch: Any) -> np.ndarray:
@@ -146,7 +212,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {_one_line(error)}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
@@ -163,6 +229,8 @@ def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarr
         save_file({name: np.ascontiguousarray(value) for name, value in state.items()}, partial, {"format": "pt"})
         os.chmod(partial, mode)
         os.replace(partial, target)
+    except SafetensorError as error:
+        raise ValueError(f"{target} cannot be written: {_one_line(error)}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -175,17 +243,24 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
       ValueError: when `path` exists and is not an empty folder, or cannot be written.
     """
     target = Path(path).absolute()
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ValueError(f"--output={path} exists already and is not empty")
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    made: list[Path] = []
     try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise ValueError(f"--output={path} exists already and is not empty")
+        made = [folder for folder in target.parents if not folder.exists()]
         partial.mkdir(parents=True)
         yield partial
         os.replace(partial, target)
     except OSError as error:
+        if error.filename is not None and not str(error.filename).startswith(str(partial.parent)):
+            raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
         raise ValueError(f"--output={path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):  # it holds the output
+                folder.rmdir()
 
 
 def _one_line(error: BaseException) -> str:

@@ -85,7 +85,10 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
         raise ValueError(f"--golden-dir={folder} is not a folder")
     for description in sorted(folder.glob("*.json")):
         weights, arrays = description.with_suffix(".safetensors"), description.with_suffix(".npz")
-        if not (weights.is_file() and arrays.is_file()):
+        present = [file.is_file() for file in (weights, arrays)]
+        if not all(present):
+            if any(present):
+                print(f"{description.stem}: no case, for {(weights, arrays)[present.index(False)].name} is missing")
             continue
         gradients = folder / GRADIENTS_FILE.format(description.stem)
         try:
@@ -119,18 +122,39 @@ def check(outputs: Outputs, folder: str | Path, atol: float) -> int:
     Raises:
       ValueError: when a case cannot be read or its weights do not fit our model.
     """
+    if not 0 < atol < np.inf:
+        raise ValueError(f"--atol={atol}: expected a positive number")
     passed, failed, left = 0, 0, []
     for case in find_cases(folder):
-        with jax.default_matmul_precision("highest"):
-            computed = outputs(case)
+        try:
+            with jax.default_matmul_precision("highest"):
+                computed = outputs(case)
+        except Exception as error:  # a case is a stranger's data: whatever is wrong with it, the others are compared
+            print(
+                f"{case.name:<10} FAIL  it cannot be computed: {' '.join(str(error).split()) or type(error).__name__}"
+            )
+            failed += 1
+            continue
+        numbers = 0
         for name, golden in case.arrays.items():
-            ours = computed.get(name, Skipped("no comparison is written for it"))
+            ours = computed.get(name)
+            if ours is None and golden.dtype.kind != "f":
+                ours = Skipped("no comparison is written for it")
             if isinstance(ours, Skipped):
                 left.append(f"{case.name:<10} {name:<28} {ours.reason}")
                 continue
-            result = compare(ours, golden, atol)
+            unknown = Result(
+                np.nan, atol, "the case lacks what it is computed from, or no comparison is written for it"
+            )
+            result = unknown if ours is None else compare(ours, golden, atol)
+            numbers += golden.dtype.kind == "f"
             passed, failed = passed + result.passed, failed + (not result.passed)
             print(f"{case.name:<10} {name:<{_widest(case)}} {result}", flush=True)
+        if not numbers:
+            print(f"{case.name:<10} FAIL  it holds no array that depends on the weights")
+            failed += 1
+        absent = [name for name, ours in computed.items() if name not in case.arrays and isinstance(ours, Ours)]
+        left += [f"{case.name:<10} {name:<28} the case has no such array" for name in absent]
     if left:
         print("not compared:", *left, sep="\n")
     if not passed + failed:

@@ -18,7 +18,17 @@ from charlm.batch import reshape_batch
 from charlm.config import from_dict
 from charlm.convert.files import find_state, new_folder, read_json, read_state, write_safetensors
 from charlm.convert.hlm_config import from_theirs, to_theirs
-from charlm.convert.rules import Entry, Leave, Rule, build_table, describe, export_state, import_state
+from charlm.convert.rules import (
+    Entry,
+    Leave,
+    Rule,
+    build_table,
+    dense_rules,
+    describe,
+    export_state,
+    import_state,
+    norm_rules,
+)
 from charlm.models.hlm import FINE_TUNED, MASKED_LM, HLMConfig, hlm_with_head
 from charlm.run import model_config
 from charlm.text.chars import CharVocab
@@ -48,35 +58,27 @@ _LAYER_DENSE = {
 _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
 
 
-def _dense(theirs: str, ours: str) -> list[Rule]:
-    return [Rule(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Rule(f"{theirs}.bias", f"{ours}/bias")]
-
-
-def _norm(theirs: str, ours: str) -> list[Rule]:
-    return [Rule(f"{theirs}.weight", f"{ours}/scale"), Rule(f"{theirs}.bias", f"{ours}/bias")]
-
-
 def _encoder(theirs: str, ours: str) -> list[Rule]:
     rules = [Rule(f"{theirs}.rel_embeddings.weight", f"{ours}/positions/embedding")]
-    rules += _norm(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
+    rules += norm_rules(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
     for part, name in _LAYER_DENSE.items():
-        rules += _dense(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+        rules += dense_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
     for part, name in _LAYER_NORM.items():
-        rules += _norm(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+        rules += norm_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
     return rules
 
 
 def rules(head: str) -> list[Rule]:
     """Returns the rule table of the model with that head, one of `HEADS`."""
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
-    table += _norm("hlm_model.layer_norm", "hlm/embed/norm")
-    table += _dense("hlm_model.cls_linear_final", "pooler/dense")
-    table += _dense(f"{_STACK}proj", "head/projection") + _norm(f"{_STACK}LayerNorm", "head/projection_norm")
+    table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
+    table += dense_rules("hlm_model.cls_linear_final", "pooler/dense")
+    table += dense_rules(f"{_STACK}proj", "head/projection") + norm_rules(f"{_STACK}LayerNorm", "head/projection_norm")
     for theirs, ours in _ENCODERS.items():
         table += _encoder(f"{_STACK}{theirs}", ours)
     if head != MASKED_LM:
-        return table + _dense("qa_outputs" if head == "question_answering" else "label_layer", "label")
-    table += _dense("dense_layer", "head/transform") + _norm("layer_norm", "head/transform_norm")
+        return table + dense_rules("qa_outputs" if head == "question_answering" else "label_layer", "label")
+    table += dense_rules("dense_layer", "head/transform") + norm_rules("layer_norm", "head/transform_norm")
     table.append(Rule("lm_layer.weight", "head/output_kernel", transpose=True))
     return [*table, Rule("bias", "head/output_bias")]
 

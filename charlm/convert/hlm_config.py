@@ -16,6 +16,7 @@ from charlm.config import get_config
 
 log = logging.getLogger("charlm")
 
+LAYERS, SIZE = 512, 65_536  # more is a mistake, and would be allocated before anything shows it
 HEADS = 12  # BertEncoder's own default: their model never passes attention_heads on to it
 POSITION_BUCKETS = 256  # fixed in BertEncoder, as are the next two
 ATTENTION_DROPOUT = 0.1
@@ -71,9 +72,9 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
             said = f"{key}={value!r}" + ("" if key in theirs else " (absent, so their default)")
             raise ValueError(f"{where}: {said} cannot be imported, only {only!r}: {reason}")
     for key in SIZES:
-        least = 0 if key == "n_local_layer_last" else 1
-        if type(theirs[key]) is not int or theirs[key] < least:
-            raise ValueError(f"{where}: {key}={theirs[key]!r}, expected a whole number from {least} on")
+        least, most = (0 if key == "n_local_layer_last" else 1), (LAYERS if "layer_" in key else SIZE)
+        if type(theirs[key]) is not int or not least <= theirs[key] <= most:
+            raise ValueError(f"{where}: {key}={theirs[key]!r:.40}, expected a whole number from {least} to {most}")
     dropout = theirs["dropout"]
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise ValueError(f"{where}: dropout={dropout!r}, expected a number in [0, 1)")

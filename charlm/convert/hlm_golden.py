@@ -227,6 +227,8 @@ def _head_states(
 def _gradients(case: Case, ours: dict[str, np.ndarray]) -> Named:
     """Yields the gradients, each relative to the largest value of its golden tensor."""
     golden = {name: case.arrays[GRADIENT + name] for name in ours if GRADIENT + name in case.arrays}
+    for name in ours.keys() - golden.keys():
+        yield GRADIENT + name, Ours(ours[name])
     sizes = {name: float(np.abs(gradient).max()) for name, gradient in golden.items()}
     largest = max(sizes.values(), default=0.0)
     for name, size in sizes.items():

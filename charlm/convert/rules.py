@@ -15,6 +15,8 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from charlm.convert.files import Tensor
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
@@ -24,11 +26,23 @@ class Rule:
       theirs: name in the state dict, e.g. "encoder.layer.{n}.output.dense.weight".
       ours: path in our tree, e.g. "encoder/layer_{n}/ffn_out/kernel".
       transpose: True for matrices: PyTorch keeps [out, in], Flax [in, out].
+      parts: names for "{part}" in `ours`: their tensor is those of ours side by side, along our last axis.
     """
 
     theirs: str
     ours: str
     transpose: bool = False
+    parts: tuple[str, ...] = ()
+
+
+def dense_rules(theirs: str, ours: str) -> list[Rule]:
+    """Returns the rules of a Linear layer."""
+    return [Rule(f"{theirs}.weight", f"{ours}/kernel", transpose=True), Rule(f"{theirs}.bias", f"{ours}/bias")]
+
+
+def norm_rules(theirs: str, ours: str) -> list[Rule]:
+    """Returns the rules of a LayerNorm."""
+    return [Rule(f"{theirs}.weight", f"{ours}/scale"), Rule(f"{theirs}.bias", f"{ours}/bias")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +55,9 @@ class Leave:
 
 
 class Entry(NamedTuple):
-    """What a tensor of theirs becomes: our path, their shape, and whether it is transposed on the way."""
+    """What a tensor of theirs becomes: our paths with their last sizes, its shape, and whether it is transposed."""
 
-    ours: str
+    ours: dict[str, int]
     shape: tuple[int, ...]
     transpose: bool
 
@@ -59,27 +73,43 @@ def build_table(rules: Iterable[Rule], params: Any) -> dict[str, Entry]:
     Raises:
       ValueError: when a parameter has no rule or several, or two parameters get the same name: the table is wrong.
     """
-    compiled = [(rule, _pattern(rule.ours)) for rule in rules]
-    table: dict[str, Entry] = {}
+    compiled = [(rule, part, _pattern(_named(rule.ours, part))) for rule in rules for part in rule.parts or ("",)]
+    found: dict[tuple[str, Rule], dict[str, tuple[str, tuple[int, ...]]]] = {}
     for ours, leaf in sorted(traverse_util.flatten_dict(params, sep="/").items()):
-        found = [(rule, match) for rule, pattern in compiled if (match := pattern.fullmatch(ours))]
-        if len(found) != 1:
-            raise ValueError(f"{len(found)} rules name the parameter {ours}; exactly one must")
-        rule, match = found[0]
-        theirs = rule.theirs.format(**match.groupdict())
+        matches = [(rule, part, match) for rule, part, pattern in compiled if (match := pattern.fullmatch(ours))]
+        if len(matches) != 1:
+            raise ValueError(f"{len(matches)} rules name the parameter {ours}; exactly one must")
+        rule, part, match = matches[0]
+        held = found.setdefault((rule.theirs.format(**match.groupdict()), rule), {})
+        if part in held:
+            raise ValueError(f"two parameters are named {rule.theirs}: {held[part][0]} and {ours}")
+        held[part] = ours, tuple(leaf.shape)
+    table: dict[str, Entry] = {}
+    for (theirs, rule), held in found.items():
         if theirs in table:
-            raise ValueError(f"two parameters are named {theirs}: {table[theirs].ours} and {ours}")
-        table[theirs] = Entry(ours, tuple(leaf.shape[::-1] if rule.transpose else leaf.shape), rule.transpose)
+            other, mine = next(iter(table[theirs].ours)), next(iter(held.values()))[0]
+            raise ValueError(f"two parameters are named {theirs}: {other} and {mine}")
+        if missing := [part for part in rule.parts if part not in held]:
+            raise ValueError(f"there is no {', '.join(missing)} for {theirs}")
+        ordered = [held[part] for part in rule.parts or ("",)]
+        shape = (*ordered[0][1][:-1], sum(shape[-1] for _, shape in ordered))
+        sizes = {ours: shape[-1] for ours, shape in ordered}
+        table[theirs] = Entry(sizes, shape[::-1] if rule.transpose else shape, rule.transpose)
     return table
 
 
+def _named(ours: str, part: str) -> str:
+    return ours.replace("{part}", part)
+
+
 def import_state(
-    table: Mapping[str, Entry], leave: Sequence[Leave], state: Mapping[str, np.ndarray], where: str
+    table: Mapping[str, Entry], leave: Sequence[Leave], state: Mapping[str, Tensor], where: str
 ) -> dict[str, Any]:
     """Returns our nested parameters, float32, from their state dict.
 
     Args:
-      table: from `build_table`. leave: what is not imported. state: their tensors, floating point of any width.
+      table: from `build_table`. leave: what is not imported. state: their tensors, floating point of any width, in
+        memory or `files.Stored`: each is read when its turn comes.
       where: what the error calls the state dict, for example its path.
 
     Raises:
@@ -102,10 +132,18 @@ def import_state(
     ]
     if problems:
         raise ValueError(f"{where} does not hold the parameters of this model: " + "; ".join(problems))
-    flat = {}
+    flat, infinite = {}, []
     for name, entry in table.items():
-        value = np.asarray(state[name], np.float32)
-        flat[entry.ours] = np.ascontiguousarray(value.T) if entry.transpose else value
+        with np.errstate(over="ignore"):
+            value = np.asarray(state[name], np.float32)
+        if not np.isfinite(value).all():
+            infinite.append(name)
+        value = value.T if entry.transpose else value
+        edges = np.cumsum(list(entry.ours.values()))[:-1]
+        for ours, part in zip(entry.ours, np.split(value, edges, axis=-1), strict=True):
+            flat[ours] = np.ascontiguousarray(part)
+    if infinite:
+        raise ValueError(f"{where} holds NaN, infinite or too large numbers in {', '.join(group(infinite))}")
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
@@ -114,7 +152,8 @@ def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any
     flat = traverse_util.flatten_dict(jax.device_get(params), sep="/")
     state = {}
     for name, entry in table.items():
-        value = np.asarray(flat[entry.ours], np.float32)
+        parts = [np.asarray(flat[ours], np.float32) for ours in entry.ours]
+        value = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
         state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
     for rule in leave:
         if rule.same_as in state:
@@ -122,23 +161,30 @@ def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any
     return state
 
 
+def names_any(rules: Iterable[Rule], names: Iterable[str]) -> bool:
+    """Says whether any of their names is in the rules, whatever the number of layers."""
+    patterns = [_pattern(rule.theirs) for rule in rules]
+    return any(pattern.fullmatch(name) for name in names for pattern in patterns)
+
+
 def describe(rules: Iterable[Rule], leave: Sequence[Leave], name: str) -> str:
     """Returns what becomes of a tensor of theirs, for people, whatever the number of layers."""
     for rule in rules:
         if match := _pattern(rule.theirs).fullmatch(name):
-            return rule.ours.format(**match.groupdict()) + (" (transposed)" if rule.transpose else "")
+            ours = _named(rule.ours, f"[{' '.join(rule.parts)}]").format(**match.groupdict())
+            return ours + (" (transposed)" if rule.transpose else "")
     for rule in leave:
         if _pattern(rule.theirs).fullmatch(name):
             return f"not imported: {rule.reason}"
     return "not known: an import would refuse it"
 
 
-def _is_float(state: Mapping[str, np.ndarray], name: str) -> bool:
+def _is_float(state: Mapping[str, Tensor], name: str) -> bool:
     # bfloat16 is none of NumPy's own kinds.
     return name not in state or state[name].dtype.kind == "f" or state[name].dtype.name == "bfloat16"
 
 
-def _same(state: Mapping[str, np.ndarray], name: str, other: str) -> bool:
+def _same(state: Mapping[str, Tensor], name: str, other: str) -> bool:
     return not other or other not in state or np.array_equal(state[name], state[other])
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from charlm.convert.files import find_state, new_folder, read_state, write_safetensors
@@ -120,6 +121,43 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["made"]
 
 
+def test_folders_made_on_the_way_go_with_a_failure_and_stay_with_a_success(tmp_path):
+    with pytest.raises(ValueError, match="wrong"), new_folder(tmp_path / "a" / "b" / "c"):
+        raise ValueError("wrong")
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(tmp_path / "a" / "b" / "c") as folder:
+        (folder / "x").write_text("x")
+    assert (tmp_path / "a" / "b" / "c" / "x").read_text() == "x"
+
+
+def test_what_cannot_be_read_is_not_said_of_the_output(tmp_path):
+    with pytest.raises(ValueError, match=r"^/elsewhere/x cannot be read: No such file"), new_folder(tmp_path / "out"):
+        open("/elsewhere/x")  # noqa: SIM115
+    with pytest.raises(ValueError, match=r"^--output=.* cannot be written: File name too long"):
+        new_folder(tmp_path / ("x" * 300)).__enter__()
+    with pytest.raises(ValueError, match=r"cannot be read: File name too long"):
+        find_state("x" * 300)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise SafetensorError("Error while serializing: No space left on device (os error 28)")
+
+    monkeypatch.setattr("charlm.convert.files.save_file", full)
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be written: .*No space left on device"):
+        write_safetensors(tmp_path / "model.safetensors", {"x": np.zeros(1)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_that_never_ends_is_refused(tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="cannot be read as JSON"):
+        read_state(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model.safetensors.index.json"}}')
+    with pytest.raises(ValueError, match="is not a file beside it"):
+        read_state(tmp_path)
+
+
 def test_a_folder_that_holds_something_is_never_replaced(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious").write_text("x")
@@ -225,7 +263,14 @@ def test_what_is_no_state_dict_is_refused(tmp_path, torch, content, message):
         read_state(tmp_path / "x.bin")
 
 
-def test_pytorch_is_imported_in_one_place_only():
+def test_pytorch_is_imported_where_its_files_are_read_and_its_speed_is_measured_only():
     folder = Path(importlib.util.find_spec("charlm").origin).parent
     found = [p.relative_to(folder).as_posix() for p in folder.rglob("*.py") if "import torch" in p.read_text()]
-    assert found == ["convert/files.py"]
+    assert sorted(found) == ["benchmark/bert.py", "convert/files.py"]
+
+
+@pytest.mark.torch
+def test_tensors_that_numpy_has_not_are_refused(tmp_path, torch):
+    torch.save({"x": torch.zeros(2, dtype=torch.float8_e5m2)}, tmp_path / "x.bin")
+    with pytest.raises(ValueError, match=r"x\.bin holds tensors that NumPy cannot"):
+        read_state(tmp_path / "x.bin")

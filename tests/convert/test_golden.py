@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import shutil
 from pathlib import Path
 
 import flax.linen as nn
@@ -55,9 +56,11 @@ def assert_everything_compared(printed: list[str], cases: int) -> None:
     assert not [line for line in printed if "FAIL" in line and " 0 FAIL" not in line]
     assert not [line for line in printed if "no comparison is written" in line]
     left = printed[printed.index("not compared:") + 1 : -1]
-    others = [line for line in left if not line.endswith("  input")]
+    others = [line for line in left if not line.endswith(("  input", "  the case has no such array"))]
     assert len(others) == 2 * cases, "qa_loss and qa_nlast1_loss"
     assert all("their softmax runs over padding" in line for line in others)
+    absent = {line.split()[1] for line in left if line.endswith("  the case has no such array")}
+    assert absent <= {f"{encoder}_l0_probs" for encoder in ("intra", "inter", "last")}, "too big for the repository"
 
 
 def test_every_array_of_the_cases_here_is_that_of_the_released_code(capsys):
@@ -225,24 +228,59 @@ def test_a_missing_folder_and_a_damaged_case_are_one_line(tmp_path, capsys):
     assert "plain.npz cannot be read" in errors[1]
 
 
-def test_arrays_that_a_case_lacks_are_not_asked_for_and_arrays_without_comparison_are_listed(tmp_path, capsys):
-    folder = write_plain(tmp_path, x=np.ones(2), y=np.ones(2), z=np.ones(2))
+def test_what_only_one_side_has_is_listed_and_numbers_without_comparison_fail(tmp_path, capsys):
+    folder = write_plain(tmp_path, x=np.ones(2), y=np.ones(2), n=np.ones(2, int))
     found = {"x": Ours(np.ones(2)), "y": Skipped("for a reason"), "absent": Ours(np.zeros(2))}
     assert plain_check(folder, found) == 0
     printed = lines(capsys)
     assert "not compared:" in printed
     assert [line.split(maxsplit=2)[1:] for line in printed if line.startswith("plain") and "pass" not in line] == [
         ["y", "for a reason"],
-        ["z", "no comparison is written for it"],
+        ["n", "no comparison is written for it"],
+        ["absent", "the case has no such array"],
     ]
-    assert printed[-1] == "1 arrays compared: 1 pass, 0 FAIL; 2 not compared"
+    assert printed[-1] == "1 arrays compared: 1 pass, 0 FAIL; 3 not compared"
+    assert plain_check(folder, {"x": Ours(np.ones(2))}) == 1  # y
+    assert "the case lacks what it is computed from" in capsys.readouterr().out
+
+
+def test_a_case_that_does_not_ask_for_the_weights_is_a_failure(tmp_path, capsys):
+    folder = write_plain(tmp_path, n=np.ones(2, int))
+    assert plain_check(folder, {"n": Ours(np.ones(2, int))}) == 1
+    assert "it holds no array that depends on the weights" in capsys.readouterr().out
+
+
+def test_a_case_that_cannot_be_computed_fails_and_the_others_are_compared(tmp_path, capsys):
+    folder = write_plain(tmp_path, x=np.ones(2))
+    for suffix in (".json", ".npz", ".safetensors"):
+        shutil.copy(folder / f"plain{suffix}", folder / f"bad{suffix}")
+    (folder / "half.json").write_text("{}")
+    np.savez(folder / "half.npz", x=np.zeros(1))
+
+    def outputs(case):
+        if case.name == "bad":
+            raise IndexError("index 9 is out of bounds")
+        return {"x": Ours(np.ones(2))}
+
+    assert golden.check(outputs, folder, 1e-3) == 1
+    printed = lines(capsys)
+    assert "bad        FAIL  it cannot be computed: index 9 is out of bounds" in printed
+    assert "half: no case, for half.safetensors is missing" in printed
+    assert printed[-1] == "2 arrays compared: 1 pass, 1 FAIL; 0 not compared"
+
+
+@pytest.mark.parametrize("atol", [0.0, -1.0, np.inf, np.nan])
+def test_a_tolerance_that_says_nothing_is_refused(tmp_path, atol):
+    with pytest.raises(ValueError, match="expected a positive number"):
+        plain_check(write_plain(tmp_path, x=np.ones(2)), {"x": Ours(np.ones(2))}, atol)
 
 
 def test_only_valid_positions_count_and_whole_numbers_must_be_equal(tmp_path):
     folder = write_plain(tmp_path, x=np.array([1.0, 9.0]), n=np.array([1, 2]))
     valid = np.array([True, False])
     assert plain_check(folder, {"x": Ours(np.array([1.0005, 0.0]), valid), "n": Ours(np.array([1, 2]))}) == 0
+    x = Ours(np.array([1.0, 9.0]))
     assert plain_check(folder, {"x": Ours(np.array([1.002, 0.0]), valid)}) == 1
     assert plain_check(folder, {"x": Ours(np.array([1.002, 0.0]), valid)}, atol=0.01) == 0
-    assert plain_check(folder, {"n": Ours(np.array([1.0001, 2]))}) == 1
+    assert plain_check(folder, {"x": x, "n": Ours(np.array([1.0001, 2]))}) == 1
     assert plain_check(folder, {"x": Ours(np.array([1.0, 9.0]), ~valid & ~valid[::-1])}) == 1, "no valid position"

@@ -64,6 +64,17 @@ def test_everything_that_does_not_fit_is_named_in_one_line():
     assert "enc.layer.2.dense.bias holds int8, expected floats" in message
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_numbers_that_no_model_has_are_refused_by_name(value):
+    tensors = state()
+    tensors["bias"] = tensors["bias"].astype(np.float64)
+    tensors["bias"][3] = value
+    tensors["enc.layer.1.dense.bias"][0] = np.nan
+    with pytest.raises(ValueError, match=r"^FILE holds NaN, infinite or too large numbers in .*dense\.bias") as e:
+        load(tensors)
+    assert "bias," in str(e.value) or ", bias" in str(e.value)
+
+
 def test_names_of_many_layers_are_written_once():
     with pytest.raises(ValueError, match="FILE") as error:
         load({"bias": state()["bias"], "enc.layer.1.dense.bias": np.zeros(3, np.float32)})

@@ -1,0 +1,188 @@
+"""Plain Transformer layers with absolute positions: post-norm as in BERT, pre-norm and causal as in GPT-2.
+
+Vaswani et al. (2017), sections 3.1 to 3.3; Radford et al. (2019), section 2.3, moved the LayerNorms before the parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.nn.attention import MASKED_SCORE
+from charlm.nn.embed import dense, layer_norm
+
+# tanh is Hendrycks and Gimpel's approximation, up to 5e-4 from the exact form: weights know which they were trained on.
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockConfig:
+    """Shape and rates of a layer.
+
+    Attributes:
+      pre_norm: True: x + f(LN(x)), as in GPT-2; False: LN(x + f(x)), as in BERT.
+      activation: one of `ACTIVATIONS`.
+      epsilon: of both LayerNorms.
+    """
+
+    hidden: int
+    heads: int
+    ffn: int
+    pre_norm: bool
+    activation: str
+    epsilon: float
+    dropout: float
+    attention_dropout: float
+    initializer: str
+    dtype: Any
+
+
+class KeyValue(NamedTuple):
+    """Keys and values of one layer, [B, N, H, K] each in the dtype of the layer; N positions, filled from the left."""
+
+    key_BNHK: jax.Array
+    value_BNHK: jax.Array
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (Vaswani et al., 2017, section 3.2.2); scores and softmax in float32."""
+
+    heads: int
+    dropout: float
+    initializer: str
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        visible_B1QN: jax.Array,
+        cache: KeyValue | None = None,
+        start: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, jax.Array, KeyValue | None]:
+        """Mixes the values that each position sees.
+
+        Args:
+          x_BLD: states.
+          visible_B1QN: bool, broadcast to [B, 1, L, N]: True where a query sees a key. Hidden keys get probability
+            exactly 0; a query that sees none gets finite values that mean nothing.
+          cache: keys and values of earlier positions; None: the N keys are those of x_BLD.
+          start: int scalar, the place in the cache where x_BLD's own go.
+
+        Returns:
+          Output [B, L, D], probabilities float32 [B, H, L, N] before dropout, and the cache with x_BLD's own in it.
+        """
+        B, L, D = x_BLD.shape
+        K = D // self.heads
+
+        def project(name: str) -> jax.Array:
+            return dense(D, D, self.initializer, self.dtype, name=name)(x_BLD).reshape(B, L, self.heads, K)
+
+        query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # smaller than the scores
+        key, value = project("key"), project("value")
+        if cache is not None:
+            put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
+            cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
+            key, value = cache
+        scores = jnp.einsum("bqhk,bnhk->bhqn", query, key, preferred_element_type=jnp.float32)
+        probs = jax.nn.softmax(jnp.where(visible_B1QN, scores, MASKED_SCORE), axis=-1)
+        dropped = nn.Dropout(self.dropout)(probs, deterministic=deterministic)
+        mixed = jnp.einsum("bhqn,bnhk->bqhk", dropped.astype(self.dtype), value).reshape(B, L, D)
+        return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each with residual and LayerNorm."""
+
+    config: BlockConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        visible_B1QN: jax.Array,
+        cache: KeyValue | None = None,
+        start: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[jax.Array, jax.Array, KeyValue | None]:
+        """Returns the states [B, L, D], the attention probabilities and the cache; see `Attention`."""
+        cfg = self.config
+        attention = Attention(cfg.heads, cfg.attention_dropout, cfg.initializer, cfg.dtype, name="attention")
+        attention_norm = layer_norm(cfg.epsilon, cfg.dtype, name="attention_norm")
+        ffn_norm = layer_norm(cfg.epsilon, cfg.dtype, name="ffn_norm")
+        drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
+
+        def feed_forward(x_BLD: jax.Array) -> jax.Array:
+            hidden_BLF = dense(cfg.ffn, cfg.hidden, cfg.initializer, cfg.dtype, name="ffn_in")(x_BLD)
+            hidden_BLF = ACTIVATIONS[cfg.activation](hidden_BLF)
+            return dense(cfg.hidden, cfg.ffn, cfg.initializer, cfg.dtype, name="ffn_out")(hidden_BLF)
+
+        attended_from = attention_norm(x_BLD) if cfg.pre_norm else x_BLD
+        attended, probs, cache = attention(attended_from, visible_B1QN, cache, start, deterministic)
+        if cfg.pre_norm:
+            x_BLD = x_BLD + drop(attended)
+            return x_BLD + drop(feed_forward(ffn_norm(x_BLD))), probs, cache
+        x_BLD = attention_norm(x_BLD + drop(attended))
+        return ffn_norm(x_BLD + drop(feed_forward(x_BLD))), probs, cache
+
+
+def block_class(remat: bool) -> type[Block]:
+    """Returns `Block`, or one whose activations are computed again in the backward pass instead of kept."""
+    return nn.remat(Block, static_argnums=(5,)) if remat else Block  # counted from self: `deterministic`
+
+
+def check_block(family: str, config: Any) -> None:
+    """Checks the fields that configs of all families of plain Transformers share.
+
+    Raises:
+      ValueError: naming field and value, and what was expected.
+    """
+    for name in ("vocab_size", "hidden", "layers", "heads", "ffn", "max_positions"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{family}: {name}={getattr(config, name)}, expected a positive number")
+    if config.hidden % config.heads:
+        raise ValueError(f"{family}: hidden={config.hidden} is not a multiple of heads={config.heads}")
+    if config.activation not in ACTIVATIONS:
+        raise ValueError(f"{family}: activation={config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+
+
+def check_inputs(
+    ids_BL: jax.Array | None, embeddings_BLD: jax.Array | None, hidden: int, **beside: jax.Array | None
+) -> tuple[int, int]:
+    """Checks what a model is given: ids or embeddings, not both, and arrays [B, L] beside them.
+
+    Returns:
+      B and L.
+
+    Raises:
+      ValueError: naming the array, its shape or type, and what was expected.
+    """
+    if (ids_BL is None) == (embeddings_BLD is None):
+        given = "both" if ids_BL is not None else "neither"
+        raise ValueError(f"expected either ids_BL or embeddings_BLD, got {given}")
+    if ids_BL is not None:
+        if ids_BL.ndim != 2 or not jnp.issubdtype(ids_BL.dtype, jnp.integer):
+            raise ValueError(f"ids_BL is {ids_BL.dtype} {ids_BL.shape}, expected integers [batch, length]")
+        shape = ids_BL.shape
+    else:
+        if embeddings_BLD.ndim != 3 or embeddings_BLD.shape[-1] != hidden:
+            raise ValueError(f"embeddings_BLD is {embeddings_BLD.shape}, expected [batch, length, {hidden}]")
+        shape = embeddings_BLD.shape[:2]
+    for name, array in beside.items():
+        kind = jnp.bool_ if name.startswith("mask") else jnp.integer
+        if array is not None and (array.shape != shape or not jnp.issubdtype(array.dtype, kind)):
+            what = "bool (True = real)" if kind is jnp.bool_ else "integers"
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {what} {tuple(shape)}")
+    return shape[0], shape[1]
