@@ -144,9 +144,7 @@ def test_stopped_by_signal(trained, same_run, tmp_path, monkeypatch, log_lines, 
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     train(trained.new_config(), str(tmp_path / "run"))
     assert_ended_as_unbroken(trained, tmp_path / "run")
-    assert (
-        trained.run.train_step._cache_size() == trained.run.eval_step._cache_size() == 1
-    )  # restarts too
+    assert trained.run.train_step._cache_size() == trained.run.eval_step._cache_size() == 1  # restarts too
 
 
 def test_a_signal_during_evaluation_saves_too(trained, same_run, tmp_path, monkeypatch, log_lines):

@@ -10,6 +10,7 @@ python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from charlm.logs import start_logging
@@ -58,7 +59,12 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     start_logging()
     try:
-        return _run(args)
+        status = _run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # inspect | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

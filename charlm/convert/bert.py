@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from charlm.convert.family import ENCODER, MASKED_LM, PRETRAINING, Family, Head, Key
+from charlm.convert.family import ENCODER, LAYERS, MASKED_LM, PRETRAINING, Family, Head, Key
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
 from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
 
@@ -25,7 +25,7 @@ _TABLES = {"word": "token", "position": "position", "token_type": "type"}
 _KEYS = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("hidden"),
-    "num_hidden_layers": Key("layers"),
+    "num_hidden_layers": Key("layers", most=LAYERS),
     "num_attention_heads": Key("heads"),
     "intermediate_size": Key("ffn"),
     "max_position_embeddings": Key("max_positions", 512),

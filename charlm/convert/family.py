@@ -19,17 +19,19 @@ from charlm.convert.files import Tensor
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
 ENCODER, MASKED_LM, PRETRAINING, CAUSAL_LM = "encoder", "masked_lm", "pretraining", "causal_lm"
+LAYERS = 1000  # the most a model may have: each is compiled on its own
 ABSENT = object()  # a key of the config that has no default
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of LayerNorms, in files made from TensorFlow's
 WRAPPER = "module."  # what DataParallel puts before every name
 
 
 class Key(NamedTuple):
-    """A key of their config: our field, the value where theirs is absent, and its least value (0.0: a rate)."""
+    """A key of their config: our field, its value where theirs is absent, its least (0.0: a rate) and its most."""
 
     ours: str
     default: Any = ABSENT
     least: float = 1
+    most: int = 2**24  # more is a mistake, and would be noticed only when the memory is full
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,20 +120,20 @@ class Family:
           ValueError: naming the key and the value that our model cannot represent, or every key that is missing.
         """
         self.check_type(theirs, where)
-        missing = [key for key, (_, default, _) in self.keys.items() if default is ABSENT and theirs.get(key) is None]
+        missing = [key for key, known in self.keys.items() if known.default is ABSENT and theirs.get(key) is None]
         if missing:
             raise ValueError(f"{where} lacks {', '.join(missing)}: is it the config of a {self.name} model?")
         for key, (only, reason) in self.fixed.items():
             if theirs.get(key, only) not in (only, None):
                 raise ValueError(f"{where}: {key}={theirs[key]!r} cannot be imported, only {only!r}: {reason}")
         ours: dict[str, Any] = {}
-        for key, (field, default, least) in self.keys.items():
-            value = default if theirs.get(key) is None else theirs[key]
+        for key, known in self.keys.items():
+            value = known.default if theirs.get(key) is None else theirs[key]
             if value is not None:
-                ours[field] = _number(value, least, f"{where}: {key}")
+                ours[known.ours] = _number(value, known, f"{where}: {key}")
         default = next(field.default for field in dataclasses.fields(self.config) if field.name == "activation")
         activation = theirs.get(self.activation, default)
-        if activation not in self.activations:
+        if not isinstance(activation, str) or activation not in self.activations:
             near = difflib.get_close_matches(str(activation), self.activations, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(
@@ -150,16 +152,16 @@ class Family:
           ValueError: naming the family it says it is of.
         """
         said = theirs.get("model_type")
-        if said is not None and said not in self.model_types:
+        if said is not None and not (isinstance(said, str) and said in self.model_types):
             raise ValueError(f"{where}: model_type={said!r} is not a model of the family {self.name}; see --family")
 
     def to_theirs(self, config: Any, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
         """Returns their config for ours: `original` with every key that our config decides, and the architecture."""
         theirs = {key: value for key, value in original.items() if key not in ("torch_dtype", "transformers_version")}
         theirs.setdefault("model_type", next(iter(self.model_types)))
-        for key, (field, default, _) in self.keys.items():
-            if key in theirs or default is not None:  # None: it follows from other keys
-                theirs[key] = getattr(config, field)
+        for key, known in self.keys.items():
+            if theirs.get(key) is not None or known.default is not None:  # None: it follows from other keys
+                theirs[key] = getattr(config, known.ours)
         if self.activations.get(theirs.get(self.activation)) != config.activation:
             theirs[self.activation] = config.activation
         architecture = self.model_types[theirs["model_type"]] + self.heads[head].architecture
@@ -172,12 +174,12 @@ class Family:
         return model, params, build_table(self.heads[head].rules, params)
 
 
-def _number(value: Any, least: float, what: str) -> Any:
-    """Returns a whole number not below `least`, or where that is 0.0 a number in [0, 1)."""
-    whole = isinstance(least, int)
-    fits = isinstance(value, int) and value >= least if whole else isinstance(value, int | float) and 0 <= value < 1
+def _number(value: Any, key: Key, what: str) -> Any:
+    """Returns a whole number from `least` to `most`, or where `least` is 0.0 a number in [0, 1)."""
+    whole, kind = isinstance(key.least, int), int if isinstance(key.least, int) else int | float
+    fits = isinstance(value, kind) and (key.least <= value <= key.most if whole else 0 <= value < 1)
     if isinstance(value, bool) or not fits:
-        expected = f"a whole number from {least} on" if whole else "a number in [0, 1)"
+        expected = f"a whole number from {key.least} to {key.most}" if whole else "a number in [0, 1)"
         raise ValueError(f"{what}={value!r}, expected {expected}")
     return value if whole else float(value)
 

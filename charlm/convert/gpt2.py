@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from charlm.convert.family import CAUSAL_LM, Family, Head, Key
+from charlm.convert.family import CAUSAL_LM, LAYERS, Family, Head, Key
 from charlm.convert.rules import Leave, Rule, norm_rules
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 
@@ -59,7 +59,7 @@ GPT2 = Family(
     keys={
         "vocab_size": Key("vocab_size"),
         "n_embd": Key("hidden"),
-        "n_layer": Key("layers"),
+        "n_layer": Key("layers", most=LAYERS),
         "n_head": Key("heads"),
         "n_inner": Key("ffn", None),
         "n_positions": Key("max_positions", 1024),

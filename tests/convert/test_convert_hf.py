@@ -65,6 +65,15 @@ def test_there_and_back_every_tensor_has_the_same_bytes(tmp_path, family):
     assert (one["model"], one["head"]) == (other["model"], other["head"])
 
 
+def test_a_size_that_follows_from_another_stays_unsaid():
+    family = hf.FAMILIES["gpt2"]
+    theirs = {key: value for key, value in case("gpt2").meta["config"].items() if key != "n_inner"} | {"n_inner": None}
+    config = family.from_theirs(theirs, "causal_lm", "x")
+    assert config.ffn == 4 * config.hidden
+    assert family.to_theirs(config, "causal_lm", theirs)["n_inner"] is None
+    assert family.to_theirs(config, "causal_lm", theirs | {"n_inner": 5})["n_inner"] == config.ffn
+
+
 def test_the_model_that_is_exported_is_named():
     names = {
         (family.name, head): family.to_theirs(family.config(), head, {})["architectures"]

@@ -305,3 +305,11 @@ def test_inspect_says_what_every_tensor_becomes(tmp_path, capsys):
     assert rows["lm_layer.bias"] == "(128,) float32 not imported: the same tensor as bias"
     assert rows["extra"] == "(2,) float16 not known: an import would refuse it"
     assert not any("not known" in row for name, row in rows.items() if name != "extra")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    release = write_release(tmp_path / "release")
+    closed = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1)"
+    command = f"from charlm.convert.__main__ import main; raise SystemExit(main(['inspect', '--input={release}']))"
+    done = python("-c", f"{closed}\n{command}")
+    assert (done.returncode, done.stderr) == (0, "")
