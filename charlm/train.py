@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,9 @@ import ml_collections
 
 from charlm import checkpoint as checkpoints
 from charlm import hosts
-from charlm.config import check_resumable, flatten, from_dict, to_json
+from charlm import workdir as workdirs
+from charlm.config import check_resumable, from_dict, to_json
+from charlm.data.cache_files import write_text
 from charlm.data.corpus import PreparedData, prepare
 from charlm.evaluate import count_words, evaluate
 from charlm.examples import show_examples
@@ -30,10 +29,6 @@ from charlm.state import TrainState
 from charlm.tasks.mlm import MaskedCharSums
 
 log = logging.getLogger("charlm")
-
-CONFIG_FILE = "config.json"
-VOCAB_FILE = "char_vocab.json"
-OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
 
 
 class NonFiniteLoss(ValueError):
@@ -48,10 +43,10 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
     """
     folder = Path(workdir)
     new = not folder.exists()
-    hosts.primary_first(lambda: _open_workdir(folder))
+    hosts.primary_first(lambda: workdirs.create(folder))
     try:
         with ExitStack() as stack:
-            hosts.primary_first(lambda: stack.enter_context(_alone(folder)) if hosts.is_primary() else None)
+            hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
             _train(config, folder, workdir)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
@@ -61,13 +56,14 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
 
 
 def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
-    _check_same_config(config)
+    workdirs.check_same_config(config)
     if not hosts.shares(folder):
         raise ValueError(
             f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
         )
-    done = _newest_step(folder)
-    saved = _saved_config(folder) if done is not None else None  # without a checkpoint there is nothing to go on from
+    done = workdirs.newest_step(folder)
+    # Without a checkpoint there is nothing to go on from, whatever config lies there.
+    saved = None if done is None else workdirs.saved_config(folder)
     if saved is not None:
         check_resumable(config, saved, where=workdir)
     if done is not None and done >= config.train.steps:
@@ -86,8 +82,8 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
     try:
         state, start, unreported = _initial_state(config, run, store, batches, data)
         if hosts.is_primary():
-            _write(folder / CONFIG_FILE, to_json(config))
-            data.vocab.save(folder / VOCAB_FILE)
+            write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
+            data.vocab.save(folder / workdirs.VOCAB_FILE)
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
@@ -105,45 +101,6 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         if hosts.is_primary():
             show_examples(config, data, params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
-
-
-def _check_same_config(config: ml_collections.ConfigDict) -> None:
-    """Checks that all processes were given the same config, but for what may differ between hosts.
-
-    Raises:
-      ValueError: on every process, when one was not, naming the keys there.
-    """
-    own = {key: value for key, value in flatten(config).items() if key not in OF_THE_HOST}
-    first = hosts.from_primary(own)
-    differing = [
-        f"{key} is {value}, there {first[key]}"
-        for key, value in own.items()
-        if json.dumps(value) != json.dumps(first[key])
-    ]
-    if hosts.total(bool(differing)):
-        raise ValueError(
-            f"not the config of process 0: {'; '.join(differing)}"
-            if differing
-            else "another process has another config"
-        )
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keeps a second process out of the workdir; the lock goes with the process, however it ends."""
-    import fcntl
-
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"--workdir={folder}: another process is training there") from None
-        except OSError as error:  # some network file systems have no locks
-            log.warning("%s cannot be locked (%s): do not start a second run there", folder, error.strerror)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _text(data: PreparedData) -> list[list[int]]:
@@ -164,43 +121,6 @@ def _check_text(checkpoint: Path, data: PreparedData) -> None:
             f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {_text(data)}; "
             "train on the new text in another --workdir, with --config.init_from set to this one"
         )
-
-
-def _open_workdir(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable.{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
-
-
-def _saved_config(folder: Path) -> ml_collections.ConfigDict | None:
-    path = folder / CONFIG_FILE
-    if not path.exists():
-        return None
-    try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not the config of a run: {error}") from error
-
-
-def _newest_step(folder: Path) -> int | None:
-    try:
-        found = checkpoints.find(folder)
-    except ValueError:
-        return None
-    if found == folder.absolute():
-        raise ValueError(f"--workdir={folder} is a checkpoint; name it in --config.init_from, and another folder here")
-    return int(found.name)
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:

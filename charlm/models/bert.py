@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from charlm.models.heads import Pooler
 from charlm.models.outputs import LanguageModelOutput, TransformerOutput
-from charlm.nn.blocks import ACTIVATIONS, BlockConfig, block_class, check_block, check_inputs
+from charlm.nn.blocks import ACTIVATIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
 from charlm.nn.embed import dense, layer_norm, table_init
 
 
@@ -256,11 +256,7 @@ class BertForMaskedLM(nn.Module):
         The other arguments are those of `Bert.__call__`.
         """
         output = self.bert(ids_BL, mask_BL, **inputs)
-        x_BMD = output.states_BLD
-        if positions_BM is not None:
-            if positions_BM.ndim != 2 or len(positions_BM) != len(x_BMD):
-                raise ValueError(f"positions_BM is {positions_BM.shape}, expected [{len(x_BMD)}, masked positions]")
-            x_BMD = jnp.take_along_axis(x_BMD, positions_BM[:, :, None], axis=1)
+        x_BMD = at_positions(output.states_BLD, positions_BM)
         logits = self.head(x_BMD, self.bert.embed.token.embedding)
         next_sentence = self.label(output.pooled_BD).astype(jnp.float32) if self.next_sentence else None
         return LanguageModelOutput(logits, output, next_sentence)

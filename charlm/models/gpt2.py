@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from charlm.models.outputs import LanguageModelOutput, TransformerOutput
-from charlm.nn.blocks import BlockConfig, KeyValue, block_class, check_block, check_inputs
+from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
 from charlm.nn.embed import layer_norm, table_init
 
 
@@ -227,11 +227,7 @@ class GPT2LMHeadModel(nn.Module):
         The other arguments are those of `GPT2.__call__`.
         """
         output = self.gpt2(ids_BL, mask_BL, **inputs)
-        x_BMD = output.states_BLD
-        if positions_BM is not None:
-            if positions_BM.ndim != 2 or len(positions_BM) != len(x_BMD):
-                raise ValueError(f"positions_BM is {positions_BM.shape}, expected [{len(x_BMD)}, positions]")
-            x_BMD = jnp.take_along_axis(x_BMD, positions_BM[:, :, None], axis=1)
+        x_BMD = at_positions(output.states_BLD, positions_BM)
         table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
         logits = jnp.einsum("bmd,vd->bmv", x_BMD, table_VD, preferred_element_type=jnp.float32)
         return LanguageModelOutput(logits, output)

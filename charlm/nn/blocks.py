@@ -143,6 +143,19 @@ def block_class(remat: bool) -> type[Block]:
     return nn.remat(Block, static_argnums=(5,)) if remat else Block  # counted from self: `deterministic`
 
 
+def at_positions(x_BLD: jax.Array, positions_BM: jax.Array | None) -> jax.Array:
+    """Returns the states [B, M, D] at some positions, int [B, M]; None: all of them.
+
+    Raises:
+      ValueError: when the positions have another shape.
+    """
+    if positions_BM is None:
+        return x_BLD
+    if positions_BM.ndim != 2 or len(positions_BM) != len(x_BLD):
+        raise ValueError(f"positions_BM is {positions_BM.shape}, expected [{len(x_BLD)}, positions]")
+    return jnp.take_along_axis(x_BLD, positions_BM[:, :, None], axis=1)
+
+
 def check_block(family: str, config: Any) -> None:
     """Checks the fields that configs of all families of plain Transformers share.
 

@@ -139,7 +139,7 @@ IDS = np.ones((2, 5), np.int32)
         ({"ids_BL": IDS, "types_BL": IDS[:1]}, r"types_BL is int32 \(1, 5\), expected integers \(2, 5\)"),
         ({"ids_BL": IDS, "position_ids_BL": IDS > 0}, r"position_ids_BL is bool \(2, 5\), expected integers"),
         ({"ids_BL": np.ones((2, 17), np.int32)}, "17 positions, but the model has 16; cut the text"),
-        ({"ids_BL": IDS, "positions_BM": IDS[:1]}, r"positions_BM is \(1, 5\), expected \[2, masked positions\]"),
+        ({"ids_BL": IDS, "positions_BM": IDS[:1]}, r"positions_BM is \(1, 5\), expected \[2, positions\]"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(arguments, message):

@@ -1,0 +1,109 @@
+"""The folder of a run: who may write there, what lies there, and whether all processes mean the same run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ml_collections
+
+from charlm import checkpoint as checkpoints
+from charlm import hosts
+from charlm.config import flatten, from_dict
+
+log = logging.getLogger("charlm")
+
+CONFIG_FILE = "config.json"
+VOCAB_FILE = "char_vocab.json"
+OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
+
+
+def create(folder: Path) -> None:
+    """Makes the folder of a run, if need be.
+
+    Raises:
+      ValueError: when it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable.{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keeps a second process out of the workdir; the lock goes with the process, however it ends.
+
+    Raises:
+      ValueError: when there is one.
+    """
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"--workdir={folder}: another process is training there") from None
+        except OSError as error:  # some network file systems have no locks
+            log.warning("%s cannot be locked (%s): do not start a second run there", folder, error.strerror)
+        yield
+    finally:
+        os.close(lock)
+
+
+def newest_step(folder: Path) -> int | None:
+    """Returns the step of the newest complete checkpoint of a run, None when there is none.
+
+    Raises:
+      ValueError: when the folder is a checkpoint itself.
+    """
+    try:
+        found = checkpoints.find(folder)
+    except ValueError:
+        return None
+    if found == folder.absolute():
+        raise ValueError(f"--workdir={folder} is a checkpoint; name it in --config.init_from, and another folder here")
+    return int(found.name)
+
+
+def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
+    """Returns the config of the run in a folder, None when there is none.
+
+    Raises:
+      ValueError: when the file is damaged, naming it.
+    """
+    path = folder / CONFIG_FILE
+    if not path.exists():
+        return None
+    try:
+        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not the config of a run: {error}") from error
+
+
+def check_same_config(config: ml_collections.ConfigDict) -> None:
+    """Checks that all processes were given the same config, but for what may differ between hosts.
+
+    Raises:
+      ValueError: on every process, when one was not, naming the keys there.
+    """
+    own = {key: value for key, value in flatten(config).items() if key not in OF_THE_HOST}
+    first = hosts.from_primary(own)
+    differing = [
+        f"{key} is {value}, there {first[key]}"
+        for key, value in own.items()
+        if json.dumps(value) != json.dumps(first[key])
+    ]
+    if hosts.total(bool(differing)):
+        raise ValueError(
+            f"not the config of process 0: {'; '.join(differing)}"
+            if differing
+            else "another process has another config"
+        )
