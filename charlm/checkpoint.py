@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -195,12 +195,14 @@ def _complete(folder: Path) -> bool:
     return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
 
 
-def read_metadata(checkpoint: Path, families: Sequence[str] = ()) -> dict[str, Any]:
+def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[str, Any]:
     """Returns what was stored as `metadata` with a checkpoint.
 
+    That of a run, or of what was made for one, has its `config`; that of an imported subword model `family`, `model`
+    (its shape), `head` and `hf_config`.
+
     Args:
-      families: none for a checkpoint with the `config` of a run (or as made for one); else those of imported subword
-        models, whose metadata are `family`, `model` (its shape), `head` and `hf_config`.
+      families: those of which the model may be.
 
     Raises:
       ValueError: when the folder is no checkpoint of charlm, or of another kind or family.
@@ -208,11 +210,14 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ()) -> dict[str, A
     metadata = _stored(checkpoint).custom_metadata
     if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
         raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
-    stored = metadata["config"].get("family", "hlm") if "config" in metadata else metadata["family"]
-    if ("config" in metadata and families) or ("config" not in metadata and stored not in families):
-        wanted = " or ".join(families) or "that of a run"
-        raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {wanted}")
+    if (stored := family_of(metadata)) not in families:
+        raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
     return dict(metadata)
+
+
+def family_of(metadata: Mapping[str, Any]) -> str:
+    """Returns the family of the model that a checkpoint's metadata describe."""
+    return metadata["config"].get("family", "hlm") if "config" in metadata else metadata["family"]
 
 
 def _stored(checkpoint: Path) -> Any:
@@ -252,7 +257,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     stored = _stored(checkpoint).metadata["state"]
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
-    _compare(checkpoint, _shapes(stored["params"]), _shapes(abstract_state.params))
+    check_fits(checkpoint, stored["params"], abstract_state.params)
     with _clear_reads(checkpoint):
         return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": _Position(data)})["state"]
 
@@ -269,7 +274,7 @@ def load_params(checkpoint: Path, abstract_params: Any) -> Any:
       ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
     stored = _stored(checkpoint).metadata["state"]["params"]
-    _compare(checkpoint, _shapes(stored), _shapes(abstract_params))
+    check_fits(checkpoint, stored, abstract_params)
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
     with _clear_reads(checkpoint), context:
@@ -308,7 +313,13 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
     return {path_name(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _compare(checkpoint: Path, stored: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> None:
+def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -> None:
+    """Checks that parameters, arrays or their descriptions, have the names and shapes that a config wants.
+
+    Raises:
+      ValueError: naming `where`, and every missing, unexpected and misshapen one.
+    """
+    stored, wanted = _shapes(params), _shapes(wanted_params)
     problems = [f"missing {name} {wanted[name]}" for name in sorted(wanted.keys() - stored.keys())]
     problems += [f"unexpected {name} {stored[name]}" for name in sorted(stored.keys() - wanted.keys())]
     problems += [
@@ -317,7 +328,7 @@ def _compare(checkpoint: Path, stored: dict[str, tuple[int, ...]], wanted: dict[
         if stored[name] != wanted[name]
     ]
     if problems:
-        raise ValueError(f"{checkpoint} does not hold the parameters of this config: " + "; ".join(problems))
+        raise ValueError(f"{where} does not hold the parameters of this config: " + "; ".join(problems))
 
 
 def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:

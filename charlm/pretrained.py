@@ -1,25 +1,36 @@
-"""Imported BERT, RoBERTa and GPT-2 as Flax models: what `python -m charlm.convert import` wrote, ready to apply."""
+"""Models with their weights, of every family and from everywhere: `charlm.from_pretrained` and `save_pretrained`."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
+import jax
+import ml_collections
 
 from charlm import checkpoint as checkpoints
-from charlm.convert.hf import FAMILIES, load_checkpoint
+from charlm.config import from_dict
+from charlm.convert.families import CONVERTERS, recognise
+from charlm.convert.files import find_state, new_folder
+from charlm.convert.model import Converter, Model
+from charlm.text.chars import CharVocab
+from charlm.text.subwords import SubwordTokenizer
+
+FORMATS = ("charlm", "pytorch")
 
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A model and its parameters: `model.apply({"params": params}, ids_BL, mask_BL)`.
+    """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: BertConfig or GPT2Config.
-      family: "bert", "roberta" or "gpt2". head: which model of it; see `charlm.convert`.
-      folder: of the checkpoint; the tokenizer's files lie there too.
+      config: the shape: HLMConfig, BertConfig or GPT2Config.
+      family: "hlm", "bert", "roberta" or "gpt2". head: which model of it; see `charlm.convert`.
+      folder: where it was read. metadata: what describes it in a checkpoint.
     """
 
     model: nn.Module
@@ -28,25 +39,88 @@ class Pretrained:
     family: str
     head: str
     folder: Path
+    metadata: Mapping[str, Any]
+
+    def tokenizer(self) -> SubwordTokenizer:
+        """Returns the tokenizer whose files lie with the model.
+
+        Raises:
+          ValueError: when there are none, or the family reads characters.
+        """
+        if self.family == "hlm":
+            raise ValueError(f"{self.folder}: an HLM reads characters; see vocab()")
+        return SubwordTokenizer.load(self.folder)
+
+    def vocab(self) -> CharVocab:
+        """Returns the characters of a model that reads them; ValueError for others."""
+        if "char_vocab" not in self.metadata:
+            raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters; see tokenizer()")
+        return CharVocab.from_dict(self.metadata["char_vocab"])
+
+    def run_config(self) -> ml_collections.ConfigDict:
+        """Returns the whole config of the run that made an HLM: word splitter, window; ValueError for others."""
+        if "config" not in self.metadata:
+            raise ValueError(f"{self.folder}: a model of the family {self.family} was imported, no run made it")
+        return from_dict(self.metadata["config"])
+
+    def save_pretrained(self, path: str | os.PathLike[str], format: Literal["charlm", "pytorch"] = "charlm") -> None:
+        """Writes the model as it is now, with all that `from_pretrained` needs, into a new folder.
+
+        Args:
+          format: "charlm": a checkpoint; "pytorch": what transformers reads, or the authors' code of HLM.
+
+        Raises:
+          ValueError: when `path` holds something already or cannot be written, or that code has no such model.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+        converter = CONVERTERS[self.family]
+        model = Model(self.params, dict(self.metadata), self.folder, self.folder)
+        with new_folder(path) as folder:
+            if format == "charlm":
+                converter.save(model, folder)
+            else:
+                converter.export(model, folder)
 
 
-def load_pretrained(checkpoint: str, **changes: Any) -> Pretrained:
-    """Returns an imported model on the first device.
+def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
+    """Returns a model on the first device; nothing is downloaded.
 
     Args:
-      checkpoint: folder that an import made. changes: fields of the config that need no other parameters: dtype, remat,
-        dropout and the like.
+      path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
+        of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released HLM code; or the
+        name of a model in the cache of huggingface_hub.
+      family: "hlm", "bert", "roberta" or "gpt2"; needed where an old config does not say it, an error where it differs.
+      head: read this head of the model only, such as "encoder"; "": all that is there.
+      changes: fields of the config that need no other parameters: dtype, remat, dropout and the like.
 
     Raises:
-      ValueError: when there is no checkpoint of such a model, or it does not fit the changed config.
+      ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.
     """
-    metadata = checkpoints.read_metadata(checkpoints.find(checkpoint), tuple(FAMILIES))
-    family = FAMILIES[metadata["family"]]
-    folder, config, metadata = load_checkpoint(family, checkpoint)
-    known = [field.name for field in dataclasses.fields(config)]
-    if unknown := sorted(changes.keys() - set(known)):
-        raise ValueError(f"{type(config).__name__} has no {', '.join(unknown)}; it has {', '.join(known)}")
-    config = dataclasses.replace(config, **changes)
-    model, abstract, _ = family.target(config, metadata["head"])
-    params = checkpoints.load_params(folder, checkpoints.on_one_device(abstract))
-    return Pretrained(model, params, config, family.name, metadata["head"], folder)
+    if family and family not in CONVERTERS:
+        raise ValueError(f"family={family!r} is not one of {', '.join(CONVERTERS)}")
+    converter, model = _read(path, family, head, changes)
+    target = converter.target(model.metadata, str(model.source))
+    if changes:  # a checkpoint's are compared as it is read, a state dict's against the config beside it
+        checkpoints.check_fits(str(model.source), model.params, target.params)
+    params = jax.device_put(model.params, jax.devices()[0])
+    head = converter.head_of(model.metadata)
+    return Pretrained(target.module, params, target.config, converter.name, head, model.folder, model.metadata)
+
+
+def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[str, Any]) -> tuple[Converter, Model]:
+    try:
+        checkpoint = checkpoints.find(path)
+    except ValueError as no_checkpoint:
+        try:
+            find_state(path)
+        except ValueError as no_state:
+            if not Path(path).exists():
+                raise no_state from None
+            raise ValueError(f"{no_checkpoint}, or a folder of PyTorch weights ({no_state})") from None
+        converter = CONVERTERS[family] if family else recognise(str(path))
+        model = converter.read(str(path), head)
+        return converter, model._replace(metadata=converter.change(model.metadata, changes, str(model.source)))
+    metadata = checkpoints.read_metadata(checkpoint, (family,) if family else tuple(CONVERTERS))
+    converter = CONVERTERS[checkpoints.family_of(metadata)]
+    return converter, converter.load(checkpoint, metadata, head, **changes)

@@ -12,8 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from charlm.logs import start_logging
+
+if TYPE_CHECKING:
+    from charlm.convert.model import Converter
 
 FAMILIES = ("hlm", "bert", "roberta", "gpt2")
 # Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
@@ -77,43 +81,44 @@ def _run(args: argparse.Namespace) -> int:
 
         outputs, atol = (hlm_golden.outputs, ATOL) if args.family == "hlm" else (hf_golden.outputs, ATOL_SUBWORD)
         return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
-    print(_run_hlm(args) if args.family == "hlm" else _run_hf(args))
+    from charlm.convert.families import CONVERTERS
+
+    converter = CONVERTERS[args.family]
+    if args.command == "inspect":
+        for line in converter.inspect(args.input, args.head):
+            print(line)
+    else:
+        print(_import(args, converter) if args.command == "import" else _export(args, converter))
     return 0
 
 
-def _run_hf(args: argparse.Namespace) -> str:
-    from charlm.convert import hf
+def _import(args: argparse.Namespace, converter: Converter) -> str:
+    import jax
 
-    family = hf.FAMILIES[args.family]
-    if args.command == "export":
-        return hf.export_checkpoint(family, args.checkpoint, args.output)
-    if args.command == "inspect":
-        return "\n".join(hf.inspect(family, args.input, args.head))
-    for name in ("model_config", "char_vocab", "heads"):
-        if getattr(args, name):
-            raise ValueError(f"--{name.replace('_', '-')} is for --family=hlm; config.json tells it here")
-    return hf.import_checkpoint(family, args.input, args.output, args.head)
+    from charlm.convert.files import new_folder
 
-
-def _run_hlm(args: argparse.Namespace) -> str:
-    from charlm.convert import hlm
-
-    if getattr(args, "head", "") not in ("", *hlm.HEADS):
-        raise ValueError(f"--head={args.head} is not one of {', '.join(hlm.HEADS)}")
-    if args.command == "inspect":
-        return "\n".join(hlm.inspect(args.input, args.head))
-    if args.command == "export":
-        return hlm.export_checkpoint(args.checkpoint, args.output)
     if args.heads < 0:
         raise ValueError(f"--heads={args.heads}: expected a positive number")
-    return hlm.import_checkpoint(
-        args.input,
-        args.output,
-        model_config_file=args.model_config,
-        char_vocab=args.char_vocab,
-        heads=args.heads,
-        head=args.head,
-    )
+    given = {"model_config": args.model_config, "char_vocab": args.char_vocab, "heads": args.heads}
+    with new_folder(args.output) as folder:
+        model = converter.read(args.input, args.head, **{name: value for name, value in given.items() if value})
+        converter.save(model, folder)
+        tensors = len(converter.target(model.metadata, str(model.source)).table)
+    size, head = sum(leaf.size for leaf in jax.tree.leaves(model.params)), converter.head_of(model.metadata)
+    about = f"{converter.title}, {head.replace('_', ' ')}, {size:,} parameters of {tensors} tensors"
+    return f"{args.output}: {about} from {model.source}"
+
+
+def _export(args: argparse.Namespace, converter: Converter) -> str:
+    from charlm import checkpoint as checkpoints
+    from charlm.convert.files import new_folder
+
+    with new_folder(args.output) as folder:
+        source = checkpoints.find(args.checkpoint)
+        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
+        tensors = converter.export(model, folder, release=True)
+    head = converter.head_of(model.metadata).replace("_", " ")
+    return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
 
 
 if __name__ == "__main__":

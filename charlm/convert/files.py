@@ -21,6 +21,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from charlm.convert.hub import find_cached
+
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
@@ -65,6 +67,9 @@ class Stored:
 def find_state(path: str | os.PathLike[str]) -> Path:
     """Returns the file to read: `path`, or what lies in that folder (`WHOLE`, then `INDEXES`, then any other index).
 
+    Args:
+      path: file or folder; or, where there is none of that name, a model in the cache of huggingface_hub.
+
     Raises:
       ValueError: when there is none.
     """
@@ -73,7 +78,7 @@ def find_state(path: str | os.PathLike[str]) -> Path:
         if path.is_file():
             return path
         if not path.is_dir():
-            raise ValueError(f"{path} does not exist")
+            path = find_cached(str(path))
         found = [path / name for name in (*WHOLE, *INDEXES) if (path / name).is_file()]
         found += sorted(path.glob("*.index.json"))
     except OSError as error:

@@ -8,22 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from charlm import checkpoint as checkpoints
-from charlm.convert.bert import BERT, ROBERTA
 from charlm.convert.family import Family, config_from_dict, config_to_dict
-from charlm.convert.files import Tensor, find_state, new_folder, open_state, read_json, write_safetensors
-from charlm.convert.gpt2 import GPT2
-from charlm.convert.rules import describe, export_state, group, import_state, names_any
+from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import describe, group, import_state, names_any
 
 log = logging.getLogger("charlm")
 
-FAMILIES = {family.name: family for family in (BERT, ROBERTA, GPT2)}
 CONFIG_FILE = "config.json"
 TOKENIZER_FILES = (
     "vocab.txt", "tokenizer.json", "merges.txt", "vocab.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -31,19 +26,86 @@ TOKENIZER_FILES = (
 )  # fmt: skip
 
 
-def read_folder(family: Family, source: str) -> tuple[Path, dict[str, Any], dict[str, Tensor]]:
-    """Returns the file of a state dict, the config beside it, and its tensors by canonical name, not yet read.
+class SubwordConverter(Converter):
+    """One family of subword models; see `charlm.convert.family`."""
 
-    Raises:
-      ValueError: when something is missing or cannot be read, or the model is of another family.
-    """
-    file = find_state(source)
-    config = file.parent / CONFIG_FILE
-    if not config.is_file():
-        raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
-    theirs = read_json(config)
-    family.check_type(theirs, str(config))
-    return file, theirs, open_family(family, file)
+    def __init__(self, family: Family) -> None:
+        """Wraps the tables of a family."""
+        self.family = family
+        self.name = self.title = family.name
+
+    @property
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have."""
+        return tuple(self.family.heads)
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata."""
+        return metadata["head"]
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        head = metadata.get("head")
+        if head not in self.family.heads:
+            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.family.heads)}")
+        config = config_from_dict(self.family.config, metadata["model"], where)
+        return Target(config, *self.family.target(config, head), ())  # transformers ties them itself
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
+        return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.family.model_types
+
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        state = open_family(self.family, source)
+        head = self.family.find_head(state, str(source), head)
+        chosen = self.family.heads[head]
+        return Names(state, head, chosen.rules, chosen.leave)
+
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder or file of theirs; there are no options, config.json tells everything."""
+        if options:
+            named = ", ".join(name.replace("_", "-") for name in options)
+            raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} tells it here")
+        file = find_state(source)
+        theirs = self._config(file)
+        state, head, _, leave = self.names(file, head)
+        config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
+        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
+        table = self.target(metadata, str(file)).table
+        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        for line in _left(state.keys() - table.keys(), self.family, head):
+            log.info("%s", line)
+        return Model(params, metadata, file.parent, file)
+
+    def _config(self, file: Path) -> dict[str, Any]:
+        config = file.parent / CONFIG_FILE
+        if not config.is_file():
+            raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
+        theirs = read_json(config)
+        self.family.check_type(theirs, str(config))
+        return theirs
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head, and the fields of the config that it decides."""
+        return {**metadata, "head": head, "model": metadata["model"] | self.family.heads[head].fields}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed."""
+        return {**metadata, "model": metadata["model"] | changes}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Copies the tokenizer and their config, which says what ours does not: labels, names, dropout of heads."""
+        _copy_tokenizer(model.folder, folder)
+        if theirs := model.metadata.get("hf_config"):
+            (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the config that transformers reads, and the tokenizer."""
+        config = self.target(model.metadata, str(model.source)).config
+        theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
+        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        _copy_tokenizer(model.folder, folder)
 
 
 def open_family(family: Family, file: Path) -> dict[str, Tensor]:
@@ -63,32 +125,6 @@ def open_family(family: Family, file: Path) -> dict[str, Tensor]:
     return state
 
 
-def import_checkpoint(family: Family, source: str, output: str, head: str = "") -> str:
-    """Writes a model of theirs as a checkpoint of ours; returns one line that says what it is.
-
-    Args:
-      source: their folder, or a file in it. output: folder to make. head: one of the family's; "": what the file holds.
-
-    Raises:
-      ValueError: when anything does not fit; nothing is written then.
-    """
-    with new_folder(output) as folder:
-        file, theirs, state = read_folder(family, source)
-        head = family.find_head(state, str(file), head)
-        config = family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
-        _, _, table = family.target(config, head)
-        leave = family.heads[head].leave
-        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
-        metadata = {"family": family.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
-        checkpoints.save_params(folder, params, metadata)
-        _copy_tokenizer(file.parent, folder)
-        shutil.copyfile(file.parent / CONFIG_FILE, folder / CONFIG_FILE)
-        for line in _left(state.keys() - table.keys(), family, head):
-            log.info("%s", line)
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return f"{output}: {family.name}, {head.replace('_', ' ')}, {size:,} parameters of {len(table)} tensors from {file}"
-
-
 def _left(names: set[str], family: Family, head: str) -> list[str]:
     """Returns a line for each reason why tensors were not imported."""
     reasons: dict[str, list[str]] = {}
@@ -101,55 +137,3 @@ def _copy_tokenizer(source: Path, target: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in sorted(source.glob(pattern)):
             shutil.copyfile(file, target / file.name)
-
-
-def load_checkpoint(family: Family, checkpoint: str) -> tuple[Path, Any, Mapping[str, Any]]:
-    """Returns the folder of a checkpoint of that family, its config and its metadata.
-
-    Raises:
-      ValueError: when there is none, or of another family.
-    """
-    source = checkpoints.find(checkpoint)
-    metadata = checkpoints.read_metadata(source, [family.name])
-    head = metadata.get("head")
-    if head not in family.heads:
-        raise ValueError(f"{source}: head={head!r} is not one of {', '.join(family.heads)}")
-    return source, config_from_dict(family.config, metadata["model"], str(source)), metadata
-
-
-def export_checkpoint(family: Family, checkpoint: str, output: str) -> str:
-    """Writes a checkpoint of ours as transformers reads it; returns one line that says what it is.
-
-    Raises:
-      ValueError: when there is no checkpoint of that family, or `output` cannot be written.
-    """
-    with new_folder(output) as folder:
-        source, config, metadata = load_checkpoint(family, checkpoint)
-        head = metadata["head"]
-        _, abstract, table = family.target(config, head)
-        # Without aliases: transformers ties them itself. The parameters are let go before the file is laid out.
-        state = export_state(table, (), checkpoints.load_params(source, checkpoints.on_one_device(abstract)))
-        write_safetensors(folder / "model.safetensors", state)
-        theirs = family.to_theirs(config, head, metadata.get("hf_config") or {})
-        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
-        _copy_tokenizer(source, folder)
-    return f"{output}: {len(state)} tensors, {theirs['architectures'][0]}, from {source}"
-
-
-def inspect(family: Family, source: str, head: str = "") -> list[str]:
-    """Returns a line for each tensor of a state dict: today's name, shape, dtype, our parameter or why it has none.
-
-    Raises:
-      ValueError: when it cannot be read, or is of another family.
-    """
-    file = find_state(source)
-    state = open_family(family, file)
-    head = family.find_head(state, str(file), head)
-    chosen = family.heads[head]
-    rows = [
-        (name, str(value.shape), value.dtype.name, describe(chosen.rules, chosen.leave, name))
-        for name, value in state.items()
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)) for row in rows]
-    return [f"{file}: {family.name}, {head.replace('_', ' ')}, {len(state)} tensors", *lines]

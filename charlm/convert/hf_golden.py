@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.convert.bert import POOLED_ENCODER
+from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.family import CAUSAL_LM, Family
 from charlm.convert.golden import Case, Ours, Skipped
-from charlm.convert.hf import FAMILIES
 from charlm.convert.rules import import_state
 from charlm.models.gpt2 import empty_cache
 
@@ -41,9 +41,9 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
       ValueError: when its config or weights do not fit our model.
     """
     said = case.meta.get("config", {}).get("model_type")
-    family = next((family for family in FAMILIES.values() if said in family.model_types), None)
+    family = next((family for family in SUBWORD_FAMILIES.values() if said in family.model_types), None)
     if family is None:
-        raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(FAMILIES)}")
+        raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(SUBWORD_FAMILIES)}")
     found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
     model, params, head = ours_of(case, family)
     found |= dict(_first(case, head, _runner(model, params)))

@@ -6,31 +6,20 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
 
-from charlm import checkpoint as checkpoints
+from charlm import run
 from charlm.batch import reshape_batch
 from charlm.config import from_dict
-from charlm.convert.files import find_state, new_folder, read_json, read_state, write_safetensors
+from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.hlm_config import from_theirs, to_theirs
-from charlm.convert.rules import (
-    Entry,
-    Leave,
-    Rule,
-    build_table,
-    dense_rules,
-    describe,
-    export_state,
-    import_state,
-    norm_rules,
-)
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import Leave, Rule, build_table, dense_rules, import_state, norm_rules
 from charlm.models.hlm import FINE_TUNED, MASKED_LM, HLMConfig, hlm_with_head
-from charlm.run import model_config
 from charlm.text.chars import CharVocab
 
 log = logging.getLogger("charlm")
@@ -88,12 +77,75 @@ def left_out(head: str) -> list[Leave]:
     return [Leave("lm_layer.bias", "the same tensor as bias", same_as="bias")] if head == MASKED_LM else []
 
 
-class Target(NamedTuple):
-    """Where a state dict goes: our model, its abstract parameters, and the table of names."""
+class HLMConverter(Converter):
+    """HLM as the released code stores it."""
 
-    model: nn.Module
-    params: Any
-    table: dict[str, Entry]
+    name, title = "hlm", "HLM"
+    heads = HEADS
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata; pre-training's if it does not say."""
+        return metadata.get("head", MASKED_LM)
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        config = from_dict(metadata["config"])
+        if config.family != self.name:
+            raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
+        return target(run.model_config(config), self.head_of(metadata), metadata.get("labels", 0))
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config is the released code's: no other has a size for code points."""
+        return "max_codepoint" in theirs
+
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        state = open_state(source)
+        head, _ = head_of(state, str(source), head)
+        return Names(state, head, rules(head), left_out(head))
+
+    def read(
+        self, source: str, head: str = "", *, model_config: str = "", char_vocab: str = "", heads: int = 0
+    ) -> Model:
+        """Reads a state dict of theirs.
+
+        Args:
+          source: file or folder. head: see `head_of`.
+          model_config: their JSON; "": one of `CONFIG_FILES` beside the state dict.
+          char_vocab: JSON of the characters; "": char_vocab.json beside the state dict, else the released code's.
+          heads: see `from_theirs`.
+
+        Raises:
+          ValueError: when anything does not fit.
+        """
+        file = find_state(source)
+        theirs, config_file = their_config(file, model_config)
+        config = from_theirs(theirs, str(config_file), heads)
+        vocab = _vocab(char_vocab, file.parent, config, str(config_file))
+        state = open_state(file)
+        head, labels = head_of(state, str(file), head)
+        metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
+        where = target(run.model_config(config), head, labels)
+        return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head."""
+        return {**metadata, "head": head}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with keys of `config.model` changed."""
+        config = metadata["config"]
+        return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes the characters where a run's are, for `text.char_vocab`."""
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the config that the released code reads, and the characters."""
+        theirs = to_theirs(from_dict(model.metadata["config"]), self.head_of(model.metadata), str(model.source))
+        (folder / CONFIG_FILES[0]).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        self.write_beside(model, folder)
 
 
 def target(shape: HLMConfig, head: str, labels: int = 0) -> Target:
@@ -101,10 +153,10 @@ def target(shape: HLMConfig, head: str, labels: int = 0) -> Target:
     model = hlm_with_head(shape, head, labels)
     word = np.ones((1, 1, shape.char_slots), np.uint16)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
-    return Target(model, params, build_table(rules(head), params))
+    return Target(shape, model, params, build_table(rules(head), params), left_out(head))
 
 
-def head_of(state: Mapping[str, np.ndarray], where: str, wanted: str = "") -> tuple[str, int]:
+def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:
     """Returns which head a state dict has, and how many labels (0: it predicts characters).
 
     Args:
@@ -113,6 +165,8 @@ def head_of(state: Mapping[str, np.ndarray], where: str, wanted: str = "") -> tu
     Raises:
       ValueError: when it has none, or another than `wanted`.
     """
+    if wanted and wanted not in HEADS:
+        raise ValueError(f"--head={wanted} is not one of {', '.join(HEADS)}")
     if "qa_outputs.weight" in state:
         choices, weight = ("question_answering",), "qa_outputs.weight"
     elif "label_layer.weight" in state:
@@ -131,37 +185,12 @@ def head_of(state: Mapping[str, np.ndarray], where: str, wanted: str = "") -> tu
     return wanted or choices[0], (*state[weight].shape, 0)[0] if weight else 0
 
 
-def import_checkpoint(
-    source: str, output: str, *, model_config_file: str = "", char_vocab: str = "", heads: int = 0, head: str = ""
-) -> str:
-    """Writes a state dict of theirs as a checkpoint of ours; returns one line that says what it is.
-
-    Args:
-      source: file or folder of the state dict. output: folder to make.
-      model_config_file: their JSON; "": one of `CONFIG_FILES` beside the state dict.
-      char_vocab: JSON of the characters; "": char_vocab.json beside the state dict, else those of the released code.
-      heads, head: see `from_theirs` and `head_of`.
+def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
+    """Returns the model config that was given, or that lies beside a state dict, and its file.
 
     Raises:
-      ValueError: when anything does not fit; nothing is written then.
+      ValueError: when there is none, or it cannot be read.
     """
-    with new_folder(output) as folder:
-        file = find_state(source)
-        theirs, config_file = _their_config(file, model_config_file)
-        config = from_theirs(theirs, str(config_file), heads)
-        vocab = _vocab(char_vocab, file.parent, config, str(config_file))
-        state = read_state(file)
-        head, labels = head_of(state, str(file), head)
-        table = target(model_config(config), head, labels).table
-        params = import_state(table, left_out(head), state, str(file))
-        metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
-        checkpoints.save_params(folder, params, metadata)
-        vocab.save(folder / VOCAB_FILE)  # where a run's is, for text.char_vocab
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return f"{output}: HLM, {head.replace('_', ' ')}, {size:,} parameters of {len(table)} tensors from {file}"
-
-
-def _their_config(file: Path, given: str) -> tuple[dict[str, Any], Path]:
     if given:
         return read_json(given), Path(given)
     for name in CONFIG_FILES:
@@ -189,42 +218,3 @@ def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: st
         )
     config.text.char_vocab = "released" if vocab == CharVocab.released() else ""
     return vocab
-
-
-def export_checkpoint(checkpoint: str, output: str) -> str:
-    """Writes a checkpoint of ours as the released code reads it; returns one line that says what it is.
-
-    Raises:
-      ValueError: when there is no checkpoint, their code has no such model, or `output` cannot be written.
-    """
-    with new_folder(output) as folder:
-        source = checkpoints.find(checkpoint)
-        metadata = checkpoints.read_metadata(source)
-        config = from_dict(metadata["config"])
-        if config.family != "hlm":
-            raise ValueError(f"{source} is a model of the family {config.family}, not hlm")
-        head, labels = metadata.get("head", MASKED_LM), metadata.get("labels", 0)
-        theirs = to_theirs(config, head, str(source))
-        ours = target(model_config(config), head, labels)
-        params = checkpoints.load_params(source, checkpoints.on_one_device(ours.params))
-        state = export_state(ours.table, left_out(head), params)
-        write_safetensors(folder / "model.safetensors", state)
-        (folder / CONFIG_FILES[0]).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
-        CharVocab.from_dict(metadata["char_vocab"]).save(folder / VOCAB_FILE)
-    return f"{output}: {len(state)} tensors, {head.replace('_', ' ')}, from {source}"
-
-
-def inspect(source: str, head: str = "") -> list[str]:
-    """Returns a line for each tensor of a state dict: name, shape, dtype, and our parameter or why it has none.
-
-    Raises:
-      ValueError: when it cannot be read, or has no head of HLM.
-    """
-    file = find_state(source)
-    state = read_state(file)
-    head, _ = head_of(state, str(file), head)
-    table, leave = rules(head), left_out(head)
-    rows = [(name, str(value.shape), str(value.dtype), describe(table, leave, name)) for name, value in state.items()]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)) for row in rows]
-    return [f"{file}: {head.replace('_', ' ')}, {len(state)} tensors", *lines]

@@ -19,7 +19,7 @@ from flax import traverse_util
 
 from charlm.batch import WordBatch, reshape_batch
 from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skipped
-from charlm.convert.hlm import head_of, left_out, target
+from charlm.convert.hlm import head_of, target
 from charlm.convert.hlm_config import from_theirs
 from charlm.convert.rules import export_state, import_state
 from charlm.models.hlm import HLM, MASKED_LM, HLMConfig
@@ -78,8 +78,8 @@ def state_of(case: Case, head: str, head_layers: int) -> dict[str, np.ndarray]:
 def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[Any, Any, dict[str, Any]]:
     """Returns one of our models, its parameters from the case's state dict, and the table of names."""
     state = state_of(case, head, shape.head_layers)
-    model, _, table = target(shape, *head_of(state, case.name, head))
-    return model, import_state(table, left_out(head), state, f"{case.name}.safetensors"), table
+    _, model, _, table, aliases = target(shape, *head_of(state, case.name, head))
+    return model, import_state(table, aliases, state, f"{case.name}.safetensors"), table
 
 
 def _run(model: Any, params: Any, batch: WordBatch) -> tuple[Any, Captured]:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from flax import traverse_util
 
@@ -147,18 +146,33 @@ def import_state(
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
-def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any) -> dict[str, np.ndarray]:
-    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases."""
-    flat = traverse_util.flatten_dict(jax.device_get(params), sep="/")
+def export_state(
+    table: Mapping[str, Entry], leave: Sequence[Leave], params: Any, *, release: bool = False
+) -> dict[str, np.ndarray]:
+    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases.
+
+    Args:
+      release: take every parameter out of the nested dicts of `params`, so that its memory is free once it is copied.
+    """
+    flat = traverse_util.flatten_dict(params, sep="/")
+    if release:
+        _empty(params)
     state = {}
     for name, entry in table.items():
-        parts = [np.asarray(flat[ours], np.float32) for ours in entry.ours]
+        parts = [np.asarray(flat.pop(ours), np.float32) for ours in entry.ours]
         value = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
         state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
     for rule in leave:
         if rule.same_as in state:
             state[rule.theirs] = state[rule.same_as].copy()
     return state
+
+
+def _empty(tree: dict[str, Any]) -> None:
+    for value in tree.values():
+        if isinstance(value, dict):
+            _empty(value)
+    tree.clear()
 
 
 def names_any(rules: Iterable[Rule], names: Iterable[str]) -> bool:

@@ -16,10 +16,11 @@ from subword_cases import bring, case, failure, rewrite, run, take, write_releas
 
 from charlm import checkpoint as checkpoints
 from charlm.convert import files, hf
+from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.family import config_from_dict, config_to_dict
 from charlm.models.bert import BertConfig
 from charlm.predictor import Predictor
-from charlm.pretrained import load_pretrained
+from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -66,7 +67,7 @@ def test_there_and_back_every_tensor_has_the_same_bytes(tmp_path, family):
 
 
 def test_a_size_that_follows_from_another_stays_unsaid():
-    family = hf.FAMILIES["gpt2"]
+    family = SUBWORD_FAMILIES["gpt2"]
     theirs = {key: value for key, value in case("gpt2").meta["config"].items() if key != "n_inner"} | {"n_inner": None}
     config = family.from_theirs(theirs, "causal_lm", "x")
     assert config.ffn == 4 * config.hidden
@@ -77,13 +78,13 @@ def test_a_size_that_follows_from_another_stays_unsaid():
 def test_the_model_that_is_exported_is_named():
     names = {
         (family.name, head): family.to_theirs(family.config(), head, {})["architectures"]
-        for family in hf.FAMILIES.values()
+        for family in SUBWORD_FAMILIES.values()
         for head in family.heads
     }
     assert names["bert", "pretraining"] == ["BertForPreTraining"]
     assert names["roberta", "encoder"] == ["RobertaModel"]
     assert names["gpt2", "causal_lm"] == ["GPT2LMHeadModel"]
-    xlmr = hf.FAMILIES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
+    xlmr = SUBWORD_FAMILIES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
     assert xlmr["architectures"] == ["XLMRobertaForMaskedLM"]
 
 
@@ -251,19 +252,19 @@ def test_known_tensors_that_are_no_parameters_are_named(tmp_path, log_lines):
 def test_an_imported_checkpoint_stands_alone(tmp_path, family):
     assert bring(family, write_release(tmp_path / "release", family), tmp_path / "ours") == 0
     os.rename(tmp_path / "ours", tmp_path / "moved")
-    found = load_pretrained(str(tmp_path / "moved"), dropout=0.0)
+    found = from_pretrained(str(tmp_path / "moved"), dropout=0.0)
     assert (found.family, found.folder.name, found.config.dropout) == (family, "moved", 0.0)
     z = case(family).arrays
     types = {"types_BL": z["types"]} if family == "bert" else {}
     logits = found.model.apply({"params": found.params}, z["ids"], z["mask"], **types).logits
     np.testing.assert_allclose(np.asarray(logits)[z["mask"]], z["logits"][z["mask"]], atol=1e-5)
     with pytest.raises(ValueError, match="has no droput; it has vocab_size, "):
-        load_pretrained(str(tmp_path / "moved"), droput=0.0)
+        from_pretrained(str(tmp_path / "moved"), droput=0.0)
 
 
 def test_other_families_say_what_it_is(tmp_path, capsys):
     assert bring("bert", write_release(tmp_path / "release", "bert"), tmp_path / "ours") == 0
-    with pytest.raises(ValueError, match="ours is a model of the family bert, expected that of a run"):
+    with pytest.raises(ValueError, match="ours is a model of the family bert, expected hlm"):
         Predictor.from_checkpoint(tmp_path / "ours")
     capsys.readouterr()
     line = failure(capsys, take("gpt2", tmp_path / "ours", tmp_path / "no"))
@@ -299,7 +300,7 @@ def test_inspect_says_what_becomes_of_every_tensor(tmp_path, capsys):
 
 def test_a_file_is_read_tensor_by_tensor(tmp_path):
     release = write_release(tmp_path / "release", "bert", vocab_size=4000, hidden_size=240, intermediate_size=400)
-    family = hf.FAMILIES["bert"]
+    family = SUBWORD_FAMILIES["bert"]
     config = family.from_theirs(files.read_json(release / "config.json"), "pretraining", "x")
     _, _, table = family.target(config, "pretraining")
     rng = np.random.default_rng(0)
@@ -307,7 +308,7 @@ def test_a_file_is_read_tensor_by_tensor(tmp_path):
     size = 4 * sum(int(np.prod(entry.shape)) for entry in table.values())
     largest = 4 * max(int(np.prod(entry.shape)) for entry in table.values())
     tracemalloc.start()
-    _, _, state = hf.read_folder(family, str(release))
+    state = hf.open_family(family, files.find_state(release))
     assert tracemalloc.get_traced_memory()[1] < size / 10
     params = hf.import_state(table, (), state, "x")
     peak = tracemalloc.get_traced_memory()[1]

@@ -122,4 +122,4 @@ def test_a_pickle_that_asks_for_code_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize("flag", ["--heads=4", "--char-vocab=x.json", "--model-config=x.json"])
 def test_flags_of_another_family_are_refused(tmp_path, capsys, flag):
     line = failure(capsys, bring("bert", tmp_path, tmp_path / "ours", flag))
-    assert f"{flag.split('=')[0]} is for --family=hlm" in line
+    assert f"{flag.split('=')[0].strip('-')}: for hlm alone; config.json tells it here" in line

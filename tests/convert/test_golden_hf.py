@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from subword_cases import GOLDENS, case
 
-from charlm.convert import hf, hf_golden
+from charlm.convert import hf_golden
 from charlm.convert.__main__ import ATOL_SUBWORD, main
+from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.golden import Case, Skipped, compare
 from charlm.models import bert, gpt2
 from charlm.nn import blocks
@@ -65,14 +66,14 @@ def weak_mask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offset_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = dataclasses.replace(hf.FAMILIES["roberta"], derive=lambda theirs, ours: ours)
-    monkeypatch.setitem(hf.FAMILIES, "roberta", other)
+    other = dataclasses.replace(SUBWORD_FAMILIES["roberta"], derive=lambda theirs, ours: ours)
+    monkeypatch.setitem(SUBWORD_FAMILIES, "roberta", other)
 
 
 def offset_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = hf.FAMILIES["roberta"]
+    right = SUBWORD_FAMILIES["roberta"]
     derive = lambda theirs, ours: right.derive(theirs, ours) | {"position_offset": 1}
-    monkeypatch.setitem(hf.FAMILIES, "roberta", dataclasses.replace(right, derive=derive))
+    monkeypatch.setitem(SUBWORD_FAMILIES, "roberta", dataclasses.replace(right, derive=derive))
 
 
 def other_norm_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +90,12 @@ def query_and_key_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = "/".join(parts.get(part, part) for part in rule.ours.split("/"))
         return dataclasses.replace(rule, ours=ours, parts=tuple(parts.get(part, part) for part in rule.parts))
 
-    for name, family in hf.FAMILIES.items():
+    for name, family in SUBWORD_FAMILIES.items():
         heads = {
             key: dataclasses.replace(head, rules=[swapped(rule) for rule in head.rules])
             for key, head in family.heads.items()
         }
-        monkeypatch.setitem(hf.FAMILIES, name, dataclasses.replace(family, heads=heads))
+        monkeypatch.setitem(SUBWORD_FAMILIES, name, dataclasses.replace(family, heads=heads))
 
 
 MISTAKES = [

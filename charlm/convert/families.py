@@ -1,0 +1,36 @@
+"""The families that can be converted, and which of them a folder holds."""
+
+from __future__ import annotations
+
+from charlm.convert.bert import BERT, ROBERTA
+from charlm.convert.files import find_state, read_json
+from charlm.convert.gpt2 import GPT2
+from charlm.convert.hf import SubwordConverter
+from charlm.convert.hlm import CONFIG_FILES, HLMConverter
+from charlm.convert.model import Converter
+
+SUBWORD_FAMILIES = {family.name: family for family in (BERT, ROBERTA, GPT2)}
+CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
+    name: SubwordConverter(family) for name, family in SUBWORD_FAMILIES.items()
+}
+
+
+def recognise(source: str) -> Converter:
+    """Returns the family of a folder or file of theirs, by the config beside the weights.
+
+    Raises:
+      ValueError: when there are no weights, or no config, or it is of no family that we have.
+    """
+    file = find_state(source)
+    configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
+    if not configs:
+        names = " or ".join(CONFIG_FILES)
+        raise ValueError(f"{file} has no {names} beside it: the config says what the tensors do not")
+    theirs = read_json(configs[0])
+    for converter in CONVERTERS.values():
+        if converter.recognises(theirs):
+            return converter
+    raise ValueError(
+        f"{configs[0]}: model_type={theirs.get('model_type')!r} is none of the families {', '.join(CONVERTERS)}; "
+        "a config without model_type needs family=..."
+    )

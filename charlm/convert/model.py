@@ -1,0 +1,203 @@
+"""The road that weights of every family take: a folder of theirs -> a `Model` -> a checkpoint of ours, and back.
+
+What differs between families is a `Converter`; `charlm.convert.families` lists them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from charlm import checkpoint as checkpoints
+from charlm.convert.files import Tensor, find_state, write_safetensors
+from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state
+
+STATE_FILE = "model.safetensors"
+
+
+class Model(NamedTuple):
+    """A model at rest.
+
+    Attributes:
+      params: our nested parameters, float32.
+      metadata: what its checkpoint stores beside them; enough to build the module.
+      folder: where it was read; a tokenizer's files lie there.
+      source: what it was read from, for messages.
+    """
+
+    params: Any
+    metadata: dict[str, Any]
+    folder: Path
+    source: Path
+
+
+class Target(NamedTuple):
+    """Where a state dict goes: our config and module, its abstract parameters, the table of names.
+
+    Attributes:
+      aliases: second names of tensors, which their code wants to find in a file.
+    """
+
+    config: Any
+    module: nn.Module
+    params: Any
+    table: dict[str, Entry]
+    aliases: Sequence[Leave]
+
+
+class Names(NamedTuple):
+    """A state dict of theirs, not yet read: its tensors by today's names, the head they make, and what is known."""
+
+    state: Mapping[str, Tensor]
+    head: str
+    rules: Sequence[Rule]
+    leave: Sequence[Leave]
+
+
+class Converter(abc.ABC):
+    """A family of models: what their folders hold, what our checkpoints of it store."""
+
+    name: str
+    title: str  # for people
+
+    @property
+    @abc.abstractmethod
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have."""
+
+    @abc.abstractmethod
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata."""
+
+    @abc.abstractmethod
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; computes nothing.
+
+        Raises:
+          ValueError: naming `where` and what is wrong with the metadata.
+        """
+
+    @abc.abstractmethod
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config of theirs is of this family."""
+
+    @abc.abstractmethod
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder or file of theirs.
+
+        Args:
+          head: one of `heads`; "": what the file holds. options: what the family needs to be told beside.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+
+    @abc.abstractmethod
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file of theirs; ValueError when it cannot be read, or is of another family."""
+
+    @abc.abstractmethod
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head."""
+
+    @abc.abstractmethod
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed; the names have been checked."""
+
+    @abc.abstractmethod
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes the files that lie beside our parameters: a tokenizer, characters."""
+
+    @abc.abstractmethod
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the files that lie beside their parameters: the config, a tokenizer, characters."""
+
+    def load(self, checkpoint: Path, metadata: dict[str, Any], head: str = "", **changes: Any) -> Model:
+        """Reads a checkpoint of ours onto the first device.
+
+        Args:
+          metadata: what it stores. head: to read less than it holds; "": all. changes: of its config; see `change`.
+
+        Raises:
+          ValueError: when it does not hold that head, or its parameters do not fit the changed config.
+        """
+        metadata = self.change(metadata, changes, str(checkpoint))
+        target = self.target(metadata, str(checkpoint))
+        params = checkpoints.load_params(checkpoint, checkpoints.on_one_device(target.params))
+        model = Model(params, metadata, checkpoint, checkpoint)
+        return self.cut(model, head) if head else model
+
+    def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed that need no other parameters: dtype, dropout, ...
+
+        Raises:
+          ValueError: naming fields that the config does not have.
+        """
+        if not changes:
+            return metadata
+        config = self.target(metadata, where).config
+        known = [field.name for field in dataclasses.fields(config)]
+        if unknown := sorted(changes.keys() - set(known)):
+            raise ValueError(f"{type(config).__name__} has no {', '.join(unknown)}; it has {', '.join(known)}")
+        named = {name: jnp.dtype(value).name if name == "dtype" else value for name, value in changes.items()}
+        return self.with_changes(metadata, named)
+
+    def cut(self, model: Model, head: str) -> Model:
+        """Returns the model with another head that needs no other parameters, such as the encoder alone.
+
+        Raises:
+          ValueError: when the family has no such head, or the model lacks parameters for it.
+        """
+        if head not in self.heads:
+            raise ValueError(f"head={head} is not one of {', '.join(self.heads)}")
+        if head == self.head_of(model.metadata):
+            return model
+        held, metadata = self.target(model.metadata, str(model.source)), self.with_head(model.metadata, head)
+        wanted = self.target(metadata, str(model.source))
+        state = export_state(held.table, (), model.params)
+        known = {name: value for name, value in state.items() if name in wanted.table}
+        return model._replace(
+            params=import_state(wanted.table, (), known, f"{model.source} as {head}"), metadata=metadata
+        )
+
+    def save(self, model: Model, folder: Path) -> None:
+        """Writes a checkpoint that stands alone; `folder` becomes it. ValueError when it cannot be written."""
+        checkpoints.save_params(folder, model.params, model.metadata)
+        self.write_beside(model, folder)
+
+    def export(self, model: Model, folder: Path, *, release: bool = False) -> int:
+        """Writes what their code reads; returns the number of tensors.
+
+        Args:
+          release: empty `model.params` on the way, so that a large model is never in memory twice.
+
+        Raises:
+          ValueError: when their code has no such model.
+        """
+        target = self.target(model.metadata, str(model.source))
+        self.write_theirs(model, folder)
+        state = export_state(target.table, target.aliases, model.params, release=release)
+        write_safetensors(folder / STATE_FILE, state)
+        return len(state)
+
+    def inspect(self, source: str, head: str = "") -> Iterator[str]:
+        """Yields a line for each tensor of theirs: name, shape, dtype, and our parameter or why it has none.
+
+        Raises:
+          ValueError: when it cannot be read, or is of another family.
+        """
+        file = find_state(source)
+        state, head, rules, leave = self.names(file, head)
+        rows = [
+            (name, str(value.shape), value.dtype.name, describe(rules, leave, name)) for name, value in state.items()
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        yield f"{file}: {self.title}, {head.replace('_', ' ')}, {len(state)} tensors"
+        for row in rows:
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
