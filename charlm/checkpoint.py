@@ -10,12 +10,13 @@ import json
 import logging
 import os
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax
+from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
 from charlm.sharding import path_name
@@ -267,14 +268,20 @@ def unreported(checkpoint: Path) -> list[float]:
     return list(read_metadata(checkpoint).get("unreported", []))
 
 
-def load_params(checkpoint: Path, abstract_params: Any) -> Any:
+def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:
     """Returns the parameters alone, placed as `abstract_params` says.
+
+    Args:
+      abstract_params: all of them. names: those to load, as "hlm/embed/norm/scale"; None: all.
 
     Raises:
       ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
     stored = _stored(checkpoint).metadata["state"]["params"]
     check_fits(checkpoint, stored, abstract_params)
+    if names is not None:
+        flat = traverse_util.flatten_dict(abstract_params, sep="/")
+        abstract_params = traverse_util.unflatten_dict({name: flat[name] for name in names}, sep="/")
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
     with _clear_reads(checkpoint), context:

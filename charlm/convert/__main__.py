@@ -115,9 +115,9 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
 
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
-        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
-        tensors = converter.export(model, folder, release=True)
-    head = converter.head_of(model.metadata).replace("_", " ")
+        metadata = checkpoints.read_metadata(source, [converter.name])
+        tensors = converter.export_checkpoint(source, metadata, folder)
+    head = converter.head_of(metadata).replace("_", " ")
     return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
 
 

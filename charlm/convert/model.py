@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from charlm import checkpoint as checkpoints
-from charlm.convert.files import Tensor, find_state, write_safetensors
-from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state
+from charlm.convert.files import Tensor, find_state, give_memory_back, write_safetensors
+from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 
 STATE_FILE = "model.safetensors"
+PART = 2**28  # bytes of parameters that an export reads at a time
 
 
 class Model(NamedTuple):
@@ -171,18 +173,29 @@ class Converter(abc.ABC):
         checkpoints.save_params(folder, model.params, model.metadata)
         self.write_beside(model, folder)
 
-    def export(self, model: Model, folder: Path, *, release: bool = False) -> int:
-        """Writes what their code reads; returns the number of tensors.
-
-        Args:
-          release: empty `model.params` on the way, so that a large model is never in memory twice.
-
-        Raises:
-          ValueError: when their code has no such model.
-        """
+    def export(self, model: Model, folder: Path) -> None:
+        """Writes what their code reads; ValueError when it has no such model."""
         target = self.target(model.metadata, str(model.source))
         self.write_theirs(model, folder)
-        state = export_state(target.table, target.aliases, model.params, release=release)
+        write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
+
+    def export_checkpoint(self, checkpoint: Path, metadata: dict[str, Any], folder: Path) -> int:
+        """Writes a checkpoint of ours as what their code reads; returns the number of tensors.
+
+        It is read in parts: a large model is never in memory twice.
+
+        Raises:
+          ValueError: when their code has no such model, or the checkpoint does not hold the parameters of its config.
+        """
+        target = self.target(metadata, str(checkpoint))
+        self.write_theirs(Model(None, metadata, checkpoint, checkpoint), folder)
+        abstract = checkpoints.on_one_device(target.params)
+        state: dict[str, np.ndarray] = {}
+        for table in in_parts(target.table, PART):
+            names = {ours for entry in table.values() for ours in entry.ours}
+            aliases = [alias for alias in target.aliases if alias.same_as in table]
+            state |= export_state(table, aliases, checkpoints.load_params(checkpoint, abstract, names))
+            give_memory_back()
         write_safetensors(folder / STATE_FILE, state)
         return len(state)
 

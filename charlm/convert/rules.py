@@ -7,8 +7,9 @@ that does not fit it at once; export is its exact inverse, byte for byte.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,20 +147,12 @@ def import_state(
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
-def export_state(
-    table: Mapping[str, Entry], leave: Sequence[Leave], params: Any, *, release: bool = False
-) -> dict[str, np.ndarray]:
-    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases.
-
-    Args:
-      release: take every parameter out of the nested dicts of `params`, so that its memory is free once it is copied.
-    """
+def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any) -> dict[str, np.ndarray]:
+    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases."""
     flat = traverse_util.flatten_dict(params, sep="/")
-    if release:
-        _empty(params)
     state = {}
     for name, entry in table.items():
-        parts = [np.asarray(flat.pop(ours), np.float32) for ours in entry.ours]
+        parts = [np.asarray(flat[ours], np.float32) for ours in entry.ours]
         value = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
         state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
     for rule in leave:
@@ -168,11 +161,19 @@ def export_state(
     return state
 
 
-def _empty(tree: dict[str, Any]) -> None:
-    for value in tree.values():
-        if isinstance(value, dict):
-            _empty(value)
-    tree.clear()
+def in_parts(table: Mapping[str, Entry], size: int) -> Iterator[dict[str, Entry]]:
+    """Yields the table in parts of about `size` bytes of float32, each with at least one tensor."""
+    part: dict[str, Entry] = {}
+    held = 0
+    for name, entry in table.items():
+        own = 4 * math.prod(entry.shape)
+        if part and held + own > size:
+            yield part
+            part, held = {}, 0
+        part[name] = entry
+        held += own
+    if part:
+        yield part
 
 
 def names_any(rules: Iterable[Rule], names: Iterable[str]) -> bool:

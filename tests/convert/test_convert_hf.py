@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 from subword_cases import bring, case, failure, rewrite, run, take, write_release
 
 from charlm import checkpoint as checkpoints
-from charlm.convert import files, hf
+from charlm.convert import files, hf, model
 from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.family import config_from_dict, config_to_dict
 from charlm.models.bert import BertConfig
-from charlm.predictor import Predictor
+from charlm.predictors.hlm import HLMPredictor
 from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -64,6 +64,19 @@ def test_there_and_back_every_tensor_has_the_same_bytes(tmp_path, family):
     one, other = (checkpoints.read_metadata(tmp_path / name, [family]) for name in ("ours", "again"))
     assert one["hf_config"] == before
     assert (one["model"], one["head"]) == (other["model"], other["head"])
+
+
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_a_checkpoint_that_is_exported_in_parts_is_whole(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(model, "PART", size)
+    reads = []
+    read = checkpoints.load_params
+    monkeypatch.setattr(checkpoints, "load_params", lambda *arguments: reads.append(arguments) or read(*arguments))
+    release = write_release(tmp_path / "release", "gpt2")
+    assert_same_bytes(exported("gpt2", release, tmp_path), expected("gpt2"))
+    names = [name for _, _, part in reads for name in part]
+    assert 3 < len(reads) <= (len(expected("gpt2")) if size == 1 else 10)
+    assert len(names) == len(set(names))
 
 
 def test_a_size_that_follows_from_another_stays_unsaid():
@@ -265,7 +278,7 @@ def test_an_imported_checkpoint_stands_alone(tmp_path, family):
 def test_other_families_say_what_it_is(tmp_path, capsys):
     assert bring("bert", write_release(tmp_path / "release", "bert"), tmp_path / "ours") == 0
     with pytest.raises(ValueError, match="ours is a model of the family bert, expected hlm"):
-        Predictor.from_checkpoint(tmp_path / "ours")
+        checkpoints.read_metadata(tmp_path / "ours")
     capsys.readouterr()
     line = failure(capsys, take("gpt2", tmp_path / "ours", tmp_path / "no"))
     assert "ours is a model of the family bert, expected gpt2" in line
