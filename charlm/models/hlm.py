@@ -130,6 +130,11 @@ class HLM(nn.Module):
 
         return last(x_SRCD[:, :P], whole_SPC, C), self.pool(last(x_SRCD[:, P:], chars_SUC, queries), chars_SUC)
 
+    def encode_words(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns the vectors [U, D] of words, all that a position needs of them; for `charlm.cache`."""
+        chars_SUC = chars_UC[None]
+        return self.encode_table(chars_SUC[:, :0], chars_SUC)[1][0]
+
     def contextualize(self, words_NWD: jax.Array, mask_NW: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the contextual word vectors w [N, W, D]."""
         context_NWD = self.inter_word(words_NWD, mask_NW, deterministic)

@@ -1,0 +1,200 @@
+"""Word vectors kept between calls: what the intra-word encoder has computed once it does not compute again.
+
+A word's vector depends on its characters and the parameters alone, never on the context, so the cache is exact. It is
+bounded: the words that were not read for the longest time make room. Vectors stay on the device.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+CHUNKS = (512, 128, 32)  # words encoded at a time, largest first: few programs, and at most 31 rows of padding a bucket
+FIRST_ROWS = 1024  # the table doubles when it is full, up to its limit
+DEFAULT_BYTES = 2**28  # some 87,000 words of HLM-Base in float32
+
+Encode = Callable[[Any, np.ndarray], jax.Array]
+Key = tuple[int, bytes]
+
+
+class CacheStats(NamedTuple):
+    """Distinct words of all calls that were there (`hits`) or not (`misses`); words held, and the most there may be."""
+
+    hits: int
+    misses: int
+    words: int
+    limit: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of distinct words that were there; 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
+
+
+class WordCache:
+    """A table of word vectors on the device, by characters and parameters; safe to share between threads.
+
+    Args:
+      encode: `encode(params, chars_UC)` -> vectors [U, D], compiled by the caller; rows of zeros pad.
+      width: D. dtype: of the vectors.
+      buckets: character slots that words are padded to, ascending; the last holds the longest word.
+      max_bytes: of the table; max_words: in its place, a number of words.
+
+    Raises:
+      ValueError: when there is no room for a single word.
+    """
+
+    def __init__(
+        self,
+        encode: Encode,
+        width: int,
+        dtype: Any,
+        buckets: tuple[int, ...],
+        *,
+        max_bytes: int = DEFAULT_BYTES,
+        max_words: int | None = None,
+    ) -> None:
+        room = max_bytes // (width * jnp.dtype(dtype).itemsize) if max_words is None else max_words
+        if room < 1:
+            raise ValueError(f"a cache of {room} words holds nothing; expected at least one")
+        self._encode, self._width, self._dtype, self._buckets, self.limit = encode, width, dtype, buckets, room
+        self._lock = threading.Lock()
+        self._hits = self._misses = 0
+        self._numbers = itertools.count()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all words; the counts stay."""
+        with self._lock:
+            self._rows: OrderedDict[Key, int] = OrderedDict()  # least recently read first
+            self._free: list[int] = []
+            # Row 0 is that of no word.
+            self._table = jnp.zeros((1, self._width), self._dtype)
+            self._owners: dict[int, list[weakref.ref[Any]]] = {}
+
+    @property
+    def stats(self) -> CacheStats:
+        """What it has done so far."""
+        return CacheStats(self._hits, self._misses, len(self._rows), self.limit)
+
+    def read(self, params: Any, chars_NWC: np.ndarray) -> jax.Array:
+        """Returns the vectors [N, W, D] of words; zeros where there is none.
+
+        Args:
+          params: those of the intra-word encoder, arrays that do not change in place; who they are is part of the key.
+          chars_NWC: uint16 character ids, 0 pads; slot 0 is 0 where there is no word.
+
+        Raises:
+          ValueError: when a word is longer than the last bucket.
+        """
+        chars_MC = np.ascontiguousarray(chars_NWC.reshape(-1, chars_NWC.shape[-1]))
+        with self._lock:
+            keys, first = _distinct(chars_MC, self._owner(params))
+            if len(first) > self.limit:  # more than may be kept
+                self._misses += len(first)
+                kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
+                return kept.read(params, chars_NWC)
+            self._fill(params, chars_MC, first)
+            rows_M = [0 if key is None else self._rows[key] for key in keys]
+            return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
+
+    def warm(self, params: Any, chars_UC: np.ndarray) -> None:
+        """Computes the vectors of words that are not there yet; of more than there is room for, the last ones."""
+        self.read(params, chars_UC[None, -self.limit :])
+
+    def _fill(self, params: Any, chars_MC: np.ndarray, first: dict[Key, int]) -> None:
+        """Puts the words that are missing into the table; `first` has their keys and where they stand."""
+        missing = [key for key in first if key not in self._rows]
+        self._hits += len(first) - len(missing)
+        self._misses += len(missing)
+        for key in first:
+            if key in self._rows:
+                self._rows.move_to_end(key)
+        if not missing:
+            return
+        encoded = list(self._encoded(params, chars_MC[[first[key] for key in missing]]))  # first: it may fail
+        while len(self._rows) + len(missing) > self.limit:
+            self._free.append(self._rows.popitem(last=False)[1])
+        self._grow(len(self._rows) + len(missing))
+        rows_U = np.array([self._free.pop() for _ in missing], np.int32)
+        for part, vectors_PD in encoded:
+            row_P = np.full(len(vectors_PD), self._table.shape[0], np.int32)  # out of range: dropped
+            row_P[: len(part)] = rows_U[part]
+            self._table = _put(self._table, row_P, vectors_PD)
+        self._rows.update(zip(missing, rows_U.tolist(), strict=True))
+
+    def _grow(self, words: int) -> None:
+        rows = self._table.shape[0]
+        if words <= rows - 1:
+            return
+        new = max(words, min(self.limit, max(FIRST_ROWS, 2 * rows))) + 1
+        self._free.extend(range(new - 1, rows - 1, -1))
+        self._table = jnp.concatenate([self._table, jnp.zeros((new - rows, self._width), self._dtype)])
+
+    def _encoded(self, params: Any, chars_UC: np.ndarray) -> Iterator[tuple[np.ndarray, jax.Array]]:
+        """Yields which words were encoded together, and their vectors, with rows of padding after them."""
+        slots_U = (chars_UC != 0).sum(axis=1)
+        if slots_U.max() > self._buckets[-1]:
+            raise ValueError(f"a word of {slots_U.max()} slots, expected at most {self._buckets[-1]}")
+        bucket_U = np.searchsorted(np.asarray(self._buckets), slots_U)
+        for number, slots in enumerate(self._buckets):
+            (chosen,) = np.nonzero(bucket_U == number)
+            for part, size in _chunks(chosen):
+                chars_PC = np.zeros((size, slots), chars_UC.dtype)
+                chars_PC[: len(part)] = chars_UC[part, :slots]
+                yield part, self._encode(params, chars_PC)
+
+    def _owner(self, params: Any) -> int:
+        """Returns the number of these parameters: the same as long as every array is the same object."""
+        leaves = jax.tree.leaves(params)
+        for number, known in list(self._owners.items()):
+            found = [reference() for reference in known]
+            if any(leaf is None for leaf in found):
+                del self._owners[number]  # nobody can ask for its words again; they make room as they grow old
+            elif len(found) == len(leaves) and all(a is b for a, b in zip(found, leaves, strict=True)):
+                return number
+        number = next(self._numbers)
+        self._owners[number] = [weakref.ref(leaf) for leaf in leaves]
+        return number
+
+
+def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[Key, int]]:
+    """Returns the key of every row, None where there is no word, and of every distinct one its first row."""
+    text, width = chars_MC.tobytes(), chars_MC.shape[1] * chars_MC.itemsize
+    is_word_M = (chars_MC[:, 0] != 0).tolist()
+    # Zeros at the end pad: the same word may come with more or fewer of them.
+    padded = (text[at : at + width] for at in range(0, len(text), width))
+    keys = [(owner, word.rstrip(b"\0")) if is_word else None for word, is_word in zip(padded, is_word_M, strict=True)]
+    first: dict[Key, int] = {}
+    for m, key in enumerate(keys):
+        if key is not None:
+            first.setdefault(key, m)
+    return keys, first
+
+
+def _chunks(chosen: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yields parts of an array and the sizes from `CHUNKS` that they are padded to."""
+    at = 0
+    while at < len(chosen):
+        size = next((size for size in CHUNKS if size <= len(chosen) - at), CHUNKS[-1])
+        yield chosen[at : at + size], size
+        at += size
+
+
+@jax.jit
+def _gather(table_RD: jax.Array, index_NW: jax.Array) -> jax.Array:
+    return table_RD[index_NW]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _put(table_RD: jax.Array, row_P: jax.Array, vectors_PD: jax.Array) -> jax.Array:
+    return table_RD.at[row_P].set(vectors_PD.astype(table_RD.dtype), mode="drop")
