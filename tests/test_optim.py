@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from subword_cases import case, ours
 
 from charlm.batch import reshape_batch
 from charlm.config import get_config
@@ -90,6 +91,23 @@ def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
             assert not grads[name].any()
         elif not name.startswith("pooler"):
             assert not np.array_equal(after[name], value), name
+
+
+@pytest.mark.parametrize(("family", "body"), [("bert", "^bert/"), ("gpt2", "^gpt2/(embed|decoder)")])
+def test_subword_models_are_frozen_by_name_too(quick, family, body):
+    """The retrofit systems train beside a body that stays; a tied output layer stays with its table."""
+    model, params = ours(family)
+    config = optim_config(warmup_steps=0, freeze=(body,))
+    z = case(family).arrays
+    loss = lambda p: jnp.square(model.apply({"params": stop_frozen(p, config.optim.freeze)}, z["ids"]).logits).sum()
+    optimizer = make_optimizer(config)
+    grads = jax.jit(jax.grad(loss))(params)
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    after, before, grads = flat(optax.apply_updates(params, updates)), flat(params), flat(grads)
+    moved = {name for name, value in before.items() if not np.array_equal(after[name], value)}
+    assert moved
+    assert not any(re.search(body, name) for name in moved)
+    assert {name for name, grad in grads.items() if grad.any()} <= {n for n in before if not re.search(body, n)}
 
 
 @pytest.mark.parametrize(
