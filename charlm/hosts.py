@@ -26,6 +26,7 @@ from jax.experimental import multihost_utils
 log = logging.getLogger("charlm")
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 
 WAIT_SECONDS = 300  # for process 0 to start; JAX's own limit
 SHARED_SECONDS = 10  # until a new file must be seen on other hosts: network file systems take their time
@@ -98,9 +99,12 @@ def from_primary(value: Any) -> Any:
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8).tobytes())
 
 
-def total(count: int) -> int:
-    """Returns the sum of every process's count; all must call it."""
-    return count if alone() else int(np.sum(multihost_utils.process_allgather(np.int32(count)), dtype=np.int64))
+def total(count: Number) -> Number:
+    """Returns the sum of every process's number, of floats to seven digits; all must call it."""
+    if alone():
+        return count
+    kind = np.int32 if isinstance(count, int) else np.float32
+    return type(count)(np.sum(multihost_utils.process_allgather(kind(count)), dtype=np.float64))
 
 
 def primary_first(work: Callable[[], T]) -> T:

@@ -49,7 +49,7 @@ class Window:
 
     def __init__(self, unreported: list[float] | None = None) -> None:
         self.steps = self.words = 0  # of this process: they give the speed
-        self.waited = 0.0
+        self.waited = self.flops = 0.0
         self.unreported = list(unreported or [0.0] * 7)  # the sums of MaskedCharSums, of gradient norms, and the steps
         self._started = time.perf_counter()
 
@@ -60,7 +60,7 @@ class Window:
     def forget_speed(self) -> None:
         """Starts timing afresh."""
         self.steps = self.words = 0
-        self.waited = 0.0
+        self.waited = self.flops = 0.0
         self.start()
 
     def pause(self, seconds: float) -> None:
@@ -72,17 +72,26 @@ class Window:
         added = [*(float(x) for x in sums), norm, 1.0]
         self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
 
-    def scalars(self) -> dict[str, float]:
-        """Returns the metrics of the window, speed among them."""
-        words = hosts.total(self.words)
+    def scalars(self, peak: float | None = None) -> dict[str, float]:
+        """Returns the metrics of the window, speed among them.
+
+        Args:
+          peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu").
+        """
+        words, flops = hosts.total(self.words), hosts.total(self.flops)
         seconds = max(time.perf_counter() - self._started, 1e-9)
         *sums, norms, steps = self.unreported
-        return summarize(MaskedCharSums(*sums)) | {
-            "grad_norm": norms / steps,
-            "words_per_second": words / seconds,
-            "ms_per_step": 1000 * seconds / max(self.steps, 1),
-            "data_wait": self.waited / seconds,
-        }
+        return (
+            summarize(MaskedCharSums(*sums))
+            | {
+                "grad_norm": norms / steps,
+                "words_per_second": words / seconds,
+                "tflops_per_second": flops / seconds / 1e12,
+                "ms_per_step": 1000 * seconds / max(self.steps, 1),
+                "data_wait": self.waited / seconds,
+            }
+            | ({"mfu": flops / seconds / peak} if peak else {})
+        )
 
 
 @contextmanager

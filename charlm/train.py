@@ -14,7 +14,7 @@ import jax
 import ml_collections
 
 from charlm import checkpoint as checkpoints
-from charlm import hosts
+from charlm import flops, hosts
 from charlm import workdir as workdirs
 from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.cache_files import write_text
@@ -24,7 +24,7 @@ from charlm.examples import show_examples
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
 from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
-from charlm.run import Run, build
+from charlm.run import Run, build, model_config
 from charlm.state import TrainState
 from charlm.tasks.mlm import MaskedCharSums
 
@@ -173,6 +173,9 @@ class _Loop:
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
         self._workdir = workdir
         self._rate = learning_rate(config)
+        self._model = model_config(config)
+        peak = flops.peak(jax.devices()[0].device_kind, config.model.dtype)
+        self._peak = peak and peak * jax.device_count()
         self._window = Window()
         self._unread: tuple[int, MaskedCharSums, jax.Array] | None = None
         self._best = math.inf
@@ -224,6 +227,7 @@ class _Loop:
         batch = next(self._batches)
         self._window.waited += time.perf_counter() - started
         self._window.words += count_words(batch)
+        self._window.flops += flops.hlm_training(self._model, batch)
         self._window.steps += 1
         self.state, sums, norm = self._run.train_step(self.state, self._run.place(batch))
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
@@ -251,12 +255,14 @@ class _Loop:
 
     def _report(self, step: int) -> None:
         self._read_sums()
-        scalars = self._window.scalars() | {"learning_rate": float(self._rate(step - 1))}
+        scalars = self._window.scalars(self._peak) | {"learning_rate": float(self._rate(step - 1))}
         self._write(step, scalars)
         steps = self._config.train.steps
         log.info(
-            "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
+            "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.3g TFLOP/s%s  %.0f ms/step  "
+            "%.1f %% waiting for data  ETA %s",
             step, steps, scalars["loss"], scalars["bits_per_char"], f"{scalars['words_per_second']:,.0f}",
+            scalars["tflops_per_second"], f" (MFU {100 * scalars['mfu']:.1f} %)" if "mfu" in scalars else "",
             scalars["ms_per_step"], 100 * scalars["data_wait"],
             duration((steps - step) * scalars["ms_per_step"] / 1000),
         )  # fmt: skip

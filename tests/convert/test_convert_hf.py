@@ -19,7 +19,6 @@ from charlm.convert import files, hf, model
 from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.family import config_from_dict, config_to_dict
 from charlm.models.bert import BertConfig
-from charlm.predictors.hlm import HLMPredictor
 from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -1,0 +1,119 @@
+"""Floating-point operations of a step, by one formula, and the share of a chip's peak that they make (MFU).
+
+Matrix products alone count, a multiplication and an addition as two. For a Transformer layer over sequences of lengths
+l, with `queries` positions that ask, width D and feed-forward F:
+
+    2 (2 sum(l) D^2  +  2 queries D^2  +  2 queries D F)    keys, values; queries, output; feed-forward
+    2 (2 + r) pairs D                                       scores, mixing; r = 2 terms of relative position, else 0
+
+where pairs = sum(l^2) when every position asks. Backward costs twice the forward pass, so a training step is three
+forward passes; what rematerialisation computes again is not useful and does not count (Chowdhery et al., 2022,
+appendix B). Useful operations count real characters and words, each distinct word once; padded ones all that the arrays
+hold. The compiler counts up to a fifth more: relative scores are taken for every distance before they are put in place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.batch import Array, WordBatch
+from charlm.models.bert import BertConfig
+from charlm.models.hlm import HLMConfig
+
+TRAINING = 3  # forward passes that a training step costs
+
+# Peak of dense bfloat16 matrix products, FLOP/s, from the makers' data sheets; by how JAX names the device.
+PEAKS = {
+    "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
+    "TPU v2": 45e12, "TPU v3": 123e12, "TPU v4": 275e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12, "TPU v5": 459e12,
+    "TPU v6": 918e12,
+}  # fmt: skip
+
+
+def peak(device_kind: str, dtype: str) -> float | None:
+    """Returns the FLOP/s a device can do at most in bfloat16; None where that is not known, or for another dtype."""
+    if dtype != "bfloat16":
+        return None
+    return next((flops for name, flops in PEAKS.items() if name in device_kind), None)
+
+
+class Lengths(NamedTuple):
+    """Of some sequences: how many, the sum of their lengths, and that of the squares."""
+
+    count: float = 0
+    total: float = 0
+    squares: float = 0
+
+    def __add__(self, other: Lengths) -> Lengths:  # type: ignore[override]
+        return Lengths(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def lengths_of(real: Array) -> Lengths:
+    """Returns the lengths of sequences [..., L] whose non-zero positions are real; a row without one is none."""
+    lengths = np.count_nonzero(real, axis=-1).astype(np.float64)
+    return Lengths(np.count_nonzero(lengths), lengths.sum(), np.square(lengths).sum())
+
+
+def full_lengths(array: Array) -> Lengths:
+    """Returns the lengths of sequences [..., L] whose every position is computed."""
+    *batch, length = np.shape(array)
+    rows = float(np.prod(batch))
+    return Lengths(rows, rows * length, rows * length**2)
+
+
+class BatchLengths(NamedTuple):
+    """What a batch holds: characters of the words read through slot 0 and of those at masked positions, words of the
+    sequences, characters of masked positions (slot 0 included)."""
+
+    table: Lengths
+    masked: Lengths
+    words: Lengths
+    labels: Lengths
+
+
+def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
+    """Returns the lengths in a host batch with any leading axes; `padded`: those of its arrays."""
+    measure = full_lengths if padded else lengths_of
+    table = sum((measure(chars) for chars in batch.chars), Lengths())
+    masked = sum((measure(bucket.chars_SPC) for bucket in batch.masked), Lengths())
+    labels = Lengths()
+    for bucket in batch.masked:
+        chars = measure(bucket.labels_SMC)
+        if not padded:  # slot 0 has no label, but the layers read it
+            chars = Lengths(chars.count, chars.total + chars.count, chars.squares + 2 * chars.total + chars.count)
+        labels += chars
+    return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
+
+
+def layer(tokens: float, queries: float, pairs: float, hidden: int, ffn: int, relative: bool) -> float:
+    """Returns the operations of a layer, forward; see the module's formula."""
+    dense = 2 * (2 * tokens * hidden**2 + 2 * queries * hidden**2 + 2 * queries * hidden * ffn)
+    return dense + 2 * (4 if relative else 2) * pairs * hidden
+
+
+def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
+    """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
+    D, table, masked, words, labels = config.hidden, *lengths
+    stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, relative=True)
+    flops = stack(config.intra_layers - 1, table + masked, config.intra_ffn) + stack(1, masked, config.intra_ffn)
+    if config.aggregation == "word_cls":  # the last layer asks for slot 0 alone
+        flops += layer(table.total, table.count, table.total, D, config.intra_ffn, relative=True)
+    else:
+        flops += stack(1, table, config.intra_ffn)
+    flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
+    chars = labels.total - labels.count
+    if config.wiring == "reference":
+        flops += 2 * chars * 2 * D * D
+    return flops + 2 * chars * D * (D * config.head_transform + config.vocab_size)
+
+
+def hlm_training(config: HLMConfig, batch: WordBatch) -> float:
+    """Returns the useful operations of a training step on a host batch."""
+    return TRAINING * hlm_forward(config, lengths_of_batch(batch))
+
+
+def bert_forward(config: BertConfig, words: Lengths) -> float:
+    """Returns the operations of BERT's layers, forward, without pooler and head."""
+    return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn, relative=False)

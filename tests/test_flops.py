@@ -1,0 +1,115 @@
+"""The count of floating-point operations: by hand, against the compiler, and as a share of a chip's peak."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from charlm.batch import MaskedWords, WordBatch, reshape_batch
+from charlm.flops import (
+    Lengths,
+    bert_forward,
+    full_lengths,
+    hlm_forward,
+    hlm_training,
+    layer,
+    lengths_of,
+    lengths_of_batch,
+    peak,
+)
+from charlm.models.bert import Bert, BertConfig
+from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+CONFIG = HLMConfig(
+    vocab_size=300, hidden=192, heads=4, intra_layers=3, inter_layers=2, head_layers=1, intra_ffn=384, inter_ffn=768,
+    char_slots=12, position_buckets=16, max_relative_words=64,
+)  # fmt: skip
+
+
+def words(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 300, shape).astype(np.uint16)
+
+
+def masked_batch(table: int = 64, masked: int = 24, labels: int = 32) -> WordBatch:
+    """A full batch: no position of it is padding, but for the slot 0 of labels."""
+    label_SMC = words((1, labels, 12), 1)
+    label_SMC[..., 0] = 0
+    index = np.arange(labels, dtype=np.int32)[None]
+    bucket = MaskedWords(words((1, masked, 12), 2), index, index % masked, label_SMC)
+    return WordBatch((words((1, table, 12)),), (bucket,), np.zeros((1, 4, 32), np.int32), np.ones((1, 4, 32), bool))
+
+
+def compiled(function, *arguments) -> float:
+    """Returns the operations that the compiler counts."""
+    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
+
+
+def test_a_layer_by_hand():
+    # 5 tokens, 2 of them ask: K, V: 5 x 2 products [4, 4]; Q, output: 2 x 2; feed-forward: 2 x ([4, 8] and [8, 4]).
+    dense = 2 * (5 * 2 * 16 + 2 * 2 * 16 + 2 * 2 * 32)
+    # 10 pairs: a score, two relative ones and the mixing, of width 4.
+    assert layer(5, 2, 10, hidden=4, ffn=8, relative=True) == dense + 10 * 4 * 2 * 4
+    assert layer(5, 2, 10, hidden=4, ffn=8, relative=False) == dense + 10 * 2 * 2 * 4
+
+
+def test_lengths_are_those_of_what_is_real():
+    real = np.array([[[1, 1, 1], [0, 0, 0]], [[7, 0, 0], [2, 9, 0]]])
+    assert lengths_of(real) == Lengths(3, 3 + 1 + 2, 9 + 1 + 4)
+    assert full_lengths(real) == Lengths(4, 12, 36)
+    batch = masked_batch()
+    assert lengths_of_batch(batch) == lengths_of_batch(batch, padded=True)
+    batch.masked[0].labels_SMC[0, 3:] = 0
+    assert lengths_of_batch(batch).labels == Lengths(3, 3 * 12, 3 * 144)
+    batch.chars[0][0, :, 5:] = 0
+    assert lengths_of_batch(batch).table == Lengths(64, 64 * 5, 64 * 25)
+
+
+def test_words_that_repeat_are_counted_once_and_padding_never():
+    batch = masked_batch()
+    assert hlm_training(CONFIG, batch) == 3 * hlm_forward(CONFIG, lengths_of_batch(batch))
+    more = batch._replace(chars=(np.concatenate([batch.chars[0], np.zeros((1, 9, 12), np.uint16)], axis=1),))
+    assert hlm_training(CONFIG, more) == hlm_training(CONFIG, batch)
+    stacked = jax.tree.map(lambda x: np.stack([x, x, x]), batch)  # accumulation
+    assert hlm_training(CONFIG, stacked) == 3 * hlm_training(CONFIG, batch)
+
+
+@pytest.mark.parametrize("change", [{}, {"wiring": "reference"}, {"aggregation": "mean"}, {"head_transform": False}])
+def test_the_compiler_counts_as_much(change):
+    config = HLMConfig(**{**vars(CONFIG), **change})
+    batch = masked_batch()
+    model = HLMForMaskedLM(config)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), batch))["params"]
+    counted = compiled(lambda p, b: model.apply({"params": p}, b), params, batch)
+    assert 0.8 < hlm_forward(config, lengths_of_batch(batch)) / counted < 1.0
+
+    def loss(p, b):
+        return sum(x.sum() for x in model.apply({"params": p}, b))
+
+    assert 0.75 < hlm_training(config, batch) / compiled(jax.grad(loss), params, batch) < 1.05
+
+
+def test_the_compiler_counts_as_much_for_an_encoder_alone_and_for_bert():
+    batch = reshape_batch(words((2, 40, 12)))
+    model = HLM(CONFIG)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), batch))["params"]
+    counted = compiled(lambda p, b: model.apply({"params": p}, b).context_NWD, params, batch)
+    assert 0.8 < hlm_forward(CONFIG, lengths_of_batch(batch)) / counted < 1.0
+    config = BertConfig(vocab_size=100, hidden=256, layers=3, heads=4, ffn=1024, pooler=False)
+    ids = np.ones((3, 50), np.int32)
+    bert = Bert(config)
+    params = jax.eval_shape(lambda: bert.init(jax.random.key(0), ids))["params"]
+    counted = compiled(lambda p, i: bert.apply({"params": p}, i).states_BLD, params, ids)
+    assert 0.9 < bert_forward(config, full_lengths(ids)) / counted < 1.0
+
+
+def test_peaks_are_known_by_the_name_of_the_device():
+    assert peak("NVIDIA H200", "bfloat16") == 989e12
+    assert peak("NVIDIA H100 PCIe", "bfloat16") == 756e12
+    assert peak("NVIDIA L40S", "bfloat16") == 362e12
+    assert peak("TPU v5 lite", "bfloat16") == 197e12
+    assert peak("TPU v5", "bfloat16") == 459e12
+    assert peak("NVIDIA H200", "float32") is None
+    assert peak("cpu", "bfloat16") is None
