@@ -17,6 +17,7 @@ from ml_collections import config_flags
 from charlm import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
+_PROFILE = flags.DEFINE_string("profile", "", "Folder for a trace of three steps, the sixth to the eighth of the run.")
 _MULTIHOST = flags.DEFINE_bool(
     "multihost",
     False,
@@ -51,7 +52,7 @@ def main(config: ml_collections.ConfigDict) -> None:
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
     with hosts.ending_together():
-        train(config, workdir)
+        train(config, workdir, profile=_PROFILE.value)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from charlm.evaluate import count_words, evaluate
 from charlm.examples import show_examples
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
+from charlm.profiling import StepProfiler
 from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
 from charlm.run import Run, build, model_config
 from charlm.state import TrainState
@@ -35,19 +36,22 @@ class NonFiniteLoss(ValueError):
     """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
 
 
-def train(config: ml_collections.ConfigDict, workdir: str) -> None:
+def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> None:
     """Pre-trains as `config` says, or goes on with the run found in `workdir`.
+
+    Args:
+      profile: folder for a trace of a few steps; "": none.
 
     Raises:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
-    folder = Path(workdir)
+    folder, profiler = Path(workdir), StepProfiler(profile)
     new = not folder.exists()
     hosts.primary_first(lambda: workdirs.create(folder))
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            _train(config, folder, workdir)
+            _train(config, folder, workdir, profiler)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
             for empty in (folder / checkpoints.FOLDER, folder):
@@ -55,7 +59,7 @@ def train(config: ml_collections.ConfigDict, workdir: str) -> None:
                     empty.rmdir()
 
 
-def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> None:
+def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler) -> None:
     workdirs.check_same_config(config)
     if not hosts.shares(folder):
         raise ValueError(
@@ -71,12 +75,12 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         return
     data = hosts.primary_first(lambda: prepare(config))
     if done is not None:
-        _check_text(checkpoints.find(folder), data)
+        workdirs.check_text(checkpoints.find(folder), data)
     run = build(config, data)
     _record_shape(config, run)
     report_start(run, data, workdir)
 
-    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": _text(data)}
+    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": workdirs.text_of(data)}
     store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
     batches = iter(run.train_batches)
     try:
@@ -87,9 +91,10 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
-            loop = _Loop(config, run, store, batches, writer, workdir)
+            loop = _Loop(config, run, store, batches, writer, workdir, profiler)
             finished = loop.run(state, start, unreported)
         finally:
+            profiler.close()
             if writer is not None:
                 writer.close()
     finally:
@@ -101,26 +106,6 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str) -> Non
         if hosts.is_primary():
             show_examples(config, data, params)
         log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
-
-
-def _text(data: PreparedData) -> list[list[int]]:
-    """What a saved data position refers to: records and words of each training corpus."""
-    return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
-
-
-def _check_text(checkpoint: Path, data: PreparedData) -> None:
-    """Checks that a run goes on with the characters and the text it began with.
-
-    Raises:
-      ValueError: when they changed, naming both and the way out.
-    """
-    checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
-    stored = checkpoints.read_metadata(checkpoint).get("train_text", _text(data))
-    if stored != _text(data):
-        raise ValueError(
-            f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {_text(data)}; "
-            "train on the new text in another --workdir, with --config.init_from set to this one"
-        )
 
 
 def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:
@@ -140,7 +125,7 @@ def _initial_state(
         return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
-        _check_text(source, data)
+        workdirs.check_text(source, data)
         theirs = from_dict(checkpoints.read_metadata(source)["config"])
         check_resumable(config, theirs, where=str(source), among=("model.", "data.max_words"))
         log.info("resuming from %s", source)
@@ -169,9 +154,10 @@ class _Loop:
         batches: grain.DatasetIterator,
         writer: MetricWriter | None,
         workdir: str,
+        profiler: StepProfiler,
     ) -> None:
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
-        self._workdir = workdir
+        self._workdir, self._profiler = workdir, profiler
         self._rate = learning_rate(config)
         self._model = model_config(config)
         peak = flops.peak(jax.devices()[0].device_kind, config.model.dtype)
@@ -192,10 +178,12 @@ class _Loop:
         with stop_signal() as stopped:
             self._window.start()
             for step in range(start + 1, steps + 1):
+                self._profiler.before(step - start)
                 if step == start + 1:
                     self._first_step(step)
                 else:
                     self._step(step)
+                self._profiler.after(step - start, self.state)
                 if step % cfg.log_every == 0 or step == steps:
                     self._report(step)
                 heldout = self._evaluate(step) if step % cfg.eval_every == 0 or step == steps else None

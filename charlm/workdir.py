@@ -15,6 +15,7 @@ import ml_collections
 from charlm import checkpoint as checkpoints
 from charlm import hosts
 from charlm.config import flatten, from_dict
+from charlm.data.corpus import PreparedData
 
 log = logging.getLogger("charlm")
 
@@ -106,4 +107,24 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
             f"not the config of process 0: {'; '.join(differing)}"
             if differing
             else "another process has another config"
+        )
+
+
+def text_of(data: PreparedData) -> list[list[int]]:
+    """What a saved data position refers to: records and words of each training corpus."""
+    return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
+
+
+def check_text(checkpoint: Path, data: PreparedData) -> None:
+    """Checks that a run goes on with the characters and the text it began with.
+
+    Raises:
+      ValueError: when they changed, naming both and the way out.
+    """
+    checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
+    stored = checkpoints.read_metadata(checkpoint).get("train_text", text_of(data))
+    if stored != text_of(data):
+        raise ValueError(
+            f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {text_of(data)}; "
+            "train on the new text in another --workdir, with --config.init_from set to this one"
         )
