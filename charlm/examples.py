@@ -14,9 +14,9 @@ import numpy as np
 from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
-from charlm.predictor import Fill, Predictor
+from charlm.predictors.base import Fill
+from charlm.predictors.hlm import HLMPredictor
 from charlm.text.chars import CharVocab
-from charlm.text.wordlist import WordList
 
 log = logging.getLogger("charlm")
 
@@ -34,9 +34,9 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
     """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words."""
     if not config.train.examples:
         return
-    predictor = Predictor(config, data.vocab, params)
+    predictor = HLMPredictor(config, data.vocab, params)
     words_known = known_words(data)
-    known = WordList(words_known, data.vocab)
+    known = predictor.known_words(words_known)
     sentences = [s for s in _sentences(data.heldout, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1]]
     rng = np.random.default_rng(config.seed)
     log.info("held-out words and the five best of %s known words:", f"{len(known):,}")

@@ -1,69 +1,132 @@
-"""Using a trained model: vectors of texts, and the words that fit a gap.
+"""Using a trained model: vectors of texts, words that fit a gap, how likely a text is, and how it goes on.
 
     python -m charlm.predict encode --checkpoint=runs/hlm "A text." > vectors.jsonl
     python -m charlm.predict fill-mask --checkpoint=runs/hlm "The [MASK] of the list."
+    python -m charlm.predict score --checkpoint=gpt2 < lines.txt
+    python -m charlm.predict generate --checkpoint=gpt2 --max-new=20 "Once upon a time"
 
-Texts are arguments, or lines of standard input. Every result is a JSON line.
+The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it. Texts are
+arguments, or lines of standard input. Every result is a JSON line, in the order of the texts.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import io
+import itertools
 import json
+import math
+import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from charlm.predictor import Encoding, Fill, Predictor
+from charlm.predictors.base import Encoding, Fill, Generation, KnownWords, Predictor, Score
 from charlm.text.wordlist import WordList
 
-__all__ = ["Encoding", "Fill", "Predictor", "WordList", "main"]
+__all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
+
+BATCHES_AT_A_TIME = 4  # read before they are answered, so that texts of like length share a batch
 
 
-def _texts(arguments: list[str]) -> Iterator[str]:
-    yield from arguments or (line.rstrip("\n") for line in sys.stdin)
+class _Asked(NamedTuple):
+    """A text, where it stands ("" for an argument), and how often it was asked before."""
+
+    text: str
+    where: str
+    before: int
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+Answer = Callable[[list[_Asked]], list[dict[str, Any]]]
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m charlm.predict", description=__doc__.split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
-    for command in (encode, fill):
-        command.add_argument("--checkpoint", required=True, help="workdir of a run, or one of its checkpoints")
+    score = commands.add_parser("score", help="log-probability (nats) of each piece, and bits per character (GPT-2)")
+    generate = commands.add_parser("generate", help="how each text goes on (GPT-2)")
+    for command in (encode, fill, score, generate):
+        command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
+    for command in (encode, score, generate):
+        command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
+    encode.add_argument(
+        "--unit", choices=("words", "pieces"), default="words", help="vectors of (default: %(default)s)"
+    )
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
-    fill.add_argument("--words", help="file of words, one a line, to choose from; none: any spelling")
+    fill.add_argument("--words", help="file of words, one a line, to choose from; none: all that the model can write")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
-    args = parser.parse_args(argv)
+    score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
+    score.add_argument("--total-only", action="store_true", help="leave the pieces out")
+    generate.add_argument("--max-new", type=int, default=40, help="most tokens to add (default: %(default)s)")
+    generate.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest token (default)")
+    generate.add_argument("--top-k", type=int, default=0, help="draw among so many tokens; 0: all (default)")
+    generate.add_argument("--top-p", type=float, default=1.0, help="draw among tokens of this probability (default: 1)")
+    generate.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status: 1 when any text could not be answered."""
+    args = _parser().parse_args(argv)
     try:
-        if args.command == "encode":
-            answer = functools.partial(_encode, sentence_only=args.sentence_only)
-            predictor = Predictor.from_checkpoint(args.checkpoint)
-        else:
-            length = _length(args.length)
-            if args.top < 1:
-                raise ValueError(f"--top={args.top}: expected at least 1")
-            predictor = Predictor.from_checkpoint(args.checkpoint)
-            known = _known(args.words, predictor) if args.words else None
-            answer = functools.partial(_fill, length=length, top=args.top, known=known)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    status = 0
-    for text in _texts(args.text):
-        try:
-            result = answer(predictor, text)
-        except ValueError as error:  # of this text alone: the others are answered
-            print(f"error: {error}", file=sys.stderr)
-            status = 1
-        else:
-            print(json.dumps({"text": text} | result, ensure_ascii=False), flush=True)
+        return _answer_all(args)
+    except BrokenPipeError:  # ... | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError) as error:
+        return _fail(str(error))
+
+
+def _fail(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 1
+
+
+def _answer_all(args: argparse.Namespace) -> int:
+    makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate}
+    length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
+    predictor = Predictor.from_checkpoint(args.checkpoint)
+    predictor.require(args.command.replace("-", "_"))
+    answer, size = makers[args.command](predictor, args, length)
+    answer([])  # mistakes in the options are said once
+    status, texts = 0, _texts(args.text)
+    if not args.text and sys.stdin.isatty():
+        size = 1  # a person waits
+    while chunk := list(itertools.islice(texts, size)):
+        for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
+            if isinstance(result, ValueError):
+                status = _fail(f"{asked.where}{result}")
+            else:
+                print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
+        sys.stdout.flush()
     return status
+
+
+def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | ValueError]:
+    """Answers texts together, or one by one when something is wrong with any: the others are answered."""
+    try:
+        for asked in chunk:
+            if any("\ud800" <= char <= "\udfff" for char in asked.text):
+                raise ValueError("expected a text in UTF-8")
+        return answer(chunk)
+    except ValueError as error:
+        return [error] if len(chunk) == 1 else [_answers(answer, [asked])[0] for asked in chunk]
+
+
+def _texts(arguments: list[str]) -> Iterator[_Asked]:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    seen: Counter[str] = Counter()
+    for number, line in enumerate(arguments or sys.stdin, start=1):
+        text = line if arguments else line.rstrip("\n")
+        yield _Asked(text, "" if arguments else f"line {number}: ", seen[text])
+        seen[text] += 1
 
 
 def _length(text: str) -> int | Literal["auto"]:
@@ -72,32 +135,80 @@ def _length(text: str) -> int | Literal["auto"]:
     return "auto" if text == "auto" else int(text)
 
 
-def _known(path: str, predictor: Predictor) -> WordList:
+def _known(path: str, predictor: Predictor) -> KnownWords:
     try:
         words = set(Path(path).read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {error}") from error
-    known = WordList((word for word in words if len(word) < predictor.config.model.char_slots), predictor.vocab)
+    known = predictor.known_words(words)
     if len(known) < len(words):
         left_out = f"{len(words) - len(known)} of {len(words)} words are too long for the model or hold characters"
         print(f"--words={path}: {left_out} that it does not know; they are left out", file=sys.stderr)
     return known
 
 
-def _encode(predictor: Predictor, text: str, *, sentence_only: bool) -> dict[str, Any]:
-    (encoding,) = predictor.encode([text])
-    result: dict[str, Any] = {"sentence": encoding.sentence_D.tolist()}
-    if not sentence_only:
+def _encode(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    name = args.unit.removesuffix("s")
+
+    def result(encoding: Encoding) -> dict[str, Any]:
+        sentence = {"sentence": encoding.sentence_D.tolist()}
+        if args.sentence_only:
+            return sentence
         rows = zip(encoding.words, encoding.offsets, encoding.vectors_WD.tolist(), strict=True)
-        result["words"] = [{"word": w, "start": a, "end": b, "vector": v} for w, (a, b), v in rows]
-    return result
+        return sentence | {args.unit: [{name: w, "start": a, "end": b, "vector": v} for w, (a, b), v in rows]}
+
+    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+        return [*map(result, predictor.encode([asked.text for asked in chunk], args.batch_size, args.unit))]
+
+    return answer, BATCHES_AT_A_TIME * args.batch_size
 
 
-def _fill(
-    predictor: Predictor, text: str, *, length: int | Literal["auto"], top: int, known: WordList | None
-) -> dict[str, Any]:
-    gaps = predictor.fill_mask(text, length=length, top=top, known=known)
-    return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
+def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answer, int]:
+    if args.top < 1:
+        raise ValueError(f"--top={args.top}: expected at least 1")
+    known = _known(args.words, predictor) if args.words else None
+
+    def result(asked: _Asked) -> dict[str, Any]:
+        gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known)
+        return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
+
+    return lambda chunk: [*map(result, chunk)], 1
+
+
+def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    def result(score: Score) -> dict[str, Any]:
+        total = {"log_prob": round(score.log_prob, 6), "bits_per_char": round(score.bits_per_char, 6)}
+        if args.total_only:
+            return total
+        log_probs = [None if math.isnan(value) else round(value, 6) for value in score.log_probs_P.tolist()]
+        rows = zip(score.pieces, score.offsets, log_probs, strict=True)
+        return total | {"pieces": [{"piece": p, "start": a, "end": b, "log_prob": v} for p, (a, b), v in rows]}
+
+    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+        texts = [asked.text for asked in chunk]
+        return [*map(result, predictor.score(texts, args.batch_size, start=not args.no_start))]
+
+    return answer, BATCHES_AT_A_TIME * args.batch_size
+
+
+def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    def result(found: Generation) -> dict[str, Any]:
+        total = round(float(found.log_probs_T.sum()), 6)
+        return {"generated": found.text, "finished": found.finished, "log_prob": total}
+
+    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+        found = predictor.generate(
+            [asked.text for asked in chunk],
+            args.max_new,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            seed=[args.seed + asked.before for asked in chunk],
+            batch_size=args.batch_size,
+        )
+        return [*map(result, found)]
+
+    return answer, args.batch_size
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import gzip
 import json
 import math
 import os
@@ -22,7 +23,8 @@ import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import flatten, from_dict, to_json
 from charlm.evaluate import count_words, evaluate
-from charlm.predictor import Predictor
+from charlm.predict import Predictor
+from charlm.profiling import TRACED
 from charlm.progress import duration, read_metrics, stop_signal
 from charlm.run import batch_shape, build
 from charlm.text.chars import MASK, CharVocab
@@ -76,6 +78,21 @@ def snapshot(folder):
 # ---- An unbroken run ----
 
 
+def test_a_profile_shows_the_steps_and_changes_nothing(trained, same_run, tmp_path, log_lines):
+    train(trained.config, str(tmp_path / "run"), profile=str(tmp_path / "profile"))
+    (trace,) = (tmp_path / "profile").rglob("perfetto_trace.json.gz")
+    assert gzip.decompress(trace.read_bytes()).count(b"train_step") >= TRACED
+    assert f"{TRACED} steps traced in {tmp_path / 'profile'}" in str(log_lines)
+    assert_ended_as_unbroken(trained, tmp_path / "run")
+
+
+def test_a_profile_that_cannot_be_written_ends_before_anything_is_done(trained, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"--profile=.*file/x cannot be written: Not a directory"):
+        train(trained.config, str(tmp_path / "run"), profile=str(tmp_path / "file" / "x"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_learns_and_says_so(trained):
     lines = read_metrics(trained.workdir)
     heldout = [line["heldout_loss"] for line in lines if "heldout_loss" in line]
@@ -94,7 +111,8 @@ def test_progress_lines_hold_what_they_should(trained):
         assert line["bits_per_char"] == pytest.approx(line["loss"] / math.log(2))
         assert 0 <= line["char_accuracy"] <= 1
         assert line["grad_norm"] > 0.1
-        assert min(line["words_per_second"], line["ms_per_step"]) > 0
+        assert min(line["words_per_second"], line["ms_per_step"], line["tflops_per_second"]) > 0
+        assert "mfu" not in line  # of a CPU's peak nothing is known
         assert 0 <= line["data_wait"] <= 1
     late = lines[-1]  # the first may include compilation; words are counted, not guessed
     assert 50 < late["words_per_second"] * late["ms_per_step"] / 1000 <= 8 * 16

@@ -159,11 +159,15 @@ class Family:
         """Returns their config for ours: `original` with every key that our config decides, and the architecture."""
         theirs = {key: value for key, value in original.items() if key not in ("torch_dtype", "transformers_version")}
         theirs.setdefault("model_type", next(iter(self.model_types)))
-        for key, known in self.keys.items():
-            if theirs.get(key) is not None or known.default is not None:  # None: it follows from other keys
-                theirs[key] = getattr(config, known.ours)
+        follow = [key for key, known in self.keys.items() if known.default is None and theirs.get(key) is None]
+        theirs |= {key: getattr(config, known.ours) for key, known in self.keys.items() if key not in follow}
         if self.activations.get(theirs.get(self.activation)) != config.activation:
             theirs[self.activation] = config.activation
+        implied = self.from_theirs(theirs, head, "")
+        for key in follow:  # from other keys, unless they say something else
+            ours = self.keys[key].ours
+            if getattr(implied, ours) != getattr(config, ours):
+                theirs[key] = getattr(config, ours)
         architecture = self.model_types[theirs["model_type"]] + self.heads[head].architecture
         return theirs | {"architectures": [architecture], "dtype": "float32"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -85,6 +86,9 @@ def test_a_size_that_follows_from_another_stays_unsaid():
     assert config.ffn == 4 * config.hidden
     assert family.to_theirs(config, "causal_lm", theirs)["n_inner"] is None
     assert family.to_theirs(config, "causal_lm", theirs | {"n_inner": 5})["n_inner"] == config.ffn
+    other = dataclasses.replace(config, ffn=config.hidden)
+    assert family.to_theirs(other, "causal_lm", theirs)["n_inner"] == other.hidden
+    assert family.to_theirs(other, "causal_lm", {})["n_inner"] == other.hidden
 
 
 def test_the_model_that_is_exported_is_named():

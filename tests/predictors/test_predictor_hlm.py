@@ -1,4 +1,4 @@
-"""The predictor: vectors that belong to words of the text whatever else is asked, and exact fillings of gaps."""
+"""The predictor of HLM: vectors that belong to words of the text whatever else is asked, and exact fillings of gaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from charlm.batch import reshape_batch
 from charlm.models.hlm import HLM, HLMForMaskedLM
-from charlm.predictor import Predictor
+from charlm.predictors.base import Predictor
+from charlm.predictors.hlm import HLMPredictor
 from charlm.run import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
 from charlm.text.wordlist import WordList
@@ -33,7 +34,7 @@ def loaded(trained):
 def predictor(loaded):
     """With larger weights than twelve steps lead to, so that everything depends on everything it may depend on."""
     params = jax.tree.map(lambda x: x * 6 if x.ndim > 1 else x, loaded._params)
-    return Predictor(loaded.config, loaded.vocab, params)
+    return HLMPredictor(loaded.config, loaded.vocab, params)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_only_characters_of_the_vocabulary_are_proposed(predictor):
     assert sorted(fill.word for fill in fills) == sorted(predictor.vocab.chars)
     assert sum(fill.score for fill in fills) == pytest.approx(1)
     gaps = CharVocab.from_dict({"a": 9, "c": 12, "t": 30})  # as in the released code, ids between them mean nothing
-    (fills,) = Predictor(predictor.config, gaps, predictor._params).fill_mask("a [MASK:1]", top=1000)
+    (fills,) = HLMPredictor(predictor.config, gaps, predictor._params).fill_mask("a [MASK:1]", top=1000)
     assert sorted(fill.word for fill in fills) == ["a", "c", "t"]
     assert sum(fill.score for fill in fills) == pytest.approx(1)
 
@@ -213,6 +214,15 @@ def test_known_words_are_ranked_instead(predictor):
     assert [fill.score for fill in fills] == sorted((fill.score for fill in fills), reverse=True)
     (three,) = predictor.fill_mask("the [MASK:3] sat", top=10, known=WordList(words, predictor.vocab))
     assert [fill.word for fill in three] == [fill.word for fill in fills if len(fill.word) == 3]
+    assert predictor.fill_mask("the [MASK] sat", top=10, known=words) == [fills]
+    assert predictor.fill(["the", "cat", "sat"], 1, hidden=[1], top=10, known=iter(words))[0].word == three[0].word
+
+
+def test_words_that_the_model_cannot_write_are_left_out(predictor):
+    known = predictor.known_words(["cat", "dog", "cat", "Ωmega", "eighteen", "seventy"])
+    assert len(known) == 2 + (set("seventy") <= set(predictor.vocab.chars))  # no Ω, no eight characters, "cat" once
+    with pytest.raises(ValueError, match="expected words, or a list that this model made, got str"):
+        predictor.known_words("cat")
 
 
 def test_a_gap_of_a_long_text_is_filled_within_its_window(predictor):
@@ -237,6 +247,20 @@ def test_a_step_folder_is_a_checkpoint_too(trained, loaded):
     assert (leaf(early) != leaf(loaded)).any()
     assert loaded.vocab == trained.data.vocab
     assert loaded.config.model == trained.config.model
+
+
+def test_a_run_gives_this_class(loaded):
+    assert type(loaded) is HLMPredictor
+    assert loaded.abilities == ("encode", "fill_mask")
+
+
+def test_what_it_cannot_do_is_said(predictor):
+    with pytest.raises(ValueError, match="a model of the kind HLM scores no texts: it can encode, fill-mask"):
+        predictor.score(["a"])
+    with pytest.raises(ValueError, match="a model of the kind HLM generates no text: it can encode, fill-mask"):
+        predictor.generate(["a"])
+    with pytest.raises(ValueError, match="unit='pieces': an HLM reads characters and has no pieces; expected 'words'"):
+        predictor.encode(["a"], unit="pieces")
 
 
 def test_encode_refuses_a_single_string(predictor: Predictor):

@@ -1,66 +1,51 @@
-"""A trained model, ready to be asked: vectors of texts, and the words that fit a gap."""
+"""HLM, ready to be asked: vectors of words, and the words that fit a gap, character by character."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import ml_collections
 import numpy as np
 
-from charlm import checkpoint as checkpoints
-from charlm.batch import WordBatch, reshape_batch
-from charlm.config import from_dict
+from charlm.batch import WordBatch
 from charlm.data.batching import Sequence, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
-from charlm.models.hlm import HLM, MASKED_LM, HLMForMaskedLM, hlm_with_head
+from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts
 from charlm.run import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
 from charlm.text.words import get_splitter
+
+if TYPE_CHECKING:
+    from charlm.pretrained import Pretrained
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
 OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
 BUCKET_SLOTS = (8, 12)  # length buckets of a batch, before the longest
 
 
-class Encoding(NamedTuple):
-    """The vectors of one text.
-
-    Attributes:
-      words: the words. offsets: their character positions (start, end) in the text.
-      vectors_WD: float32, a contextual vector a word. sentence_D: float32, the mean of them; zeros for an empty text.
-    """
-
-    words: list[str]
-    offsets: list[tuple[int, int]]
-    vectors_WD: np.ndarray
-    sentence_D: np.ndarray
-
-
-class Fill(NamedTuple):
-    """A word for a gap, the log-probability of its characters (nats), and `score`: their geometric mean probability."""
-
-    word: str
-    log_prob: float
-    score: float
-
-
-class Predictor:
+class HLMPredictor(Predictor):
     """A model with its vocabulary and word splitter, ready to be asked.
 
     Args:
-      config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`.
+      config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`; those of a
+        fine-tuned model give vectors and fill no gaps.
     """
+
+    name = "HLM"
+    suited = ("encode", "fill_mask")
 
     def __init__(self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Any) -> None:
         self.config, self.vocab = config, vocab
         self._params = params
+        if "output_kernel" not in params.get("head", {}):
+            self.headless = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
         shape = model_config(config)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
         self._buckets = (*(c for c in BUCKET_SLOTS if c < self._slots), self._slots)
@@ -71,33 +56,23 @@ class Predictor:
         self._fill = jax.jit(lambda p, batch: tuple(map(jax.nn.log_softmax, model.apply({"params": p}, batch))))
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str]) -> Predictor:
-        """Loads a model from a workdir or one of its checkpoints; nothing else is needed.
+    def from_pretrained(cls, pretrained: Pretrained) -> HLMPredictor:
+        """Returns the predictor of a loaded HLM."""
+        return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params)
 
-        A fine-tuned model gives vectors and fills no gaps.
-
-        Raises:
-          ValueError: when there is no complete checkpoint, or it does not fit its config.
-        """
-        checkpoint = checkpoints.find(path)
-        metadata = checkpoints.read_metadata(checkpoint)
-        config = from_dict(metadata["config"])
-        model = hlm_with_head(model_config(config), metadata.get("head", MASKED_LM), metadata.get("labels", 0))
-        one_masked_word = np.ones((1, 1, config.model.char_slots), np.uint16)
-        example = reshape_batch(one_masked_word, one_masked_word)
-        abstract = jax.eval_shape(lambda: model.init(jax.random.key(0), example))["params"]
-        params = checkpoints.load_params(checkpoint, checkpoints.on_one_device(abstract))
-        return cls(config, CharVocab.from_dict(metadata["char_vocab"]), params)
-
-    def encode(self, texts: Iterable[str], batch_size: int = 32) -> list[Encoding]:
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
         """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces.
 
+        `sentence_D` is the mean of the word vectors.
+
         Raises:
-          ValueError: when `texts` is one string, or `batch_size` is not positive.
+          ValueError: when `texts` is one string, `batch_size` is not positive, or `unit` is not "words".
         """
-        if isinstance(texts, str) or batch_size < 1:
-            raise ValueError("encode takes a list of texts and a positive batch_size; for one text write [text]")
-        texts = list(texts)
+        texts = checked_texts(texts, batch_size)
+        if unit != "words":
+            raise ValueError(f"unit={unit!r}: an HLM reads characters and has no pieces; expected 'words'")
         spans = [self._splitter.spans(text) for text in texts]
         words = [[text[a:b] for a, b in s] for text, s in zip(texts, spans, strict=True)]
         room = self._max_words - 2
@@ -122,8 +97,18 @@ class Predictor:
             out.append(Encoding(w, s, vectors_WD, mean))
         return out
 
+    def known_words(self, words: Iterable[str]) -> WordList:
+        """Returns the words that the model has room and characters for, to rank by `fill_mask` or `fill`."""
+        self.require("fill_mask")
+        return WordList((word for word in checked_list(words) if len(word) < self._slots), self.vocab)
+
     def fill_mask(
-        self, text: str, *, length: int | Literal["auto"] = "auto", top: int = 5, known: WordList | None = None
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: WordList | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" of the text the likeliest words, best first.
 
@@ -134,6 +119,8 @@ class Predictor:
         Raises:
           ValueError: when the text has no "[MASK]", or a length that the model has no room for.
         """
+        self.require("fill_mask")
+        known = self._list(known)
         words, gaps, at = [], [], 0
         for match in MASK_PATTERN.finditer(text):
             words += self._split(text[at : match.start()])
@@ -157,7 +144,7 @@ class Predictor:
         length: int | Literal["auto", "same"] = "same",
         top: int = 5,
         hidden: Iterable[int] = (),
-        known: WordList | None = None,
+        known: WordList | Iterable[str] | None = None,
     ) -> list[Fill]:
         """Returns the likeliest words at one position of a sentence, best first.
 
@@ -167,8 +154,8 @@ class Predictor:
             stands, with its own length: what the model takes a misspelled word for.
           known: rank these words only; None: any spelling.
         """
-        if "output_kernel" not in self._params.get("head", {}):
-            raise ValueError("this checkpoint is of a fine-tuned model: it has no head that predicts characters")
+        self.require("fill_mask")
+        known = self._list(known)
         hidden = set(hidden)
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
@@ -218,6 +205,9 @@ class Predictor:
             allowed[list(self.vocab.ids.values())] = 0
             scores = found[b][:n] + allowed
             yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
+
+    def _list(self, known: WordList | Iterable[str] | None) -> WordList | None:
+        return known if known is None or isinstance(known, WordList) else self.known_words(known)
 
     def _split(self, text: str) -> list[str]:
         return [text[a:b] for a, b in self._splitter.spans(text)]

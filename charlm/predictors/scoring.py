@@ -1,0 +1,43 @@
+"""How texts longer than a model are scored: windows that overlap, so that every piece has seen enough before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Stretch(NamedTuple):
+    """A window [start, end) of a sequence, in which the pieces from `first` on are scored."""
+
+    start: int
+    first: int
+    end: int
+
+
+def stretches(length: int, longest: int) -> list[Stretch]:
+    """Returns windows in which every piece but the first of a sequence is scored once.
+
+    They begin every `longest // 2` pieces: what is scored has seen all before it, or at least half a window.
+    """
+    found, scored = [], 1
+    for start in range(0, length, longest // 2):
+        end = min(start + longest, length)
+        if end > scored:
+            found.append(Stretch(start, scored, end))
+            scored = end
+    return found
+
+
+def scorer(model: Any) -> Callable[[Any, np.ndarray, np.ndarray], jax.Array]:
+    """Returns a compiled function of parameters, ids [B, L] and mask: log-probabilities [B, L - 1] of ids[:, 1:]."""
+
+    def log_probs(params: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        logits = model.apply({"params": params}, ids_BL, mask_BL).logits[:, :-1]
+        chosen_BL = jnp.take_along_axis(logits, ids_BL[:, 1:, None], axis=-1)[..., 0]
+        return chosen_BL - jax.nn.logsumexp(logits, axis=-1)
+
+    return jax.jit(log_probs)

@@ -1,0 +1,271 @@
+"""BERT, RoBERTa and GPT-2, ready to be asked: vectors, words for gaps, how likely a text is, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from charlm.models.bert import Bert
+from charlm.models.gpt2 import GPT2
+from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts
+from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, ids_of, masked
+from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
+from charlm.predictors.scoring import scorer, stretches
+from charlm.predictors.windows import Text, batches, rounded, rounded_batch, text_of, window_around, windows
+from charlm.pretrained import Pretrained
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import get_splitter
+
+NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"}
+HEAD_POSITIONS = 2048  # positions whose logits are held at a time: 400 MiB with GPT-2's vocabulary
+GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary a mask
+
+
+class SubwordPredictor(Predictor):
+    """A BERT, RoBERTa or GPT-2 with its tokenizer, ready to be asked.
+
+    Args:
+      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
+
+    Raises:
+      ValueError: when there is no tokenizer, or it has ids that the model has no rows for.
+    """
+
+    def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
+        self.pretrained, self.config = pretrained, pretrained.config
+        self.tokenizer = pretrained.tokenizer() if tokenizer is None else tokenizer
+        if self.tokenizer.size > self.config.vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: the tokenizer has ids up to {self.tokenizer.size - 1}, the model rows for "
+                f"{self.config.vocab_size}: they do not belong together"
+            )
+        causal = pretrained.family == "gpt2"
+        self.name = NAMES[pretrained.family]
+        self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
+        if isinstance(pretrained.model, Bert | GPT2):
+            self.headless = f"this {self.name} has no head that predicts words"
+        self._longest = self.config.max_positions if causal else self.config.longest
+        self._pad = getattr(self.config, "pad_id", 0)
+        self._splitter = get_splitter("rules", "en")
+        model, self._params = pretrained.model, pretrained.params
+        apply = lambda p, *arguments, **named: model.apply({"params": p}, *arguments, **named)
+
+        def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
+            output = apply(p, ids_BL, mask_BL)
+            return getattr(output, "transformer", output).states_BLD.astype(np.float32)
+
+        self._states = jax.jit(states)
+        self._fill = jax.jit(
+            lambda p, ids_BL, mask_BL, positions_BM: jax.nn.log_softmax(
+                apply(p, ids_BL, mask_BL, positions_BM=positions_BM).logits
+            )
+        )
+        self._score, self._write = scorer(model), writer(model)
+        self._pieces: Pieces | None = None
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> SubwordPredictor:
+        """Returns the predictor of a loaded model, with the tokenizer beside it."""
+        return cls(pretrained)
+
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Returns words or pieces, offsets and vectors of each text: the last states, and means of them.
+
+        Words are those of `charlm.text.words`' rules in every family; a word's vector is the mean of the pieces that
+        stand for some of it, and one that the tokenizer leaves out (control characters) is left out here. `sentence_D`
+        is the mean over all positions, special tokens of the template included (mean pooling; Reimers and Gurevych,
+        EMNLP 2019, section 3). A text longer than the model is read in windows, each with its special tokens.
+
+        Raises:
+          ValueError: when `texts` is one string, `batch_size` is not positive, or there is no such unit.
+        """
+        texts = checked_texts(texts, batch_size)
+        if unit not in ("words", "pieces"):
+            raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
+        pieces = [text_of(item) for item in self.tokenizer.encode_batch(texts)]
+        parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
+        found: dict[int, np.ndarray] = {}
+        for chosen, ids_BL, mask_BL in batches([w.ids for _, w in parts], batch_size, self._longest, self._pad):
+            states_BLD = jax.device_get(self._states(self._params, ids_BL, mask_BL))
+            for b, n in enumerate(chosen):
+                found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
+        none_WD = np.zeros((0, self.config.hidden), np.float32)
+        inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+        whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+        for n, (t, window) in enumerate(parts):
+            inner[t].append(found[n][window.before : window.before + window.end - window.start])
+            whole[t].append(found[n])
+        return [
+            self._encoding(text, pieces[t], unit, np.concatenate(inner[t]), np.concatenate(whole[t]))
+            for t, text in enumerate(texts)
+        ]
+
+    def _encoding(self, text: str, pieces: Text, unit: str, inner_PD: np.ndarray, whole_LD: np.ndarray) -> Encoding:
+        sentence_D = whole_LD.sum(axis=0) / np.float32(max(1, len(whole_LD)))
+        if unit == "pieces":
+            return Encoding([self.tokenizer.token(i) for i in pieces.ids], pieces.offsets, inner_PD, sentence_D)
+        starts_P, ends_P = np.array(pieces.offsets, np.int64).reshape(-1, 2).T
+        words, offsets, vectors = [], [], [np.zeros((0, self.config.hidden), np.float32)]
+        for start, end in self._splitter.spans(text):
+            first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
+            if first < last:
+                words.append(text[start:end])
+                offsets.append((start, end))
+                vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
+        return Encoding(words, offsets, np.concatenate(vectors), sentence_D)
+
+    def known_words(self, words: Iterable[str]) -> PieceWords:
+        """Returns the words that the vocabulary can write, to rank by `fill_mask`; repeated ones count once."""
+        self.require("fill_mask")
+        return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
+
+    def fill_mask(
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: PieceWords | Iterable[str] | None = None,
+    ) -> list[list[Fill]]:
+        """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest pieces or known words, best first.
+
+        Probabilities are those of the softmax over the whole vocabulary. A piece that continues a word is written
+        "##ing" in every family. "[MASK:5]" or `length=5` leave words of so many characters only. A known word is read
+        with as many masks as it has pieces there; `log_prob` is the sum of theirs, `score` their geometric mean
+        probability. Of a text longer than the model the window around the gap is read.
+
+        Raises:
+          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+        """
+        self.require("fill_mask")
+        if top < 1:
+            raise ValueError(f"top={top}: expected at least 1")
+        if isinstance(known, PieceWords) and known.tokenizer is not self.tokenizer:
+            raise ValueError("known: a list that another model made; see known_words")
+        if known is not None and not isinstance(known, PieceWords):
+            known = self.known_words(known)
+        pieces, gaps = find_gaps(text, self.tokenizer, length)
+        asked = [(gap, count) for gap in gaps for count in ([1] if known is None else known.counts(gap))]
+        fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
+        for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
+            if known is None:
+                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, self.name == "BERT")
+                fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
+            else:
+                fills[gap] += known.best(log_probs_KV, gap, top)
+        return [sorted(fills[gap], key=lambda fill: -fill.score)[:top] for gap in gaps]
+
+    def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
+        """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""
+        rows = []
+        for gap, count in asked:
+            text = masked(pieces, gap, count, self.tokenizer.special.mask)
+            window = window_around(text, gap.place, count, self._longest)
+            rows.append((window.ids, window.before + gap.place - window.start))
+        found: dict[int, np.ndarray] = {}
+        for chosen, ids_BL, mask_BL in batches([ids for ids, _ in rows], GAPS_AT_A_TIME, self._longest, self._pad):
+            most = rounded_batch(max(asked[n][1] for n in chosen), self._longest)
+            positions_BM = np.zeros((len(ids_BL), most), np.int32)
+            for b, n in enumerate(chosen):
+                positions_BM[b, : asked[n][1]] = rows[n][1] + np.arange(asked[n][1])
+            log_probs = jax.device_get(self._fill(self._params, ids_BL, mask_BL, positions_BM))
+            found |= {n: log_probs[b, : asked[n][1]] for b, n in enumerate(chosen)}
+        return [found[n] for n in range(len(rows))]
+
+    def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
+        """Returns the log-probability of each piece of each text, given all pieces before it.
+
+        A text longer than the model is read in windows that begin every half window, so that a piece has seen all
+        before it or at least half a window.
+
+        Args:
+          start: the text follows the end-of-text token, as in training, so that the first piece counts, too. False: it
+            is not scored (NaN), as in the usual loss.
+
+        Raises:
+          ValueError: when the model predicts no text from left to right, `texts` is one string, or `batch_size` is not
+            positive.
+        """
+        self.require("score")
+        texts = checked_texts(texts, batch_size, "score")
+        pieces = [text_of(item) for item in self.tokenizer.encode_batch(texts)]
+        before = [self._start_token()] if start else []
+        rows = [before + text.ids for text in pieces]
+        parts = [(t, s) for t, row in enumerate(rows) for s in stretches(len(row), self._longest)]
+        log_probs = [np.full(len(row), np.nan, np.float32) for row in rows]
+        ids = [rows[t][s.start : s.end] for t, s in parts]
+        longest = rounded(max(map(len, ids), default=1), self._longest)
+        fits = max(1, min(batch_size, HEAD_POSITIONS // longest))
+        for chosen, ids_BL, mask_BL in batches(ids, fits, self._longest, self._pad):
+            found_BL = jax.device_get(self._score(self._params, ids_BL, mask_BL))
+            for b, n in enumerate(chosen):
+                t, s = parts[n]
+                log_probs[t][s.first : s.end] = found_BL[b, s.first - s.start - 1 : s.end - s.start - 1]
+        scores = []
+        for text, of, found in zip(texts, pieces, log_probs, strict=True):
+            unscored = of.offsets[0][1] if of.ids and not start else 0
+            tokens = [self.tokenizer.token(index) for index in of.ids]
+            scores.append(Score(tokens, of.offsets, found[len(before) :], len(text) - unscored))
+        return scores
+
+    def _start_token(self) -> int:
+        special = self.tokenizer.special
+        if special.bos is None and special.eos is None:
+            raise ValueError(f"{self.pretrained.folder}: the vocabulary has no token that begins or ends a text")
+        return special.eos if special.bos is None else special.bos
+
+    def generate(
+        self,
+        prompts: Iterable[str],
+        max_new: int = 40,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] = 0,
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Returns how each prompt goes on, up to the end-of-text token; an empty one starts a text.
+
+        Args:
+          max_new: most tokens to add.
+          temperature: 0: always the likeliest token; else what logits are divided by before one is drawn.
+          top_k: draw among so many likeliest tokens; 0: all. top_p: and among the likeliest that have this probability.
+          seed: of what is drawn, or one for each prompt. The same prompt and seed give the same text, whatever else is
+            asked; with one seed for all, a prompt that is there again has the next seed.
+
+        Raises:
+          ValueError: when the model generates no text, an argument is out of range, or a prompt leaves no room for
+            `max_new` tokens.
+        """
+        self.require("generate")
+        check_settings(max_new, temperature, top_k, top_p)
+        prompts = checked_texts(prompts, batch_size, "generate")
+        keys = prompt_keys(prompts, seed)
+        rows = [text_of(item).ids or [self._start_token()] for item in self.tokenizer.encode_batch(prompts)]
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) + max_new > self._longest:
+                raise ValueError(
+                    f"max_new={max_new}: the model has room for {self._longest} tokens, of which the prompt "
+                    f"{prompt[:40]!r} takes {len(row)}"
+                )
+        eos = self.tokenizer.special.eos
+        allowed_V = np.zeros(self.config.vocab_size, bool)
+        allowed_V[ids_of(self.tokenizer)] = True
+        arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
+        settings = Settings(*arrays, np.int32(-1 if eos is None else eos), allowed_V)
+        ways = {"places": rounded(max_new, self._longest), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
+        found: dict[int, Generation] = {}
+        for chosen, ids_BP, mask_BP in batches(rows, batch_size, self._longest, self._pad, left=True):
+            row_keys = keys[np.resize(chosen, len(ids_BP))]
+            written = jax.device_get(self._write(self._params, ids_BP, mask_BP, row_keys, settings, **ways))
+            for b, n in enumerate(chosen):
+                ids = written.tokens_BT[b, : written.count_B[b]].tolist()
+                text = self.tokenizer.decode(ids)
+                found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
+        return [found[n] for n in range(len(rows))]

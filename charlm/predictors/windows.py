@@ -1,0 +1,107 @@
+"""Texts of any length as batches of a few shapes: windows cut between words, neighbours of like length together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.text.subwords import Subwords
+
+SHORTEST = 16  # positions of the smallest batch
+
+
+class Window(NamedTuple):
+    """A part of a text as a model reads it.
+
+    Attributes:
+      ids: its pieces between the special tokens of the template. before: number of special tokens in front.
+      start, end: which pieces of the text it holds, counted without special tokens.
+    """
+
+    ids: list[int]
+    before: int
+    start: int
+    end: int
+
+
+class Text(NamedTuple):
+    """An encoded text without the template: ids, offsets and words of its pieces, and the template around them."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    words: list[int | None]
+    prefix: list[int]
+    suffix: list[int]
+
+
+def text_of(item: Subwords) -> Text:
+    """Takes the template off an encoded text."""
+    inner = [place for place, special in enumerate(item.special) if not special]
+    first, last = (inner[0], inner[-1] + 1) if inner else (len(item.ids), len(item.ids))
+    ids, offsets, words = (list(column[first:last]) for column in (item.ids, item.offsets, item.words))
+    return Text(ids, offsets, words, list(item.ids[:first]), list(item.ids[last:]))
+
+
+def windows(text: Text, longest: int) -> list[Window]:
+    """Cuts a text into windows of at most `longest` positions, special tokens included.
+
+    Cuts are between words; a word longer than a window is cut inside.
+    """
+    room = longest - len(text.prefix) - len(text.suffix)
+    cuts = [0]
+    while len(text.ids) - cuts[-1] > room:
+        end = cuts[-1] + room
+        while end > cuts[-1] and text.words[end] == text.words[end - 1]:
+            end -= 1
+        cuts.append(end if end > cuts[-1] else cuts[-1] + room)
+    pairs = itertools.pairwise([*cuts, len(text.ids)])
+    return [Window(text.prefix + text.ids[a:b] + text.suffix, len(text.prefix), a, b) for a, b in pairs]
+
+
+def window_around(text: Text, at: int, count: int, longest: int) -> Window:
+    """Returns the window of at most `longest` positions around the `count` pieces from `at` on, cut between words."""
+    room = longest - len(text.prefix) - len(text.suffix)
+    start = max(0, min(at - (room - count) // 2, len(text.ids) - room))
+    end = min(start + room, len(text.ids))
+    whole = lambda place: place in (0, len(text.ids)) or text.words[place] != text.words[place - 1]
+    start = next((place for place in range(start, at) if whole(place)), start)
+    end = next((place for place in range(end, at + count, -1) if whole(place)), end)
+    return Window(text.prefix + text.ids[start:end] + text.suffix, len(text.prefix), start, end)
+
+
+def rounded(n: int, limit: int | None = None) -> int:
+    """Returns the least of 16, 24, 32, 48, 64, 96, ... that is not below n, but no more than `limit` >= n.
+
+    So there are few shapes, each compiled once, and at most a third of a batch is padding of this kind.
+    """
+    size = SHORTEST
+    while size < n:
+        size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
+    return size if limit is None else min(size, limit)
+
+
+def rounded_batch(n: int, limit: int) -> int:
+    """Returns the least power of two that is not below n, but no more than `limit` >= n."""
+    return min(1 << max(0, n - 1).bit_length(), limit)
+
+
+def batches(
+    rows: Sequence[Sequence[int]], batch_size: int, longest: int, pad_id: int, left: bool = False
+) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+    """Yields batches of rows of like length: which rows, their ids int32 [B, L], and where they are real, bool [B, L].
+
+    A batch has at least as many rows as places are named; those beyond are padding, as are positions on the right (or
+    left). No row may be longer than `longest`.
+    """
+    order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        B, L = rounded_batch(len(chosen), batch_size), rounded(len(rows[chosen[-1]]), longest)
+        ids_BL, mask_BL = np.full((B, L), pad_id, np.int32), np.zeros((B, L), bool)
+        for b, n in enumerate(chosen):
+            place = slice(L - len(rows[n]), L) if left else slice(0, len(rows[n]))
+            ids_BL[b, place], mask_BL[b, place] = rows[n], True
+        yield chosen, ids_BL, mask_BL
