@@ -102,32 +102,39 @@ class DisentangledAttention(nn.Module):
           queries: number of leading positions that ask; all L of them give keys and values.
         """
         B, L, D = x_BLD.shape
-        K = D // self.heads
+        H, K = self.heads, D // self.heads
         low, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         positions = nn.Dropout(self.position_dropout)(positions_RD, deterministic=deterministic)
-        positions = positions[low : low + rows[-1] + 1].astype(self.dtype)
+        R = int(rows[-1]) + 1
+        positions = positions[low : low + R].astype(self.dtype)
 
         def project(name: str, x: jax.Array) -> jax.Array:
             y = dense(D, D, self.initializer, self.dtype, name=name)(x)
-            return y.reshape(*x.shape[:-1], self.heads, K)
-
-        query = project("query", x_BLD[:, :queries])
-        key, value = project("key", x_BLD), project("value", x_BLD)
-        pos_key = project("pos_key", positions[::-1])  # descending, the order in which `skew` wants its columns
-        pos_query = project("pos_query", positions)
+            return y.reshape(-1, H, K).swapaxes(0, 1)
 
         def score(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
             return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
 
-        content = score("bqhk,blhk->bhql", query, key)
-        to_position = spread(score("bqhk,rhk->bhqr", query, pos_key), rows[-1] - rows[::-1])
-        from_position = spread(score("blhk,rhk->bhlr", key, pos_query), rows)
-        scores = content + skew(to_position, L) + skew(from_position, queries).swapaxes(-1, -2)
-        scores = jnp.where(mask_BL[:, None, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
+        # Heads lead and rows of the batch are laid end to end: one layout serves every product below without a copy.
+        query_HNK = project("query", x_BLD[:, :queries])
+        key_HNK, value_HNK = project("key", x_BLD), project("value", x_BLD)
+        pos_key_HRK = project("pos_key", positions[::-1])  # descending, the order in which `skew` wants its columns
+        pos_query_HRK = project("pos_query", positions)
+        query = query_HNK.reshape(H, B, queries, K)
+        key, value = key_HNK.reshape(H, B, L, K), value_HNK.reshape(H, B, L, K)
+
+        content = score("hbqk,hblk->hbql", query, key)
+        to_position = score("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
+        from_position = score("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
+        to_position = skew(spread(to_position, rows[-1] - rows[::-1]), L)
+        from_position = skew(spread(from_position, rows), queries)
+        scores = content + to_position + from_position.swapaxes(-1, -2)
+        scores = jnp.where(mask_BL[None, :, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
         probs = jax.nn.softmax(scores, axis=-1)
-        self.sow("intermediates", "probs", probs)
+        self.sow("intermediates", "probs", probs.swapaxes(0, 1))
         probs = nn.Dropout(self.attention_dropout)(probs, deterministic=deterministic)
-        mixed = jnp.einsum("bhql,blhk->bqhk", probs.astype(self.dtype), value).reshape(B, queries, D)
+        mixed = jnp.einsum("hbql,hblk->hbqk", probs.astype(self.dtype), value)
+        mixed = mixed.transpose(1, 2, 0, 3).reshape(B, queries, D)
         self.sow("intermediates", "mixed", mixed)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
 

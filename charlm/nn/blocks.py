@@ -90,16 +90,21 @@ class Attention(nn.Module):
         def project(name: str) -> jax.Array:
             return dense(D, D, self.initializer, self.dtype, name=name)(x_BLD).reshape(B, L, self.heads, K)
 
+        def heads_first(y_BNHK: jax.Array) -> jax.Array:
+            return y_BNHK.swapaxes(1, 2)  # the layout of both products below, which then copy nothing
+
         query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # smaller than the scores
         key, value = project("key"), project("value")
         if cache is not None:
             put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
-        scores = jnp.einsum("bqhk,bnhk->bhqn", query, key, preferred_element_type=jnp.float32)
+        query, key, value = map(heads_first, (query, key, value))
+        scores = jnp.einsum("bhqk,bhnk->bhqn", query, key, preferred_element_type=jnp.float32)
         probs = jax.nn.softmax(jnp.where(visible_B1QN, scores, MASKED_SCORE), axis=-1)
         dropped = nn.Dropout(self.dropout)(probs, deterministic=deterministic)
-        mixed = jnp.einsum("bhqn,bnhk->bqhk", dropped.astype(self.dtype), value).reshape(B, L, D)
+        mixed = jnp.einsum("bhqn,bhnk->bhqk", dropped.astype(self.dtype), value)
+        mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 
 
