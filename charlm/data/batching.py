@@ -222,7 +222,8 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     """Returns one batch [S = 1, ...] of all the sequences, its shape rounded up so that few programs are compiled.
 
     Args:
-      words: words W that every sequence is padded to. bucket_slots: length buckets; the last holds the longest word.
+      words: words W that every sequence is padded to.
+      bucket_slots: length buckets; the last holds the longest word. See `inference_slots`.
     """
     chars_NC = np.concatenate([s.chars_WC for s in sequences])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in sequences])
@@ -238,7 +239,7 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     (masked_N,) = np.nonzero(is_masked_N)
     shape = BatchShape(
         shards=1,
-        sequences=_round_up(len(sequences), least=1),
+        sequences=1 << max(len(sequences) - 1, 0).bit_length(),
         words=words,
         slots=bucket_slots,
         table=rows(bucket_N[distinct(np.arange(len(chars_NC)))]),
@@ -253,10 +254,18 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     return batch if len(masked_N) else batch._replace(masked=())
 
 
+def inference_slots(longest: int) -> tuple[int, ...]:
+    """Returns length buckets for `pack_all`: those that waste least on English Wikipedia, up to the longest word."""
+    return (*(slots for slots in (5, 8, 11) if slots < longest), longest)
+
+
 def _round_up(n: int, least: int = 32) -> int:
-    """Returns the next power of two from `least` on, past 256 also one and a half times it: few shapes."""
-    size = max(least, 1 << max(n - 1, 0).bit_length())
-    return size * 3 // 4 if size > 256 and n <= size * 3 // 4 else size
+    """Returns the next multiple of `least`, past 8 times that of an eighth of the next power of two: few shapes.
+
+    A row costs as much as a word, so powers of two alone, half as much again on average, would be too coarse.
+    """
+    step = max(least, (1 << max(n - 1, 0).bit_length()) // 8)
+    return max(-(-n // step), 1) * step
 
 
 def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:

@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from charlm.batch import WordBatch
-from charlm.data.batching import Sequence, pack_all
+from charlm.data.batching import Sequence, inference_slots, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
 OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
-BUCKET_SLOTS = (8, 12)  # length buckets of a batch, before the longest
 
 
 class HLMPredictor(Predictor):
@@ -48,7 +47,7 @@ class HLMPredictor(Predictor):
             self.headless = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
         shape = model_config(config)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
-        self._buckets = (*(c for c in BUCKET_SLOTS if c < self._slots), self._slots)
+        self._buckets = inference_slots(self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
         self._encode = jax.jit(lambda p, batch: HLM(shape).apply({"params": p["hlm"]}, batch).context_NWD)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charlm.batch import WordBatch, reshape_batch
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, halve, pack_all, stack
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, halve, inference_slots, pack_all, stack
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS
 
 SLOTS = 6
@@ -234,8 +234,14 @@ def test_pack_all_has_few_shapes(count, seed):
     batch = pack_all([random_sequence(rng, 6, distinct=200) for _ in range(count)], 8, (3, SLOTS))
     B = batch.index_SBW.shape[1]
     assert count <= B < 2 * count
-    sizes = [B, *(t.shape[1] for t in batch.chars), *(x.shape[1] for m in batch.masked for x in m)]
-    assert set(sizes) <= {2**k for k in range(12)} | {3 * 2**k for k in range(12)}
+    assert B in {2**k for k in range(12)}
+    rows = {*(t.shape[1] for t in batch.chars), *(x.shape[1] for m in batch.masked for x in m)}
+    assert rows <= {*range(32, 257, 32), *range(320, 513, 64), *range(640, 1025, 128)}
+
+
+@pytest.mark.parametrize(("longest", "slots"), [(20, (5, 8, 11, 20)), (11, (5, 8, 11)), (9, (5, 8, 9)), (2, (2,))])
+def test_inference_slots_end_at_the_longest_word(longest, slots):
+    assert inference_slots(longest) == slots
 
 
 def test_pack_all_without_masked_words_and_with_empty_texts():
