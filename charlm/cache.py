@@ -39,6 +39,14 @@ class CacheStats(NamedTuple):
         """Share of distinct words that were there; 0 before the first."""
         return self.hits / max(1, self.hits + self.misses)
 
+    def __str__(self) -> str:
+        """Returns one line for people."""
+        read = self.hits + self.misses
+        return (
+            f"word cache: {self.hits:,} of {read:,} distinct words read were there ({100 * self.hit_rate:.1f} %), "
+            f"it holds {self.words:,} of at most {self.limit:,}"
+        )
+
 
 class WordCache:
     """A table of word vectors on the device, by characters and parameters; safe to share between threads.

@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     encode.add_argument(
         "--unit", choices=("words", "pieces"), default="words", help="vectors of (default: %(default)s)"
     )
+    encode.add_argument("--stats", action="store_true", help="say at the end how many words were in the cache (HLM)")
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
     fill.add_argument("--words", help="file of words, one a line, to choose from; none: all that the model can write")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
@@ -105,6 +106,8 @@ def _answer_all(args: argparse.Namespace) -> int:
             else:
                 print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
         sys.stdout.flush()
+    if getattr(args, "stats", False):
+        print(predictor.cache.stats, file=sys.stderr)
     return status
 
 
@@ -148,6 +151,8 @@ def _known(path: str, predictor: Predictor) -> KnownWords:
 
 
 def _encode(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    if args.stats and getattr(predictor, "cache", None) is None:
+        raise ValueError(f"--stats: a {predictor.name} keeps no words in a cache")
     name = args.unit.removesuffix("s")
 
     def result(encoding: Encoding) -> dict[str, Any]:

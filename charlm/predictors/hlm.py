@@ -12,6 +12,7 @@ import ml_collections
 import numpy as np
 
 from charlm.batch import WordBatch
+from charlm.cache import CacheStats, WordCache
 from charlm.data.batching import Sequence, inference_slots, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from charlm.pretrained import Pretrained
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
+WORD_PARTS = ("embed", "intra_word")  # of the parameters: what the vector of a word depends on
 OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
 
 
@@ -35,6 +37,10 @@ class HLMPredictor(Predictor):
     Args:
       config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`; those of a
         fine-tuned model give vectors and fill no gaps.
+
+    Attributes:
+      cache: the word vectors kept between calls of `encode`; may be shared by predictors of one shape. None: none are
+        kept, and all of a batch runs as one program.
     """
 
     name = "HLM"
@@ -50,7 +56,14 @@ class HLMPredictor(Predictor):
         self._buckets = inference_slots(self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
-        self._encode = jax.jit(lambda p, batch: HLM(shape).apply({"params": p["hlm"]}, batch).context_NWD)
+        hlm = HLM(shape)
+        self._encode = jax.jit(lambda p, batch: hlm.apply({"params": p["hlm"]}, batch).context_NWD)
+        self._contextualize = jax.jit(
+            lambda p, words_NWD, mask_NW: hlm.apply({"params": p["hlm"]}, words_NWD, mask_NW, method="contextualize")
+        )
+        encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
+        self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
+        self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, self._buckets)
         model = HLMForMaskedLM(shape)
         self._fill = jax.jit(lambda p, batch: tuple(map(jax.nn.log_softmax, model.apply({"params": p}, batch))))
 
@@ -83,7 +96,7 @@ class HLMPredictor(Predictor):
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
-            states = self._run(self._encode, [_sequence(r) for r in rows])
+            states = self._states([_sequence(r) for r in rows])
             for n, row, state_WD in zip(chosen, rows, states, strict=False):
                 results[n] = state_WD[1 : 1 + len(row)]  # without [CLS] and [SEP]
         for n, (i, _) in enumerate(pieces):
@@ -95,6 +108,21 @@ class HLMPredictor(Predictor):
             mean = vectors_WD.mean(axis=0) if len(vectors_WD) else np.zeros(none.shape[1], np.float32)
             out.append(Encoding(w, s, vectors_WD, mean))
         return out
+
+    def precompute(self, words: Iterable[str]) -> CacheStats:
+        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+
+        Raises:
+          ValueError: when there is no cache, or `words` is one string.
+        """
+        if self.cache is None:
+            raise ValueError("precompute: this predictor has no cache")
+        if isinstance(words, str):
+            raise ValueError("precompute takes a list of words, got one string")
+        rows_UC = self._rows(checked_list(words))
+        edges_UC = _sequence(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
+        self.cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
+        return self.cache.stats
 
     def known_words(self, words: Iterable[str]) -> WordList:
         """Returns the words that the model has room and characters for, to rank by `fill_mask` or `fill`."""
@@ -215,13 +243,25 @@ class HLMPredictor(Predictor):
         lengths, ids = self._encoder.encode(words)
         return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
 
-    def _pack(self, sequences: list[Sequence]) -> WordBatch:
+    def _width(self, sequences: list[Sequence]) -> int:
         longest = max(len(s.chars_WC) for s in sequences)
-        words = min(self._max_words, -(-longest // 32) * 32)
-        return pack_all(sequences, max(words, longest), self._buckets)
+        return max(min(self._max_words, -(-longest // 32) * 32), longest)
 
-    def _run(self, function: Any, sequences: list[Sequence]) -> np.ndarray:
-        return np.asarray(jax.device_get(function(self._params, self._pack(sequences))), np.float32)
+    def _pack(self, sequences: list[Sequence]) -> WordBatch:
+        return pack_all(sequences, self._width(sequences), self._buckets)
+
+    def _states(self, sequences: list[Sequence]) -> np.ndarray:
+        """Returns the contextual vectors, float32 [B, W, D] with padding after the words and after the sequences."""
+        if self.cache is None:
+            states_BWD = self._encode(self._params, self._pack(sequences))
+        else:
+            rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
+            chars_BWC = np.zeros((rows, self._width(sequences), self._slots), np.uint16)
+            for b, sequence in enumerate(sequences):
+                chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
+            words_BWD = self.cache.read(self._word_params, chars_BWC)
+            states_BWD = self._contextualize(self._params, words_BWD, chars_BWC[..., 0] != 0)
+        return np.asarray(jax.device_get(states_BWD), np.float32)
 
 
 def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:

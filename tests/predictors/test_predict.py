@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -55,6 +56,15 @@ def test_encode_lines_of_standard_input(ask):
     assert status == 0
     assert lines == by_argument
     assert [set(line) for line in lines] == [{"text", "sentence"}] * 2
+
+
+def test_encode_says_how_many_words_were_there_already(ask):
+    status, _, errors = ask("encode", "--stats", stdin="a cat\n" * 200)  # more lines than are read at a time
+    assert status == 0
+    assert re.fullmatch(
+        r"word cache: \d+ of \d+ distinct words read were there \(\d+\.\d %\), it holds 4 of .*\n", errors
+    )
+    assert not errors.startswith("word cache: 0")
 
 
 def test_fill_mask(ask):
@@ -204,6 +214,7 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
         ("gpt2", ["generate", "--max-new=0", "a", "b"], "max_new=0: expected at least 1 token"),
         ("gpt2", ["score", "--batch-size=0", "a", "b"], "a positive batch_size"),
         ("bert", ["encode", "--batch-size=0", "a", "b"], "a positive batch_size"),
+        ("bert", ["encode", "--stats", "a", "b"], "--stats: a BERT keeps no words in a cache"),
         ("bert", ["fill-mask", "no gap"], 'no "[MASK]" in the text'),
     ],
 )

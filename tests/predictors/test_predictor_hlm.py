@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from charlm.batch import reshape_batch
+from charlm.cache import WordCache
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.predictors.base import Predictor
 from charlm.predictors.hlm import HLMPredictor
@@ -84,6 +85,43 @@ def test_vectors_do_not_depend_on_what_else_is_encoded(predictor, encoded):
         assert_same(predictor.encode([text])[0], want)
     for got, want in zip(predictor.encode(TEXTS[::-1], batch_size=2)[::-1], encoded, strict=True):
         assert_same(got, want)
+
+
+def test_cached_words_give_the_same_vectors(predictor, encoded):
+    """Also when the cache is smaller than a text, shared, or warm before the first."""
+    other = HLMPredictor(predictor.config, predictor.vocab, jax.tree.map(lambda x: 1.5 * x, predictor._params))
+    alone = HLMPredictor(predictor.config, predictor.vocab, predictor._params)
+    alone.cache = None
+    with pytest.raises(ValueError, match="precompute: this predictor has no cache"):
+        alone.precompute(["the"])
+    for got, want in zip(alone.encode(TEXTS), encoded, strict=True):
+        assert_same(got, want)
+    different = other.encode(TEXTS)
+    assert np.abs(different[0].vectors_WD - encoded[0].vectors_WD).max() > 0.1
+    whole = predictor.cache
+    small = WordCache(whole._encode, 16, np.float32, whole._buckets, max_words=9)
+    for cache in (small, whole):
+        alone.cache = other.cache = cache
+        for _ in range(2):
+            for got, want in zip(alone.encode(TEXTS, batch_size=2), encoded, strict=True):
+                assert_same(got, want)
+            for got, want in zip(other.encode(TEXTS), different, strict=True):
+                assert_same(got, want)
+    assert small.stats.words <= 9
+
+
+def test_words_are_computed_once_and_ahead_of_time(predictor):
+    fresh = HLMPredictor(predictor.config, predictor.vocab, predictor._params)
+    assert fresh.precompute(["the", "cat", "the", "nowhere"]) == (0, 5, 5, fresh.cache.limit)  # and [CLS] and [SEP]
+    fresh.encode(["the cat the cat", "nowhere"])
+    assert fresh.cache.stats.misses == 5
+    fresh.encode(["the tree"])
+    assert fresh.cache.stats.misses == 6
+    assert str(fresh.cache.stats).startswith(
+        "word cache: 8 of 14 distinct words read were there (57.1 %), it holds 6 of"
+    )
+    with pytest.raises(ValueError, match="one string"):
+        fresh.precompute("the")
 
 
 def test_vectors_depend_on_the_context(predictor):
