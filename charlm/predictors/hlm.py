@@ -18,6 +18,7 @@ from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts
+from charlm.predictors.windows import one_ahead
 from charlm.run import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
@@ -93,11 +94,15 @@ class HLMPredictor(Predictor):
         # Neighbours of like length share a batch; results go back to their text in reading order.
         order = sorted(range(len(pieces)), key=lambda n: min(room, len(words[pieces[n][0]]) - pieces[n][1]))
         results: dict[int, np.ndarray] = {}
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
-            states = self._states([_sequence(r) for r in rows])
-            for n, row, state_WD in zip(chosen, rows, states, strict=False):
+
+        def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
+                yield chosen, rows, self._states([_sequence(r) for r in rows])
+
+        for chosen, rows, states_BWD in one_ahead(started()):
+            for n, row, state_WD in zip(chosen, rows, np.asarray(states_BWD, np.float32), strict=False):
                 results[n] = state_WD[1 : 1 + len(row)]  # without [CLS] and [SEP]
         for n, (i, _) in enumerate(pieces):
             vectors[i].append(results[n])
@@ -250,18 +255,16 @@ class HLMPredictor(Predictor):
     def _pack(self, sequences: list[Sequence]) -> WordBatch:
         return pack_all(sequences, self._width(sequences), self._buckets)
 
-    def _states(self, sequences: list[Sequence]) -> np.ndarray:
-        """Returns the contextual vectors, float32 [B, W, D] with padding after the words and after the sequences."""
+    def _states(self, sequences: list[Sequence]) -> jax.Array:
+        """Returns the contextual vectors [B, W, D] with padding after the words and after the sequences."""
         if self.cache is None:
-            states_BWD = self._encode(self._params, self._pack(sequences))
-        else:
-            rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
-            chars_BWC = np.zeros((rows, self._width(sequences), self._slots), np.uint16)
-            for b, sequence in enumerate(sequences):
-                chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
-            words_BWD = self.cache.read(self._word_params, chars_BWC)
-            states_BWD = self._contextualize(self._params, words_BWD, chars_BWC[..., 0] != 0)
-        return np.asarray(jax.device_get(states_BWD), np.float32)
+            return self._encode(self._params, self._pack(sequences))
+        rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
+        chars_BWC = np.zeros((rows, self._width(sequences), self._slots), np.uint16)
+        for b, sequence in enumerate(sequences):
+            chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
+        words_BWD = self.cache.read(self._word_params, chars_BWC)
+        return self._contextualize(self._params, words_BWD, chars_BWC[..., 0] != 0)
 
 
 def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:

@@ -14,7 +14,7 @@ from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score,
 from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, ids_of, masked
 from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
 from charlm.predictors.scoring import scorer, stretches
-from charlm.predictors.windows import Text, batches, rounded, rounded_batch, text_of, window_around, windows
+from charlm.predictors.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
 from charlm.pretrained import Pretrained
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
@@ -90,8 +90,10 @@ class SubwordPredictor(Predictor):
         pieces = [text_of(item) for item in self.tokenizer.encode_batch(texts)]
         parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
         found: dict[int, np.ndarray] = {}
-        for chosen, ids_BL, mask_BL in batches([w.ids for _, w in parts], batch_size, self._longest, self._pad):
-            states_BLD = jax.device_get(self._states(self._params, ids_BL, mask_BL))
+        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad)
+        started = ((chosen, self._states(self._params, ids_BL, mask_BL)) for chosen, ids_BL, mask_BL in made)
+        for chosen, states_BLD in one_ahead(started):
+            states_BLD = np.asarray(states_BLD)
             for b, n in enumerate(chosen):
                 found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
         none_WD = np.zeros((0, self.config.hidden), np.float32)
@@ -201,8 +203,10 @@ class SubwordPredictor(Predictor):
         ids = [rows[t][s.start : s.end] for t, s in parts]
         longest = rounded(max(map(len, ids), default=1), self._longest)
         fits = max(1, min(batch_size, HEAD_POSITIONS // longest))
-        for chosen, ids_BL, mask_BL in batches(ids, fits, self._longest, self._pad):
-            found_BL = jax.device_get(self._score(self._params, ids_BL, mask_BL))
+        made = batches(ids, fits, self._longest, self._pad)
+        started = ((chosen, self._score(self._params, ids_BL, mask_BL)) for chosen, ids_BL, mask_BL in made)
+        for chosen, found_BL in one_ahead(started):
+            found_BL = np.asarray(found_BL)
             for b, n in enumerate(chosen):
                 t, s = parts[n]
                 log_probs[t][s.first : s.end] = found_BL[b, s.first - s.start - 1 : s.end - s.start - 1]

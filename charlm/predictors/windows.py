@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from charlm.text.subwords import Subwords
+
+T = TypeVar("T")
 
 SHORTEST = 16  # positions of the smallest batch
 
@@ -43,6 +45,16 @@ def text_of(item: Subwords) -> Text:
     first, last = (inner[0], inner[-1] + 1) if inner else (len(item.ids), len(item.ids))
     ids, offsets, words = (list(column[first:last]) for column in (item.ids, item.offsets, item.words))
     return Text(ids, offsets, words, list(item.ids[:first]), list(item.ids[last:]))
+
+
+def one_ahead(started: Iterator[T]) -> Iterator[T]:
+    """Yields each item once the next is started: the host prepares a batch while the device computes the last."""
+    waiting: list[T] = []
+    for item in started:
+        waiting.append(item)
+        if len(waiting) > 1:
+            yield waiting.pop(0)
+    yield from waiting
 
 
 def windows(text: Text, longest: int) -> list[Window]:
