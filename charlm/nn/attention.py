@@ -19,6 +19,7 @@ import numpy as np
 from charlm.nn.embed import dense
 
 MASKED_SCORE = -1e30  # finite, so that a row without any key gives finite values and gradients instead of NaN
+QUERY_BLOCK = 512  # queries scored at once: the scores of a longer window are made and used a piece at a time
 
 
 def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
@@ -67,9 +68,10 @@ def skew(scores: jax.Array, columns: int) -> jax.Array:
 
 
 def spread(scores: jax.Array, rows: np.ndarray) -> jax.Array:
-    """Returns scores[..., rows]: from one column a bucket to one a distance; free while every row is used once."""
-    if np.array_equal(rows, np.arange(scores.shape[-1])):  # the number alone would hide one skipped, one repeated
-        return scores
+    """Returns scores[..., rows]: from one column a bucket to one a distance; a slice while every row is used once."""
+    low, high = int(rows[0]), int(rows[0]) + len(rows)
+    if np.array_equal(rows, np.arange(low, high)):  # the number alone would hide one skipped, one repeated
+        return scores[..., low:high]
     return jnp.take(scores, rows, axis=-1)
 
 
@@ -123,17 +125,24 @@ class DisentangledAttention(nn.Module):
         query = query_HNK.reshape(H, B, queries, K)
         key, value = key_HNK.reshape(H, B, L, K), value_HNK.reshape(H, B, L, K)
 
-        content = score("hbqk,hblk->hbql", query, key)
         to_position = score("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
         from_position = score("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
-        to_position = skew(spread(to_position, rows[-1] - rows[::-1]), L)
-        from_position = skew(spread(from_position, rows), queries)
-        scores = content + to_position + from_position.swapaxes(-1, -2)
-        scores = jnp.where(mask_BL[None, :, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
-        probs = jax.nn.softmax(scores, axis=-1)
+
+        def attend(start: int) -> tuple[jax.Array, jax.Array]:
+            stop = min(start + QUERY_BLOCK, queries)
+            used = rows[start : stop + L - 1]
+            scores = score("hbqk,hblk->hbql", query[:, :, start:stop], key)
+            scores += skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
+            scores += skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
+            scores = jnp.where(mask_BL[None, :, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
+            probs = jax.nn.softmax(scores, axis=-1)
+            dropped = drop(probs, deterministic=deterministic).astype(self.dtype)
+            return probs, jnp.einsum("hbql,hblk->hbqk", dropped, value)
+
+        drop = nn.Dropout(self.attention_dropout)
+        blocks = [attend(start) for start in range(0, queries, QUERY_BLOCK)]
+        probs, mixed = (jnp.concatenate(parts, axis=2) for parts in zip(*blocks, strict=True))
         self.sow("intermediates", "probs", probs.swapaxes(0, 1))
-        probs = nn.Dropout(self.attention_dropout)(probs, deterministic=deterministic)
-        mixed = jnp.einsum("hbql,hblk->hbqk", probs.astype(self.dtype), value)
         mixed = mixed.transpose(1, 2, 0, 3).reshape(B, queries, D)
         self.sow("intermediates", "mixed", mixed)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)

@@ -109,7 +109,8 @@ def test_skew_equals_a_gather(rows, columns, batch):
 def test_spread_repeats_columns_and_passes_a_plain_run_through():
     scores = jnp.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(spread(scores, np.array([0, 0, 1, 2, 2])), scores[:, np.array([0, 0, 1, 2, 2])])
-    assert spread(scores, np.arange(3)) is scores
+    np.testing.assert_array_equal(spread(scores, np.arange(3)), scores)
+    np.testing.assert_array_equal(spread(scores, np.array([1, 2])), scores[:, 1:])
     np.testing.assert_array_equal(spread(scores, np.array([0, 0, 2])), scores[:, np.array([0, 0, 2])])
 
 
@@ -122,6 +123,52 @@ def test_equals_a_loop_over_pairs(buckets, max_distance, queries):
     want = naive_attention(params, x, mask, positions, max_distance, queries)
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+def gather_attention(params, x, mask, positions, max_distance, queries):
+    """The same scores by a gather for every pair, in the order of the paper's formula; differentiable."""
+    project = lambda name, y: y @ params[name]["kernel"].astype(y.dtype) + params[name]["bias"].astype(y.dtype)[None]
+    heads = lambda y: y.reshape(*y.shape[:-1], HEADS, D // HEADS)
+    query = heads(project("query", x[:, :queries].reshape(-1, D)).reshape(2, queries, D))
+    key, value = (heads(project(name, x.reshape(-1, D)).reshape(x.shape)) for name in ("key", "value"))
+    positions = positions.astype(x.dtype)
+    pos_key, pos_query = (heads(project(name, positions)) for name in ("pos_key", "pos_query"))
+    distance = np.arange(queries)[:, None] - np.arange(x.shape[1])
+    at = relative_bucket(distance, len(positions) // 2, max_distance) + len(positions) // 2
+    score = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+    scores = score("bqhk,blhk->bhql", query, key) + score("bqhk,qlhk->bhql", query, pos_key[at])
+    scores = (scores + score("qlhk,blhk->bhql", pos_query[at], key)) / math.sqrt(3 * D // HEADS)
+    probs = jax.nn.softmax(jnp.where(mask[:, None, None, :], scores, -1e30), axis=-1).astype(x.dtype)
+    mixed = jnp.einsum("bhql,blhk->bqhk", probs, value).reshape(-1, D)
+    return project("output", mixed).reshape(2, queries, D)
+
+
+# One block of queries, several, and a last one that is shorter; windows within and beyond the last distance.
+@pytest.mark.parametrize(("dtype", "atol"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.3)])
+@pytest.mark.parametrize("block", [512, 4])
+@pytest.mark.parametrize(
+    ("buckets", "max_distance", "queries", "length"), [(256, 20, L, L), (4, 8, 6, L), (4, 8, 1, 1)]
+)
+def test_outputs_and_gradients_equal_a_gather(monkeypatch, dtype, atol, block, buckets, max_distance, queries, length):
+    monkeypatch.setattr("charlm.nn.attention.QUERY_BLOCK", block)
+    x, mask, positions, params = inputs(buckets)
+    x, mask = x[:, :length], mask[:, :length]
+    model = attention(max_distance).clone(dtype=dtype)
+    weight = jax.random.normal(jax.random.key(4), (2, queries, D))
+
+    def outcome(function):
+        def total(params, x, positions):
+            out = function(params, x.astype(dtype), positions)
+            return (out.astype(jnp.float32) * weight).sum(), out
+
+        return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(params, x, positions)
+
+    ours = lambda params, x, positions: model.apply({"params": params}, x, mask, positions, queries, True)
+    theirs = lambda params, x, positions: gather_attention(params, x, mask, positions, max_distance, queries)
+    ((_, got), got_grads), ((_, want), want_grads) = outcome(ours), outcome(theirs)
+    for a, b in zip(jax.tree.leaves((got, got_grads)), jax.tree.leaves((want, want_grads)), strict=True):
+        a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
+        np.testing.assert_allclose(a, b, atol=atol * max(1, np.abs(b).max() / 8))
 
 
 def test_buckets_that_skip_rows_as_often_as_they_repeat_some():
