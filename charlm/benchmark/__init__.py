@@ -1,1 +1,1 @@
-"""Speed and memory, measured on real text: `python -m charlm.benchmark`."""
+"""Speed and memory, measured on real text beside other models: `python -m charlm.benchmark`."""

@@ -1,68 +1,161 @@
-"""Our BERT against Hugging Face's in PyTorch: the same random weights, the same batch, both on the CPU."""
+"""Our BERT in JAX: BERT-base with random weights, on the pieces of a WordPiece vocabulary."""
 
 from __future__ import annotations
 
-import os
-import statistics
-from typing import Any
+from typing import Any, NamedTuple
 
-import ml_collections
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 
-from charlm.benchmark.cases import Figure, interleaved
+from charlm import flops
+from charlm.benchmark.hlm import device_name, hlm_config, jax_peak, jax_speed
+from charlm.benchmark.paths import TRAINING, Job, Runner
+from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.optim import make_optimizer
+from charlm.text.subwords import SubwordTokenizer
 
-BATCH = (32, 60)  # sequences, subwords: what the 32 x 46 words of `cases.INFERENCE` become, padding included
-SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig beside its defaults, BERT-base
+SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
+MASK_RATE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # Devlin et al., section 3.1
 
 
-def bert(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Last states of a batch of subword ids in float32, as many threads for PyTorch as there are processors.
+def make(job: Job) -> Runner:
+    """Returns the runner of a job."""
+    return BertTraining(job) if job.case == TRAINING else BertInference(job)
 
-    Raises:
-      ValueError: when PyTorch or transformers is not installed.
-    """
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise ValueError(f"bert: {error.name} is not installed: pip install 'charlm[torch]' transformers") from None
-    import jax
-    import numpy as np
 
-    from charlm.convert.bert import BERT
-    from charlm.convert.family import ENCODER
-    from charlm.convert.rules import export_state
-    from charlm.models.bert import BertConfig
+class MaskedSubwords(NamedTuple):
+    """A batch of pieces, some of them masked: `labels_BM` at `positions_BM` counts where `weight_BM` is 1."""
 
-    del config  # the shape is BERT's
-    shape = BertConfig(**SHAPE)
-    model, _, table = BERT.target(shape, ENCODER)
-    ids = np.random.default_rng(0).integers(1, shape.vocab_size, BATCH).astype(np.int32)
-    mask = np.ones(BATCH, bool)
-    params = jax.jit(lambda: model.init(jax.random.key(0), ids))()["params"]
-    their_config = transformers.BertConfig.from_dict(BERT.to_theirs(shape, ENCODER, {}))
-    theirs = transformers.BertModel(their_config, add_pooling_layer=False).eval()
-    state = export_state(table, (), params)
-    theirs.load_state_dict({name.removeprefix(BERT.prefix): torch.tensor(value) for name, value in state.items()})
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(threads)
-    ids_torch, mask_torch = torch.tensor(ids).long(), torch.tensor(mask).long()
-    forward = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
+    ids_BL: np.ndarray
+    mask_BL: np.ndarray
+    positions_BM: np.ndarray
+    labels_BM: np.ndarray
+    weight_BM: np.ndarray
 
-    def run_theirs() -> Any:
-        with torch.inference_mode():
-            return theirs(ids_torch, attention_mask=mask_torch).last_hidden_state
 
-    run_ours = lambda: forward(params, ids, mask).block_until_ready()
-    error = float(np.abs(np.asarray(run_ours()) - run_theirs().numpy()).max())
-    seconds = interleaved({"charlm": run_ours, "transformers": run_theirs}, repeats)
-    about = {"batch": f"{BATCH[0]} x {BATCH[1]} subwords", "largest_difference": error, "threads": threads,
-             "device": jax.devices()[0].device_kind}  # fmt: skip
-    figures: list[Figure] = []
-    for name, times in seconds.items():
-        speed = [BATCH[0] * BATCH[1] / time for time in times]
-        extremes = {"low": round(min(speed), 1), "high": round(max(speed), 1)}
-        value = round(statistics.median(speed), 1)
-        figures.append({"case": "bert", "path": name, "value": value, "unit": "subwords/s"} | extremes | about)
-    ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
-    figures.append({"case": "bert", "path": "charlm / transformers", "value": round(ratio, 2), "unit": "x"} | about)
-    return figures
+def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids and mask [B, L] of texts, padded to the longest."""
+    batch = tokenizer.pad(tokenizer.encode_batch(texts))
+    return batch.ids_BW, batch.mask_BW
+
+
+def masked_subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> MaskedSubwords:
+    """Masks 15 % of the pieces of every text: 80 % become [MASK], 10 % random pieces, 10 % stay."""
+    ids_BL, mask_BL = subwords(tokenizer, texts)
+    rng = np.random.default_rng(0)
+    counts_B = np.maximum(1, np.round(MASK_RATE * (mask_BL.sum(axis=1) - 2))).astype(int)
+    positions_BM = np.zeros((len(texts), counts_B.max()), np.int32)
+    weight_BM = np.zeros(positions_BM.shape, np.float32)
+    for b, count in enumerate(counts_B):
+        inner = np.arange(1, mask_BL[b].sum() - 1)  # neither [CLS] nor [SEP]
+        positions_BM[b, :count] = np.sort(rng.permutation(inner)[:count])
+        weight_BM[b, :count] = 1
+    labels_BM = np.take_along_axis(ids_BL, positions_BM, axis=1)
+    kind_BM, random_BM = rng.random(labels_BM.shape), rng.integers(5, tokenizer.size, labels_BM.shape)
+    shown_BM = np.where(kind_BM < MASK_SHARE + RANDOM_SHARE, random_BM, labels_BM)
+    shown_BM = np.where(kind_BM < MASK_SHARE, tokenizer.special.mask, shown_BM)
+    rows_B1 = np.arange(len(texts))[:, None]
+    real = weight_BM > 0
+    ids_BL[np.broadcast_to(rows_B1, real.shape)[real], positions_BM[real]] = shown_BM[real]
+    return MaskedSubwords(ids_BL, mask_BL, positions_BM, labels_BM, weight_BM)
+
+
+class _Bert(Runner):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._tokenizer = SubwordTokenizer.load(job.tokenizer)
+        self.about = {"device": device_name(), "parameters_dtype": "float32"}
+
+    def _shape(self, length: int) -> BertConfig:
+        """Returns BERT-base; its table of positions grows where texts are longer than the published 512 pieces."""
+        fields = SMOKE if self.job.smoke else {}
+        rows = max(BertConfig.vocab_size, self._tokenizer.size)
+        positions = max(BertConfig.max_positions, length)
+        dtype = jnp.dtype(self.job.dtype)
+        return BertConfig(vocab_size=rows, max_positions=positions, pooler=False, dtype=dtype, **fields)
+
+    def device_peak(self) -> int | None:
+        """See `Runner`."""
+        return jax_peak()
+
+
+class BertInference(_Bert):
+    """Contextual states [B, L, D] of all pieces."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
+        model = Bert(self._shape(self._longest))
+        self._params = jax.jit(lambda: model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"])()
+        self._forward = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`."""
+        return subwords(self._tokenizer, texts)
+
+    def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
+        """See `Runner`."""
+        return self._forward(self._params, *host).block_until_ready()
+
+    def work(self, host: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
+        """See `Runner`."""
+        useful, padded = (flops.bert_forward(self._shape(self._longest), measure(host[1]))
+                          for measure in (flops.lengths_of, flops.full_lengths))  # fmt: skip
+        return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
+
+    def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
+        """See `Runner`."""
+        return float(host[1].sum(axis=1).mean()), host[1].shape[1]
+
+
+class BertTraining(_Bert):
+    """One optimizer step of masked language modelling, the head at masked positions only; dropout on."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._optimizer = make_optimizer(hlm_config(job))  # the same as HLM's
+        longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
+        self._model = BertForMaskedLM(self._shape(longest))
+        self._state: Any = None
+        self._step = jax.jit(self._next, donate_argnums=0)
+
+    def tokenise(self, texts: list[str], words: int) -> MaskedSubwords:
+        """See `Runner`."""
+        return masked_subwords(self._tokenizer, texts)
+
+    def _next(self, state: tuple[Any, Any, jax.Array], batch: MaskedSubwords) -> tuple[Any, jax.Array]:
+        params, moments, number = state
+        rngs = {"dropout": jax.random.fold_in(jax.random.key(0), number)}
+
+        def loss(params: Any) -> jax.Array:
+            logits_BMV = self._model.apply(
+                {"params": params}, batch.ids_BL, batch.mask_BL, positions_BM=batch.positions_BM,
+                deterministic=False, rngs=rngs,
+            ).logits  # fmt: skip
+            nats_BM = optax.softmax_cross_entropy_with_integer_labels(logits_BMV, batch.labels_BM)
+            return (nats_BM * batch.weight_BM).sum() / batch.weight_BM.sum()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, moments = self._optimizer.update(grads, moments, params)
+        return (optax.apply_updates(params, updates), moments, number + 1), value
+
+    def run(self, host: MaskedSubwords) -> jax.Array:
+        """See `Runner`."""
+        self._state, value = self._step(self._state, host)
+        return value.block_until_ready()
+
+    def warm(self, host: MaskedSubwords) -> None:
+        """See `Runner`."""
+
+        def init() -> tuple[Any, Any, jax.Array]:
+            params = self._model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"]
+            return params, self._optimizer.init(params), jnp.zeros((), jnp.int32)
+
+        self._state = jax.jit(init)()
+        self.run(host)
+
+    def tokens(self, host: MaskedSubwords) -> tuple[float, int]:
+        """See `Runner`."""
+        return float(host.mask_BL.sum(axis=1).mean()), host.mask_BL.shape[1]

@@ -1,26 +1,52 @@
-"""The cases of the benchmark; each returns figures: case, path, value, unit and what it was measured on."""
+"""The cases that take paths in turn: from a text and a choice of paths to figures."""
 
 from __future__ import annotations
 
-import itertools
-import re
-import statistics
-import subprocess
+import dataclasses
+import logging
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 
+from charlm.benchmark import text as texts_of
+from charlm.benchmark.figures import Figure, about_machine, ratios, speeds
+from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, choose
+from charlm.benchmark.rounds import Measured, measure
+from charlm.benchmark.text import Corpus, Shape
 from charlm.config import load_config_file
 
-PATHS = ("reshape", "table")  # the paper's reshape, and tables of distinct words
-INFERENCE = (32, 46)  # sequences, words: the paper measured MRPC at batch 32 (section 4.5)
-TRAINING = (4, 128)
-Figure = dict[str, Any]
+log = logging.getLogger("charlm")
+
+SHAPES = {INFERENCE: Shape(32, 46), TRAINING: Shape(4, 128)}  # the former: MRPC at batch 32, as the paper (section 4.5)
+LENGTHS = (64, 128, 256, 512, 1024, 2048)
+SCALING, MEMORY = "scaling", "memory"
+CASES = (INFERENCE, TRAINING, SCALING, MEMORY)
+RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # whose runners a case uses, where they have another name
+BUDGET_SHARDS = 24  # batches of text that training budgets are measured on
+MEMORY_RUNS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the user chose; fields are the options of the command line."""
+
+    config: str
+    text: str
+    repeats: int
+    paths: tuple[str, ...] = ()
+    batch: int | None = None
+    words: int | None = None
+    lengths: tuple[int, ...] = LENGTHS
+    remat: bool = False
+    dtype: str = "float32"
+    bert_vocab: str = ""
+    hlm_code: str = ""
+    compile: bool = True
+    smoke: bool = False
+    profile: str = ""
 
 
 def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
@@ -37,270 +63,123 @@ def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
     return config
 
 
-def interleaved(paths: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Returns the seconds of each path, run in turn `repeats` times after one warm-up each."""
-    for run in paths.values():
-        run()
-    seconds: dict[str, list[float]] = {name: [] for name in paths}
-    for _ in range(repeats):
-        for name, run in paths.items():
-            started = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - started)
-    return seconds
+def shapes_of(case: str, settings: Settings) -> list[Shape]:
+    """Returns the batches of a case; those of scaling have equal words, as many as the longest text.
+
+    Raises:
+      ValueError: when a length does not divide the longest.
+    """
+    if case == SCALING:
+        longest = max(settings.lengths)
+        if any(longest % length for length in settings.lengths):
+            raise ValueError(f"--lengths: each must divide the longest, {longest}, for equal words a batch")
+        return [Shape(longest // length, length) for length in settings.lengths]
+    usual = SHAPES[RUNNERS_OF.get(case, case)]
+    return [Shape(settings.batch or usual.batch, settings.words or usual.words)]
 
 
-def _figures(case: str, seconds: dict[str, list[float]], amount: float, unit: str, **about: Any) -> list[Figure]:
-    figures = []
-    for name, times in seconds.items():
-        figure = {"case": case, "path": name, "value": round(amount / statistics.median(times), 1), "unit": unit}
-        figure |= {"low": round(amount / max(times), 1), "high": round(amount / min(times), 1)}
-        figures.append(figure | {"seconds": round(statistics.median(times), 4)} | about)
-    if set(PATHS) <= set(seconds):
-        ratio = statistics.median(a / b for a, b in zip(seconds["reshape"], seconds["table"], strict=True))
-        figures.append({"case": case, "path": "table / reshape", "value": round(ratio, 2), "unit": "x", **about})
-    return figures
+def run(case: str, settings: Settings) -> tuple[list[Figure], dict[str, str]]:
+    """Returns the figures of a case, and what died, by path.
 
-
-def _sequences(config: ml_collections.ConfigDict, count: int, words: int, rate: float | None) -> list[Any]:
-    """Returns `count` sequences of exactly `words` words of held-out text, masked when `rate` is given."""
-    import numpy as np
-
-    from charlm.data.batching import Sequence
-    from charlm.data.corpus import prepare
-    from charlm.data.masking import mask_words
-    from charlm.data.pipeline import record_dataset, rows_of
-    from charlm.run import masking_of
-    from charlm.text.chars import CLS, SEP
-
-    data = prepare(config)
-    slots, room = config.model.char_slots, words - 2
-    rows: list[Any] = []
-    for record in record_dataset(data.heldout):
-        rows.append(rows_of(record, slots))
-        if sum(map(len, rows)) >= count * room:
-            break
-    rows_NC = np.concatenate(rows)[: count * room]
-    edges = np.zeros((2, 1, slots), np.uint16)
-    edges[:, 0, 0] = CLS, SEP
-    rng = np.random.default_rng(0)
-    made = []
-    for rows_WC in rows_NC.reshape(count, room, slots):
-        chars_WC = np.concatenate([edges[0], rows_WC, edges[1]])
-        labels_WC = np.zeros_like(chars_WC)
-        if rate is not None:
-            chars_WC, labels_WC = mask_words(chars_WC, masking_of(config, data.vocab.size), rng)
-        made.append(Sequence(chars_WC, labels_WC))
-    return made
-
-
-def _about(sequences: list[Any]) -> Figure:
-    import jax
-
-    rows = [row.tobytes() for s in sequences for row in s.chars_WC]
-    shape = f"{len(sequences)} x {len(sequences[0].chars_WC)} words"
-    device = f"{jax.device_count()} x {jax.devices()[0].device_kind}"
-    return {"batch": shape, "distinct_words": round(len(set(rows)) / len(rows), 3), "device": device}
-
-
-def _reshape_batch(sequences: list[Any], masked: bool) -> Any:
-    import numpy as np
-
-    from charlm.batch import reshape_batch
-
-    chars_BWC = np.stack([s.chars_WC for s in sequences])
-    # The paper pads words to the longest of the batch, rounded up to a multiple of 8 (appendix A.3).
-    longest = -(-int((chars_BWC != 0).sum(axis=-1).max()) // 8) * 8
-    labels_BWC = np.stack([s.labels_WC for s in sequences])[..., :longest] if masked else None
-    return reshape_batch(chars_BWC[..., :longest], labels_BWC)
-
-
-def inference(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Contextual word vectors of a batch, from character ids on the host (packing included) to the device."""
-    import jax
-
-    from charlm.data.batching import pack_all
-    from charlm.models.hlm import HLM
-    from charlm.run import model_config
-
-    sequences = _sequences(config, *INFERENCE, rate=None)
-    model = HLM(model_config(config))
-    slots = (*(c for c in (6, 10) if c < config.model.char_slots), config.model.char_slots)
-    example = pack_all(sequences, INFERENCE[1], slots)
-    params = jax.jit(lambda: model.init(jax.random.key(0), example)["params"])()
-    forward = jax.jit(lambda p, batch: model.apply({"params": p}, batch).context_NWD)
-    paths = {
-        "reshape": lambda: forward(params, _reshape_batch(sequences, masked=False)).block_until_ready(),
-        "table": lambda: forward(params, pack_all(sequences, INFERENCE[1], slots)).block_until_ready(),
-    }
-    words = INFERENCE[0] * INFERENCE[1]
-    return _figures("inference", interleaved(paths, repeats), words, "words/s", **_about(sequences))
-
-
-def _training(config: ml_collections.ConfigDict, path: str) -> tuple[Callable[[], Any], list[Any]]:
-    """Returns a function that does one optimizer step on the given path."""
-    import jax
-
-    from charlm.data.batching import ShardPacker, stack
-    from charlm.data.corpus import prepare
-    from charlm.models.hlm import HLMForMaskedLM
-    from charlm.optim import make_optimizer
-    from charlm.run import batch_shape, make_train_step, model_config
-    from charlm.state import init_state
-
-    sequences = _sequences(config, *TRAINING, rate=config.data.mask_rate)
-    config.data.batch_size, config.data.max_words = TRAINING
-    if path == "table":
-        packer = ShardPacker(batch_shape(config, prepare(config), shards=1))  # the budgets that training would use
-        for sequence in sequences:
-            if not packer.add(sequence):
-                raise ValueError("training_step: the benchmark's text does not fit the measured budgets")
-        batch = stack([stack([packer.build()])])
-    else:
-        batch = stack([_reshape_batch(sequences, masked=True)])
-    model, optimizer = HLMForMaskedLM(model_config(config)), make_optimizer(config)
-    micro_batch = jax.tree.map(lambda x: x[0], batch)
-    box = [jax.jit(lambda: init_state(model, optimizer, micro_batch, seed=0))()]
-    step = jax.jit(make_train_step(model, optimizer, seed=0), donate_argnums=0)
-
-    def run() -> None:
-        box[0], sums, _ = step(box[0], batch)
-        jax.block_until_ready(sums)
-
-    return run, sequences
-
-
-def training_step(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """One optimizer step: forward, backward, update; dropout on."""
-    runs = {}
-    for path in PATHS:
-        runs[path], sequences = _training(config, path)
-    words = TRAINING[0] * TRAINING[1]
-    return _figures("training_step", interleaved(runs, repeats), words, "words/s", **_about(sequences))
-
-
-def peak(config: ml_collections.ConfigDict, path: str) -> Figure:
-    """Peak resident memory of this process after training steps on one path."""
-    run, sequences = _training(config, path)
-    for _ in range(3):
-        run()
-    return {"case": "memory", "path": path, "value": peak_mebibytes(), "unit": "MiB peak resident", **_about(sequences)}
-
-
-def peak_mebibytes() -> int:
-    """Returns the peak resident memory of this process; `ru_maxrss` would count what the parent held when it forked."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return round(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024)
-    except FileNotFoundError:  # not Linux
-        import resource
-
-        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-
-
-def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Parameter counts, part by part, of pre-training in both wirings and of a two-label classifier."""
-    import dataclasses
-
-    import jax
-    import numpy as np
-
-    from charlm.batch import reshape_batch
-    from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
-    from charlm.run import count_parameters, model_config
-
-    del repeats
-    shape = model_config(config)
-    models = {
-        f"pre-training, {wiring} wiring": HLMForMaskedLM(dataclasses.replace(shape, wiring=wiring))
-        for wiring in ("paper", "reference")
-    }
-    models["classifier, 2 labels"] = HLMForSequenceClassification(dataclasses.replace(shape, head_layers=0), labels=2)
-    batch = reshape_batch(np.ones((1, 3, 4), np.uint16), np.ones((1, 3, 4), np.uint16))
-    figures = []
-    for name, model in models.items():
-        variables = jax.eval_shape(lambda model=model: model.init(jax.random.key(0), batch))
-        parts = count_parameters(variables["params"])
-        total = parts.pop("total")
-        figures.append({"case": "parameters", "path": name, "value": total, "unit": "parameters", "parts": parts})
-    return figures
-
-
-def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """What the devices send each other in a training step, for each way to lay the mesh over them."""
-    import jax
-    import numpy as np
-
-    from charlm.data.corpus import prepare
-    from charlm.run import build
-    from charlm.sharding import collectives as collectives_of
-
-    del repeats
-    devices, data = jax.device_count(), prepare(config)
-    if devices == 1:
-        raise ValueError("collectives: one device sends nothing to itself; on a CPU, set XLA_FLAGS to simulate several")
-    meshes = [(devices, 1, 1), (devices // 2, 2, 1), (devices // 2, 1, 2), (devices // 4, 2, 2)]
-    figures = []
-    for sizes in meshes:
-        if int(np.prod(sizes)) != devices:
-            continue
-        config.mesh.data, config.mesh.fsdp, config.mesh.model = sizes
-        config.data.table_shards = devices  # the same batch, however it is spread
-        run = build(config, data)
-        batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
-        program = run.train_step.lower(run.abstract_state, run.place(batch)).compile().as_text()
-        for kind, shapes in collectives_of(program).items():
-            path = ", ".join(f"{axis}={size}" for axis, size in zip(("data", "fsdp", "model"), sizes, strict=True))
-            count, mib = len(shapes), sum(4 * int(np.prod(shape)) for shape in shapes) / 2**20
-            largest = max(shapes, key=lambda shape: int(np.prod(shape)))
-            figures.append(
-                {"case": "collectives", "path": path, "value": count, "unit": kind, "mib": round(mib, 2),
-                 "largest": list(largest)}
-            )  # fmt: skip
-    return figures
-
-
-def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
-    from charlm.data.corpus import prepare
-    from charlm.data.pipeline import batch_dataset, record_dataset
-    from charlm.data.sources import open_source
-    from charlm.run import batch_shape, masking_of
-
-    seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
-    words = {}
+    Raises:
+      ValueError: when text or vocabulary cannot be had; paths were checked before.
+    """
+    runners = RUNNERS_OF.get(case, case)
+    names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
+    for name, reason in left_out.items():
+        log.info("%s: %s is skipped: %s", case, name, reason)
+    corpus = Corpus(load_config(settings.config, settings.text))
+    shapes = shapes_of(case, settings)
+    texts = [corpus.texts(shape) for shape in shapes]
+    machine = about_machine()  # the load before our own
+    about = [
+        {"text": settings.text, "distinct_words": round(texts_of.distinct_share(group), 3), "dtype": settings.dtype}
+        | {"models": "smoke" if settings.smoke else "published shapes, random weights"}
+        | machine
+        for group in texts
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "text.txt"
-        source = open_source(config.data.train[0], split="all", heldout_fraction=0.0)
-        documents = (document.replace("\n", " ") for part in source.parts for document in source.documents(part))
-        text.write_text("\n".join(documents), encoding="utf-8")
-        config.data.train, config.data.heldout, config.data.encode_processes = (str(text),), (), 1
-        for n in range(repeats):
-            config.data.cache_dir = str(Path(folder) / str(n))
-            started = time.perf_counter()
-            data = prepare(config)
-            seconds["text to shards"].append(time.perf_counter() - started)
-            words["text to shards"] = sum(c.stats.words for c in data.train + data.heldout)
-            shape = batch_shape(config, data, shards=1)
-            masking = masking_of(config, data.vocab.size)
-            lanes = {0: record_dataset(data.train)}
-            batches = batch_dataset(lanes, shape, masking, accumulation=1, seed=0, prefetch=0)
-            started = time.perf_counter()
-            words["shards to batches"] = sum(int(batch.mask_SBW.sum()) for batch in batches)
-            seconds["shards to batches"].append(time.perf_counter() - started)
-    figures: Iterator[Figure] = itertools.chain.from_iterable(
-        _figures("input_pipeline", {name: times}, words[name], "words/s", words=words[name])
-        for name, times in seconds.items()
-    )
-    return list(figures)
+        jobs = _jobs(case, names, settings, corpus, shapes, texts, Path(folder))
+        commands = {name: [sys.executable, "-m", "charlm.benchmark.worker", str(job)] for name, job in jobs.items()}
+        if case == MEMORY:
+            measured = _one_after_another(commands)
+        else:
+            traces = {name: Path(settings.profile) / case / name for name in names if settings.profile}
+            traces = {name: trace for name, trace in traces.items() if uses_jax(name)}
+            measured = measure(commands, len(shapes), settings.repeats, traces)
+    pieces = {"wordpiece": settings.bert_vocab or texts_of.TRAINED}
+    for name in filter(uses_pieces, measured.ready):
+        measured.ready[name] |= pieces
+    if case == MEMORY:
+        return _peaks(measured, shapes[0], about[0]), measured.died
+    return speeds(case, measured, shapes, about) + ratios(case, measured, shapes, about), measured.died
 
 
-def startup(repeats: int) -> list[Figure]:
-    """Seconds until `--help` has been printed."""
-    command = [sys.executable, "-m", "charlm.main", "--help"]
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=False)
-        times.append(time.perf_counter() - started)
-    return [{"case": "startup", "path": "--help", "value": round(statistics.median(times), 2), "unit": "s"}]
+def uses_jax(name: str) -> bool:
+    """Whether a path runs in JAX."""
+    return not PATHS[name].packages
+
+
+def uses_pieces(name: str) -> bool:
+    """Whether a path reads WordPiece's pieces."""
+    return name in ("bert", "hf_bert")
+
+
+def _jobs(
+    case: str,
+    names: Iterable[str],
+    settings: Settings,
+    corpus: Corpus,
+    shapes: list[Shape],
+    texts: list[list[str]],
+    folder: Path,
+) -> dict[str, Path]:
+    """Writes a file for each worker: all have the same texts."""
+    runners = RUNNERS_OF.get(case, case)
+    if any(map(uses_pieces, names)):
+        tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
+        tokenizer.save(folder / "wordpiece")
+    chars = corpus.chars().to_dict()
+    budget_words = BUDGET_SHARDS * shapes[0].batch * shapes[0].words if runners == TRAINING else 0
+    budget_text = corpus.stretch(budget_words)
+    paths = {}
+    for name in names:
+        job = Job(
+            path=name,
+            case=runners,
+            texts=texts,
+            words=[shape.words for shape in shapes],
+            chars=chars,
+            tokenizer=str(folder / "wordpiece"),
+            budget_text=budget_text,
+            config=settings.config,
+            dtype=settings.dtype,
+            smoke=settings.smoke,
+            compile=settings.compile and case != MEMORY,
+            hlm_code=settings.hlm_code,
+        )
+        paths[name] = folder / f"{name}.json"
+        job.save(paths[name])
+    return paths
+
+
+def _one_after_another(commands: dict[str, list[str]]) -> Measured:
+    """Runs each path by itself, so that no two have to fit into memory together."""
+    whole = Measured()
+    for name, command in commands.items():
+        alone = measure({name: command}, 1, MEMORY_RUNS)
+        for field in dataclasses.fields(Measured):
+            getattr(whole, field.name).update(getattr(alone, field.name))
+    return whole
+
+
+def _peaks(measured: Measured, shape: Shape, about: Figure) -> list[Figure]:
+    """Returns the peak memory of training steps on each path: of the process, and of an accelerator."""
+    figures = []
+    for path, peaks in measured.peaks.items():
+        setup = measured.ready[path] | about | {"batch": str(shape), "of": TRAINING}
+        values = {"MiB peak resident": peaks["peak_mib"]}
+        if peaks["device_peak_bytes"] is not None:
+            values["MiB peak on the device"] = round(peaks["device_peak_bytes"] / 2**20)
+        figures += [{"case": MEMORY, "path": path, "value": v, "unit": unit} | setup for unit, v in values.items()]
+    return figures

@@ -1,0 +1,107 @@
+"""From rounds to figures: medians, extremes, and ratios round by round."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from charlm.benchmark.paths import PATHS, threads
+from charlm.benchmark.rounds import Measured
+from charlm.benchmark.text import Shape
+
+Figure = dict[str, Any]
+Round = dict[str, float]
+
+
+def about_machine() -> Figure:
+    """Returns what every figure says: versions, processor, threads, load before the first run, date."""
+    versions = {}
+    for package in ("jax", "torch", "transformers"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return {"versions": versions, "processor": _processor(), "threads": threads(), "load": load, "date": date}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def spread(values: Sequence[float], digits: int = 1) -> Figure:
+    """Returns median, extremes, and the distance of these as a share of the median."""
+    middle = statistics.median(values)
+    low, high = min(values), max(values)
+    share = round((high - low) / middle, 3) if middle else 0.0
+    return {"value": round(middle, digits), "low": round(low, digits), "high": round(high, digits), "spread": share}
+
+
+def _seconds(rounds: list[Round], prefix: str = "") -> list[float]:
+    return [r[f"{prefix}seconds"] for r in rounds]
+
+
+def speeds(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+    """Returns words and texts a second of every path and batch; of tokenisation where it was timed.
+
+    Args:
+      about: by batch, what its figures say beside.
+    """
+    figures = []
+    for number, shape in enumerate(shapes):
+        for path, batches in measured.rounds.items():
+            rounds, tokens = batches[number], measured.tokens[path][number]
+            setup = measured.ready[path] | {"tokens": round(tokens[0], 1), "padded_to": tokens[1]}
+            if isinstance(setup.get("torch_compile"), list):
+                setup["torch_compile"] = setup["torch_compile"][number]
+            setup |= about[number] | {"batch": str(shape), "words": shape.words, "texts": shape.batch}
+            setup |= measured.work[path][number]
+            peaks = measured.peaks[path]
+            figures += _speed(case, path, rounds, "", shape, setup | {name: peaks[name] for name in peaks})
+            if "tokenise_seconds" in rounds[0]:
+                figures += _speed("tokenisation", path, rounds, "tokenise_", shape, setup | {"of": case})
+    return figures
+
+
+def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape, about: Figure) -> list[Figure]:
+    seconds = _seconds(rounds, prefix)
+    words = shape.batch * shape.words
+    figure = {"case": case, "path": path} | spread([words / s for s in seconds]) | {"unit": "words/s"}
+    figure["value"] = round(words / statistics.median(seconds), 1)  # of two rounds, the median of speeds differs
+    figure["texts_per_second"] = round(shape.batch / statistics.median(seconds), 2)
+    figure["microseconds_a_word"] = round(statistics.median(seconds) / words * 1e6, 2)
+    figure["seconds"] = round(statistics.median(seconds), 5)
+    figure["cpu_seconds"] = round(statistics.median(_seconds(rounds, f"{prefix}cpu_")), 5)
+    if not prefix and "tokenise_seconds" in rounds[0]:
+        whole = [a + b for a, b in zip(seconds, _seconds(rounds, "tokenise_"), strict=True)]
+        figure["with_tokenisation"] = round(words / statistics.median(whole), 1)
+    if not prefix and "useful_gflop" in about:
+        rate = about["useful_gflop"] / statistics.median(seconds)
+        figure["gflop_per_second"] = round(rate, 2)
+        if "peak_gflop" in about:
+            figure["mfu"] = round(rate / about["peak_gflop"], 4)
+    return [figure | {"rounds": len(rounds)} | about]
+
+
+def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+    """Returns how many times faster each HLM is than the reshape and each peer: the median of the rounds' ratios."""
+    figures = []
+    for number, shape in enumerate(shapes):
+        for ours in (name for name in measured.rounds if PATHS[name].ours and name != "reshape"):
+            for other in (name for name in measured.rounds if not PATHS[name].ours or name == "reshape"):
+                mine, theirs = (_seconds(measured.rounds[name][number]) for name in (ours, other))
+                values = [b / a for a, b in zip(mine, theirs, strict=True)]
+                figure = {"case": case, "path": f"{ours} / {other}"} | spread(values, 3) | {"unit": "x"}
+                figures.append(figure | {"rounds": len(values)} | about[number] | {"batch": str(shape)})
+    return figures

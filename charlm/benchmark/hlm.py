@@ -1,0 +1,226 @@
+"""HLM's paths: the paper's reshape, tables of distinct words, and word vectors kept between calls.
+
+All start from the same host array, the characters of every word [texts, words, slots]; what a path does to find
+distinct words is part of its measured work.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from charlm import flops
+from charlm.batch import WordBatch, reshape_batch
+from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
+from charlm.cache import WordCache
+from charlm.config import load_config_file
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, inference_slots, pack_all, stack
+from charlm.data.budgets import measure_shape
+from charlm.data.masking import mask_words
+from charlm.data.pipeline import rows_of
+from charlm.data.records import EncodedRecord
+from charlm.flops import BatchLengths
+from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.optim import make_optimizer
+from charlm.run import make_train_step, masking_of, model_config
+from charlm.state import init_state
+from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
+from charlm.text.words import RulesSplitter
+
+SMOKE = {"hidden": 32, "heads": 2, "intra_layers": 1, "inter_layers": 1, "intra_ffn": 48, "inter_ffn": 48,
+         "position_buckets": 16, "max_relative_words": 32}  # fmt: skip
+
+
+def make(job: Job) -> Runner:
+    """Returns the runner of a job."""
+    return HLMTraining(job) if job.case == TRAINING else HLMInference(job)
+
+
+def hlm_config(job: Job) -> ml_collections.ConfigDict:
+    """Returns the config of the model to measure."""
+    config = load_config_file(job.config)
+    config.model.dtype = job.dtype
+    config.model.remat = job.path.endswith(REMAT)
+    if job.smoke:
+        config.model.update(SMOKE)
+    return config
+
+
+def device_name() -> str:
+    """Returns the devices that JAX uses."""
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def jax_peak() -> int | None:
+    """Returns the peak memory of the first accelerator in bytes."""
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def jax_speed(dtype: str) -> dict[str, float]:
+    """Returns `peak_gflop`, what all devices can do in a second, where that is known."""
+    peak = flops.peak(jax.devices()[0].device_kind, dtype)
+    return {"peak_gflop": peak * jax.device_count() / 1e9} if peak else {}
+
+
+class _HLM(Runner):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.config = hlm_config(job)
+        self.path = job.path.removesuffix(REMAT)
+        self.slots: int = self.config.model.char_slots
+        self._vocab = CharVocab.from_dict(job.chars)
+        self.about = {"device": device_name(), "parameters_dtype": "float32"}
+
+    def chars(self, texts: list[str], words: int) -> np.ndarray:
+        """Returns the characters [B, W, C] of texts, by an encoder that has not met their words before."""
+        splitter, encoder = RulesSplitter(), WordEncoder(self._vocab, self.slots)
+        chars_BWC = np.zeros((len(texts), words, self.slots), np.uint16)
+        for b, text in enumerate(texts):
+            found = [text[start:end] for start, end in splitter.spans(text)]
+            rows_WC = rows_of(EncodedRecord(np.array([len(found)]), *encoder.encode(found)), self.slots)
+            chars_BWC[b, 0, 0], chars_BWC[b, len(found) + 1, 0] = CLS, SEP
+            chars_BWC[b, 1 : len(found) + 1] = rows_WC
+        return chars_BWC
+
+    def used_slots(self, chars_BWC: np.ndarray) -> int:
+        """Returns the slots that the reshape pads words to: the batch's longest, a multiple of 8 (appendix A.3)."""
+        longest = int((chars_BWC != 0).sum(axis=-1).max())
+        return min(math.ceil(longest / 8) * 8, self.slots)
+
+    def lengths(self, host: Any, padded: bool) -> BatchLengths:
+        """Returns what a batch of host arrays holds."""
+        raise NotImplementedError
+
+    def work(self, host: Any) -> dict[str, float]:
+        """See `Runner`."""
+        shape, passes = model_config(self.config), flops.TRAINING if self.job.case == TRAINING else 1
+        useful, padded = (passes * flops.hlm_forward(shape, self.lengths(host, padded)) for padded in (False, True))
+        return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
+
+    def device_peak(self) -> int | None:
+        """See `Runner`."""
+        return jax_peak()
+
+
+class HLMInference(_HLM):
+    """Contextual word vectors [B, W, D] of a batch."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        cfg = model_config(self.config)
+        model = HLM(cfg)
+        example = reshape_batch(np.ones((1, 3, self.slots), np.uint16))
+        self._params = jax.jit(lambda: model.init(jax.random.key(0), example)["params"])()
+        self._inside = {name: self._params[name] for name in ("embed", "intra_word")}
+        self._buckets = inference_slots(self.slots)
+        self._forward = jax.jit(lambda params, batch: model.apply({"params": params}, batch).context_NWD)
+        self._context = jax.jit(
+            lambda params, words, mask: model.apply({"params": params}, words, mask, method="contextualize")
+        )
+        encode = jax.jit(lambda params, chars: model.apply({"params": params}, chars, method="encode_words"))
+        self._cache = WordCache(encode, cfg.hidden, cfg.dtype, self._buckets)
+
+    def tokenise(self, texts: list[str], words: int) -> np.ndarray:
+        """See `Runner`."""
+        return self.chars(texts, words)
+
+    def run(self, host: np.ndarray) -> jax.Array:
+        """See `Runner`; finding the distinct words is part of it."""
+        if self.path == "reshape":
+            return self._forward(self._params, reshape_batch(host[..., : self.used_slots(host)])).block_until_ready()
+        if self.path == "table":
+            return self._forward(self._params, self._tables(host)).block_until_ready()
+        words_NWD = self._cache.read(self._inside, host)
+        return self._context(self._params, words_NWD, host[..., 0] != 0).block_until_ready()
+
+    def _tables(self, chars_BWC: np.ndarray) -> WordBatch:
+        none = np.zeros_like(chars_BWC[0])
+        return pack_all([Sequence(chars_WC, none) for chars_WC in chars_BWC], chars_BWC.shape[1], self._buckets)
+
+    def lengths(self, host: np.ndarray, padded: bool) -> BatchLengths:
+        """See above; of a warm cache the words between words alone, and no padding of those a cold one encodes."""
+        reshaped = padded and self.path == "reshape"
+        batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
+        cached = self.path.startswith("cache")
+        found = flops.lengths_of_batch(batch, padded and not cached)
+        if cached:
+            found = found._replace(words=flops.lengths_of_batch(batch, padded).words)
+        return found._replace(table=flops.Lengths()) if self.path == "cache_warm" else found
+
+    def forget(self) -> None:
+        """See `Runner`."""
+        if self.path == "cache_cold":
+            self._cache.clear()
+
+    def tokens(self, host: np.ndarray) -> tuple[float, int]:
+        """See `Runner`."""
+        return float((host[..., 0] != 0).sum(axis=1).mean()), host.shape[1]
+
+
+class HLMTraining(_HLM):
+    """One optimizer step on masked words: forward, backward, update; dropout on."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._masking = masking_of(self.config, self._vocab.size)
+        self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), make_optimizer(self.config)
+        self._state: Any = None
+        self._step = jax.jit(make_train_step(self._model, self._optimizer, seed=0), donate_argnums=0)
+
+    def tokenise(self, texts: list[str], words: int) -> WordBatch:
+        """See `Runner`."""
+        rng = np.random.default_rng(0)
+        made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in self.chars(texts, words)]
+        self._sequences = made
+        return stack([self._packed(made) if self.path == "table" else self._reshaped(made)])
+
+    def _reshaped(self, sequences: list[Sequence]) -> WordBatch:
+        chars_BWC, labels_BWC = (np.stack(arrays) for arrays in zip(*sequences, strict=True))
+        used = self.used_slots(chars_BWC)  # masked words keep their length
+        return reshape_batch(chars_BWC[..., :used], labels_BWC[..., :used])
+
+    def _packed(self, sequences: list[Sequence]) -> WordBatch:
+        """Packs as training does: into budgets measured on more of the corpus than this batch."""
+        words = len(sequences[0].chars_WC)
+        shape = self._budgets(len(sequences), words)
+        packer = ShardPacker(shape)
+        if all(packer.add(sequence) for sequence in sequences):
+            self.about["budgets"] = "measured, as in training"
+            return stack([packer.build()])
+        self.about["budgets"] = "this batch's own: it does not fit the measured ones"
+        return pack_all(sequences, words, shape.slots)
+
+    def _budgets(self, sequences: int, words: int) -> BatchShape:
+        text = self.job.budget_text
+        encoder = WordEncoder(self._vocab, self.slots)
+        found = [text[start:end] for start, end in RulesSplitter().spans(text)]
+        # One long sentence: it is cut into full sequences, as the batch is.
+        record = EncodedRecord(np.array([len(found)]), *encoder.encode(found))
+        return measure_shape(
+            [record], sequences=sequences, shards=1, max_words=words, char_slots=self.slots, masking=self._masking
+        )
+
+    def lengths(self, host: WordBatch, padded: bool) -> BatchLengths:
+        """See above; of the reshape, which repeats words, only those of the table are useful."""
+        useful = self._packed(self._sequences) if self.path == "reshape" and not padded else host
+        return flops.lengths_of_batch(useful, padded)
+
+    def run(self, host: WordBatch) -> Any:
+        """See `Runner`."""
+        self._state, sums, _ = self._step(self._state, host)
+        return jax.block_until_ready(sums)
+
+    def warm(self, host: WordBatch) -> None:
+        """See `Runner`."""
+        micro_batch = jax.tree.map(lambda x: x[0], host)
+        self._state = jax.jit(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))()
+        self.run(host)
+
+    def tokens(self, host: WordBatch) -> tuple[float, int]:
+        """See `Runner`."""
+        mask_BW = host.mask_SBW.reshape(-1, host.mask_SBW.shape[-1])
+        return float(mask_BW.sum(axis=1).mean()), mask_BW.shape[1]

@@ -1,0 +1,161 @@
+"""What is measured side by side: the paths by name, what each needs, and the job that a worker is given.
+
+Imports nothing heavy: the parent process never loads JAX or PyTorch for a path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.util
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+INFERENCE, TRAINING = "inference", "training_step"
+INSTALL = "pip install 'charlm[torch]' transformers"
+CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
+
+
+@dataclasses.dataclass(frozen=True)
+class PathInfo:
+    """One path: the module with its runners, its cases, and the packages that it needs beside ours."""
+
+    module: str
+    cases: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    ours: bool = False  # an HLM of charlm; all others are what it is compared with
+
+
+_BOTH = (INFERENCE, TRAINING)
+_TORCH = ("torch", "transformers")
+REMAT = "_remat"  # ending of the training paths that recompute activations
+PATHS = {
+    "reshape": PathInfo("hlm", _BOTH, ours=True),
+    "table": PathInfo("hlm", _BOTH, ours=True),
+    "cache_cold": PathInfo("hlm", (INFERENCE,), ours=True),
+    "cache_warm": PathInfo("hlm", (INFERENCE,), ours=True),
+    "reshape_remat": PathInfo("hlm", (TRAINING,), ours=True),
+    "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
+    "bert": PathInfo("bert", _BOTH),
+    "hf_bert": PathInfo("peers", _BOTH, _TORCH),
+    "canine": PathInfo("peers", (INFERENCE,), _TORCH),
+    "byt5": PathInfo("peers", (INFERENCE,), _TORCH),
+    "authors_hlm": PathInfo("authors", _BOTH, _TORCH),
+}
+
+
+@dataclasses.dataclass
+class Job:
+    """What a worker needs to know.
+
+    Attributes:
+      path, case: which runner. texts, words: the batches, and the words of each text, [CLS] and [SEP] included.
+      chars: character ids of HLM. tokenizer: folder of BERT's. budget_text: text to measure training budgets on.
+      config: of HLM, as `--config`. smoke: tiny models. compile: whether PyTorch may try torch.compile.
+    """
+
+    path: str
+    case: str
+    texts: list[list[str]]
+    words: list[int]
+    chars: dict[str, int]
+    tokenizer: str
+    budget_text: str
+    config: str
+    dtype: str
+    smoke: bool
+    compile: bool
+    hlm_code: str
+
+    def save(self, path: Path) -> None:
+        """Writes the file that `load` reads."""
+        path.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str) -> Job:
+        """Reads what `save` wrote."""
+        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def threads() -> int:
+    """Returns the processors that this process may use: what every path gets."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def missing(name: str, hlm_code: str) -> str:
+    """Returns why a path cannot run here and what to do about it; "" when it can."""
+    for package in PATHS[name].packages:
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed: {INSTALL}"
+    if name == "authors_hlm" and not hlm_code:
+        return f"needs the authors' code: {CLONE}"
+    if name == "authors_hlm" and not (Path(hlm_code) / "model" / "hlm.py").is_file():
+        return f"--hlm-code={hlm_code}: no model/hlm.py there; expected a checkout of lisun-ai/HLM"
+    return ""
+
+
+def check_asked(asked: Iterable[str], cases: Iterable[str], hlm_code: str) -> None:
+    """Raises ValueError when a path that the user asked for is unknown, in none of the cases, or cannot run here."""
+    cases = set(cases)
+    for name in asked:
+        if name not in PATHS:
+            nearest = difflib.get_close_matches(name, PATHS, n=1, cutoff=0.0)[0]
+            raise ValueError(f"--paths: {name!r} is not one of {', '.join(PATHS)}; nearest: {nearest!r}")
+        if not cases & set(PATHS[name].cases):
+            raise ValueError(f"--paths: {name} is a path of {' and '.join(PATHS[name].cases)} only")
+        if reason := missing(name, hlm_code):
+            raise ValueError(f"--paths: {name}: {reason}")
+
+
+def choose(case: str, asked: Iterable[str], remat: bool, hlm_code: str) -> tuple[list[str], dict[str, str]]:
+    """Returns the paths of a case that run here, all or those asked for, and why others are left out."""
+    asked = list(asked)
+    of_case = [name for name, info in PATHS.items() if case in info.cases]
+    if asked:
+        return [name for name in of_case if name in asked], {}
+    of_case = [name for name in of_case if remat or not name.endswith(REMAT)]
+    reasons = {name: missing(name, hlm_code) for name in of_case}
+    return [name for name in of_case if not reasons[name]], {name: why for name, why in reasons.items() if why}
+
+
+class Runner:
+    """What a worker drives: text -> arrays on the host -> result, ready on the device.
+
+    Attributes:
+      about: how it was set up, for the figures.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.about: dict[str, Any] = {}
+
+    def tokenise(self, texts: list[str], words: int) -> Any:
+        """Returns the host arrays of a batch; in training with some of it masked."""
+        raise NotImplementedError
+
+    def run(self, host: Any) -> Any:
+        """Does the measured work and waits for it; returns the result."""
+        raise NotImplementedError
+
+    def warm(self, host: Any) -> None:
+        """Compiles what a batch needs."""
+        self.run(host)
+
+    def forget(self) -> None:
+        """Undoes, untimed, what an earlier run left behind."""
+
+    def tokens(self, host: Any) -> tuple[float, int]:
+        """Returns the mean tokens of a text as this model counts them, and the length that texts were padded to."""
+        raise NotImplementedError
+
+    def work(self, host: Any) -> dict[str, float]:
+        """Returns the operations of a run where they are known (`charlm.flops`), in units of 10^9: `useful_gflop`,
+        `padded_gflop`, and what the devices can do in a second, `peak_gflop`, where that is known."""
+        return {}
+
+    def device_peak(self) -> int | None:
+        """Returns the peak memory of the accelerator in bytes; None where there is none."""
+        return None

@@ -1,0 +1,178 @@
+"""Hugging Face's models in PyTorch, random weights of the published shapes: BERT-base, CANINE-S, ByT5-base's encoder.
+
+Each reads texts as its own tokenizer does, padded to the longest of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from charlm.benchmark.bert import MaskedSubwords, masked_subwords, subwords
+from charlm.benchmark.paths import TRAINING, Job, Runner
+from charlm.benchmark.pytorch import TorchRunner
+from charlm.text.subwords import SubwordTokenizer
+
+CANINE_CLS, CANINE_SEP, CANINE_PAD = 0xE000, 0xE001, 0  # private code points
+BYT5_OFFSET, BYT5_END, BYT5_PAD = 3, 1, 0
+BYT5: dict[str, Any] = {"d_model": 1536, "d_ff": 3968, "d_kv": 64, "num_heads": 12, "num_layers": 18,
+                        "feed_forward_proj": "gated-gelu", "vocab_size": 384}  # fmt: skip
+SMOKE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+BYT5_SMOKE = {"d_model": 32, "d_ff": 48, "d_kv": 16, "num_heads": 2, "num_layers": 2}
+
+
+def make(job: Job) -> Runner:
+    """Returns the runner of a job."""
+    if job.case == TRAINING:
+        return BertTraining(job)
+    return {"hf_bert": BertInference, "canine": CanineInference, "byt5": Byt5Inference}[job.path](job)
+
+
+def code_points(texts: list[str], multiple: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns CANINE's ids, one a character, and mask; the length is a multiple of the downsampling rate."""
+    rows = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
+    rows = [np.concatenate([[CANINE_CLS], row, [CANINE_SEP]]) for row in rows]
+    return _padded(rows, CANINE_PAD, multiple)
+
+
+def utf8_bytes(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ByT5's ids, one a byte, and mask."""
+    rows = [np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) + BYT5_OFFSET for text in texts]
+    return _padded([np.concatenate([row, [BYT5_END]]) for row in rows], BYT5_PAD, 1)
+
+
+def _padded(rows: list[np.ndarray], pad: int, multiple: int) -> tuple[np.ndarray, np.ndarray]:
+    length = math.ceil(max(map(len, rows)) / multiple) * multiple
+    ids_BL, mask_BL = np.full((len(rows), length), pad, np.int64), np.zeros((len(rows), length), bool)
+    for b, row in enumerate(rows):
+        ids_BL[b, : len(row)], mask_BL[b, : len(row)] = row, True
+    return ids_BL, mask_BL
+
+
+class _Inference(TorchRunner):
+    """Contextual states [B, L, D] of all tokens."""
+
+    def build(self, kind: type, config: Any, **options: Any) -> None:
+        """Makes the model, with PyTorch's own attention where the model can use it."""
+        best = "sdpa" if kind._supports_sdpa else "eager"
+        model = kind._from_config(config, attn_implementation=best, **options)
+        self.about["attention"] = model.config._attn_implementation
+        self.place(model.eval(), self.dtype)
+
+    def compute(self, host: tuple[np.ndarray, np.ndarray]) -> torch.Tensor:
+        """See `TorchRunner`."""
+        with torch.inference_mode():
+            ids, mask = map(self.put, host)
+            return self.module(host)(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+
+    def key(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[int, ...]:
+        """See `TorchRunner`."""
+        return host[0].shape
+
+    def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
+        """See `Runner`."""
+        return float(host[1].sum(axis=1).mean()), host[1].shape[1]
+
+
+def _bert_config(job: Job, tokenizer: SubwordTokenizer) -> transformers.BertConfig:
+    """Returns BERT-base; its table of positions grows where texts are longer than the published 512 pieces."""
+    longest = max(subwords(tokenizer, texts)[0].shape[1] for texts in job.texts)
+    shape = transformers.BertConfig(**(SMOKE if job.smoke else {}))
+    shape.vocab_size = max(shape.vocab_size, tokenizer.size)
+    shape.max_position_embeddings = max(shape.max_position_embeddings, longest)
+    return shape
+
+
+class BertInference(_Inference):
+    """BERT-base."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._tokenizer = SubwordTokenizer.load(job.tokenizer)
+        self.build(transformers.BertModel, _bert_config(job, self._tokenizer), add_pooling_layer=False)
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`."""
+        ids_BL, mask_BL = subwords(self._tokenizer, texts)
+        return ids_BL.astype(np.int64), mask_BL
+
+
+class CanineInference(_Inference):
+    """CANINE-S: the configuration's defaults."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        config = transformers.CanineConfig(**(SMOKE if job.smoke else {}))
+        self._multiple = config.downsampling_rate
+        self.build(transformers.CanineModel, config, add_pooling_layer=False)
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`."""
+        return code_points(texts, self._multiple)
+
+
+class Byt5Inference(_Inference):
+    """The encoder of ByT5-base."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.build(transformers.T5EncoderModel, transformers.T5Config(**(BYT5 | (BYT5_SMOKE if job.smoke else {}))))
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`."""
+        return utf8_bytes(texts)
+
+
+class BertTraining(TorchRunner):
+    """One optimizer step of masked language modelling, the head at masked positions only; dropout on."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._tokenizer = SubwordTokenizer.load(job.tokenizer)
+        config = _bert_config(job, self._tokenizer)
+        model = transformers.BertForMaskedLM._from_config(config, attn_implementation="sdpa")
+        self.about["attention"] = model.config._attn_implementation
+        self._shell = _MaskedHead(model)
+        self.place(self._shell, torch.float32)
+        self.start_training()
+
+    def tokenise(self, texts: list[str], words: int) -> MaskedSubwords:
+        """See `Runner`."""
+        return masked_subwords(self._tokenizer, texts)
+
+    def compute(self, host: MaskedSubwords) -> torch.Tensor:
+        """See `TorchRunner`."""
+        batch = [self.put(array) for array in host]
+        with self.autocast():
+            logits_BMV = self.module(host)(*(x.long() for x in batch[:3]))
+        nats = torch.nn.functional.cross_entropy(
+            logits_BMV.flatten(0, 1).float(), batch[3].long().flatten(), reduction="none"
+        )
+        weight = batch[4].flatten()
+        return self.step((nats * weight).sum() / weight.sum())
+
+    def key(self, host: MaskedSubwords) -> tuple[int, ...]:
+        """See `TorchRunner`."""
+        return host.ids_BL.shape
+
+    def tokens(self, host: MaskedSubwords) -> tuple[float, int]:
+        """See `Runner`."""
+        return float(host.mask_BL.sum(axis=1).mean()), host.mask_BL.shape[1]
+
+
+class _MaskedHead(torch.nn.Module):
+    """BertForMaskedLM whose head reads masked positions only, which its own forward does not offer: less work."""
+
+    def __init__(self, model: transformers.BertForMaskedLM) -> None:
+        super().__init__()
+        self.whole = model
+
+    def forward(self, ids_BL: torch.Tensor, mask_BL: torch.Tensor, positions_BM: torch.Tensor) -> torch.Tensor:
+        """Returns logits [B, M, V]."""
+        states_BLD = self.whole.bert(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
+        at_BMD = positions_BM[..., None].expand(-1, -1, states_BLD.shape[-1])
+        return self.whole.cls(states_BLD.gather(1, at_BMD))

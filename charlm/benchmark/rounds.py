@@ -1,0 +1,157 @@
+"""Workers taken in turn: one process a path, A B C A B C ..., so that a change of the machine's speed meets all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger("charlm")
+
+TAIL_LINES = 3  # of a dead worker's standard error
+PATIENCE = 10  # seconds that a worker may take to end after `quit`
+
+
+class WorkerDied(Exception):
+    """A worker ended before it was told to; the message says how, in one line."""
+
+
+@dataclasses.dataclass
+class Measured:
+    """What the workers answered.
+
+    Attributes:
+      ready: by path, how it was set up. tokens: by path and batch, mean tokens a text and padded length.
+      work: by path and batch, its operations; see `Runner.work`.
+      rounds: by path and batch, what `go` answered, round by round; the same rounds for all.
+      peaks: by path, what `quit` answered. died: by path, why it has no figures.
+    """
+
+    ready: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    tokens: dict[str, list[tuple[float, int]]] = dataclasses.field(default_factory=dict)
+    work: dict[str, list[dict[str, float]]] = dataclasses.field(default_factory=dict)
+    rounds: dict[str, list[list[dict[str, float]]]] = dataclasses.field(default_factory=dict)
+    peaks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    died: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Worker:
+    """A process that answers lines with JSON lines; see `worker`."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            # A group of its own: Ctrl-C reaches the parent alone, which ends the group and all that it has started.
+            start_new_session=True,
+            # Workers share an accelerator: none may take most of its memory beforehand.
+            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        )
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Sends a line, if any, and returns the answer.
+
+        Raises:
+          WorkerDied: when there is none.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            if line:
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer.endswith("\n"):
+            raise WorkerDied(self._last_words())
+        return json.loads(answer)
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        tail = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
+        return f"{self.name} died ({how}): {' | '.join(tail) or 'no word of why'}"
+
+    def end(self) -> None:
+        """Waits a little for the process, then ends it and all that it has started; may be called again."""
+        try:
+            self._process.wait(timeout=PATIENCE if self._process.stdin.closed else 0)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            self._process.stdout.close()
+            self._errors.close()
+
+    def quit(self) -> dict[str, Any]:
+        """Asks for the peak memory, which ends the worker."""
+        answer = self.ask("quit")
+        self._process.stdin.close()
+        return answer
+
+
+def measure(
+    commands: dict[str, Sequence[str]], batches: int, repeats: int, profile: dict[str, Path] | None = None
+) -> Measured:
+    """Starts the workers one after another, then takes them in turn; what dies is reported and left out.
+
+    Args:
+      commands: by path, the command of its worker.
+      batches: how many batches each worker has; every one is run in every round.
+      profile: by path, the folder for a trace of one more run.
+    """
+    measured = Measured()
+    workers: dict[str, Worker] = {}
+    try:
+        for name, command in commands.items():
+            log.info("%s: loading", name)
+            workers[name] = Worker(name, command)
+            with _reported(name, workers, measured):
+                about = workers[name].ask("")
+                measured.ready[name], measured.tokens[name] = about["ready"], about.get("tokens", [])
+                measured.work[name] = about.get("work") or [{}] * batches
+                measured.rounds[name] = [[] for _ in range(batches)]
+        for number in range(repeats):
+            log.info("round %s of %s", number + 1, repeats)
+            for batch in range(batches):
+                for name in list(workers):
+                    with _reported(name, workers, measured):
+                        measured.rounds[name][batch].append(workers[name].ask(f"go {batch}"))
+        for name, worker in list(workers.items()):
+            with _reported(name, workers, measured):
+                if name in (profile or {}):
+                    log.info("%s: trace in %s", name, worker.ask(f"profile 0 {profile[name]}")["profile"])
+                measured.peaks[name] = worker.quit()
+    finally:
+        for worker in workers.values():
+            worker.end()
+    return measured
+
+
+@contextlib.contextmanager
+def _reported(name: str, workers: dict[str, Worker], measured: Measured) -> Iterator[None]:
+    """Takes a worker that dies out of everything, and says so."""
+    try:
+        yield
+    except WorkerDied as error:
+        workers.pop(name).end()
+        for found in (measured.ready, measured.tokens, measured.work, measured.rounds):
+            found.pop(name, None)
+        measured.died[name] = str(error)
+        log.error("error: %s; it has no figures", error)

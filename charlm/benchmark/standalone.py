@@ -1,0 +1,165 @@
+"""Cases without workers: parameter counts, input pipeline, start, collectives, parity with PyTorch's BERT."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from charlm.benchmark.figures import Figure, spread
+from charlm.benchmark.paths import INSTALL
+
+PARITY_BATCH = (4, 60)  # sequences, subwords
+PARITY_SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig beside its defaults, BERT-base
+
+
+def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """Parameter counts, part by part, of pre-training in both wirings and of a two-label classifier."""
+    import dataclasses
+
+    import jax
+    import numpy as np
+
+    from charlm.batch import reshape_batch
+    from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
+    from charlm.run import count_parameters, model_config
+
+    del repeats
+    shape = model_config(config)
+    models = {
+        f"pre-training, {wiring} wiring": HLMForMaskedLM(dataclasses.replace(shape, wiring=wiring))
+        for wiring in ("paper", "reference")
+    }
+    models["classifier, 2 labels"] = HLMForSequenceClassification(dataclasses.replace(shape, head_layers=0), labels=2)
+    batch = reshape_batch(np.ones((1, 3, 4), np.uint16), np.ones((1, 3, 4), np.uint16))
+    figures = []
+    for name, model in models.items():
+        variables = jax.eval_shape(lambda model=model: model.init(jax.random.key(0), batch))
+        parts = count_parameters(variables["params"])
+        total = parts.pop("total")
+        figures.append({"case": "parameters", "path": name, "value": total, "unit": "parameters", "parts": parts})
+    return figures
+
+
+def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """What the devices send each other in a training step, for each way to lay the mesh over them."""
+    import jax
+    import numpy as np
+
+    from charlm.data.corpus import prepare
+    from charlm.run import build
+    from charlm.sharding import collectives as collectives_of
+
+    del repeats
+    devices, data = jax.device_count(), prepare(config)
+    if devices == 1:
+        raise ValueError("collectives: one device sends nothing to itself; on a CPU, set XLA_FLAGS to simulate several")
+    meshes = [(devices, 1, 1), (devices // 2, 2, 1), (devices // 2, 1, 2), (devices // 4, 2, 2)]
+    figures = []
+    for sizes in meshes:
+        if int(np.prod(sizes)) != devices:
+            continue
+        config.mesh.data, config.mesh.fsdp, config.mesh.model = sizes
+        config.data.table_shards = devices  # the same batch, however it is spread
+        run = build(config, data)
+        batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
+        program = run.train_step.lower(run.abstract_state, run.place(batch)).compile().as_text()
+        for kind, shapes in collectives_of(program).items():
+            path = ", ".join(f"{axis}={size}" for axis, size in zip(("data", "fsdp", "model"), sizes, strict=True))
+            count, mib = len(shapes), sum(4 * int(np.prod(shape)) for shape in shapes) / 2**20
+            largest = max(shapes, key=lambda shape: int(np.prod(shape)))
+            figures.append(
+                {"case": "collectives", "path": path, "value": count, "unit": kind, "mib": round(mib, 2),
+                 "largest": list(largest)}
+            )  # fmt: skip
+    return figures
+
+
+def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
+    from charlm.data.corpus import prepare
+    from charlm.data.pipeline import batch_dataset, record_dataset
+    from charlm.data.sources import open_source
+    from charlm.run import batch_shape, masking_of
+
+    seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
+    words = {}
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        source = open_source(config.data.train[0], split="all", heldout_fraction=0.0)
+        documents = (document.replace("\n", " ") for part in source.parts for document in source.documents(part))
+        text.write_text("\n".join(documents), encoding="utf-8")
+        config.data.train, config.data.heldout, config.data.encode_processes = (str(text),), (), 1
+        for n in range(repeats):
+            config.data.cache_dir = str(Path(folder) / str(n))
+            started = time.perf_counter()
+            data = prepare(config)
+            seconds["text to shards"].append(time.perf_counter() - started)
+            words["text to shards"] = sum(c.stats.words for c in data.train + data.heldout)
+            shape = batch_shape(config, data, shards=1)
+            masking = masking_of(config, data.vocab.size)
+            lanes = {0: record_dataset(data.train)}
+            batches = batch_dataset(lanes, shape, masking, accumulation=1, seed=0, prefetch=0)
+            started = time.perf_counter()
+            words["shards to batches"] = sum(int(batch.mask_SBW.sum()) for batch in batches)
+            seconds["shards to batches"].append(time.perf_counter() - started)
+    return [
+        {"case": "input_pipeline", "path": name}
+        | spread([words[name] / s for s in times])
+        | {"unit": "words/s", "seconds": round(statistics.median(times), 4), "words": words[name]}
+        for name, times in seconds.items()
+    ]
+
+
+def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """Seconds until `--help` has been printed."""
+    del config
+    command = [sys.executable, "-m", "charlm.main", "--help"]
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=False)
+        times.append(time.perf_counter() - started)
+    return [{"case": "startup", "path": "--help"} | spread(times, 2) | {"unit": "s"}]
+
+
+def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
+    """The largest difference of our BERT's last states and Hugging Face's: the same weights and ids, float32.
+
+    Raises:
+      ValueError: when PyTorch or transformers is not installed.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise ValueError(f"parity: {error.name} is not installed: {INSTALL}") from None
+    import jax
+    import numpy as np
+
+    from charlm.convert.bert import BERT
+    from charlm.convert.family import ENCODER
+    from charlm.convert.rules import export_state
+    from charlm.models.bert import BertConfig
+
+    del config, repeats  # the shape is BERT's
+    shape = BertConfig(**PARITY_SHAPE)
+    model, _, table = BERT.target(shape, ENCODER)
+    ids = np.random.default_rng(0).integers(1, shape.vocab_size, PARITY_BATCH).astype(np.int32)
+    params = jax.jit(lambda: model.init(jax.random.key(0), ids))()["params"]
+    their_config = transformers.BertConfig.from_dict(BERT.to_theirs(shape, ENCODER, {}))
+    theirs = transformers.BertModel(their_config, add_pooling_layer=False).eval()
+    state = export_state(table, (), params)
+    theirs.load_state_dict({name.removeprefix(BERT.prefix): torch.tensor(value) for name, value in state.items()})
+    ours = jax.jit(lambda params, ids: model.apply({"params": params}, ids).states_BLD)(params, ids)
+    with torch.inference_mode():
+        difference = np.abs(np.asarray(ours) - theirs(torch.tensor(ids).long()).last_hidden_state.numpy()).max()
+    batch = f"{PARITY_BATCH[0]} x {PARITY_BATCH[1]} subwords"
+    path = "bert - hf_bert"
+    return [{"case": "parity", "path": path, "value": float(difference), "unit": "largest difference", "batch": batch}]

@@ -1,0 +1,115 @@
+"""One path in a process of its own: `python -m charlm.benchmark.worker JOB.json`, driven line by line.
+
+It answers every line of standard input with one JSON line on standard output: at first {"ready": ...} by itself;
+`go N` -> wall and processor seconds of one run of batch N; `profile N FOLDER` -> a trace of one run is in the folder;
+`quit` -> peak memory, then it ends. When nobody holds the other end any more, it ends at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import queue
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from charlm.benchmark.paths import INFERENCE, PATHS, Job, Runner
+
+
+def main(path: str) -> int:
+    """Serves until `quit`; returns the exit status."""
+    # What libraries print must not get between the answers: from here on, standard output is standard error.
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(**content: Any) -> None:
+        print(json.dumps(content), file=channel, flush=True)
+
+    commands: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(commands,), daemon=True).start()
+    started = time.perf_counter()
+    job = Job.load(path)
+    try:
+        runner, hosts = prepare(job)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    ready = runner.about | {"ready_seconds": round(time.perf_counter() - started, 2)}
+    work = [runner.work(host) for host in hosts]
+    answer(ready=ready, tokens=[runner.tokens(host) for host in hosts], work=work)
+    while (command := commands.get().split())[0] != "quit":
+        number = int(command[1])
+        if command[0] == "go":
+            answer(**go(runner, job, hosts, number))
+        else:
+            _profile(runner, hosts[number], command[2])
+            answer(profile=command[2])
+    answer(peak_mib=peak_mebibytes(), device_peak_bytes=runner.device_peak())
+    return 0
+
+
+def _read(commands: queue.Queue[str]) -> None:
+    for line in sys.stdin:
+        commands.put(line)
+        if line.strip() == "quit":
+            return
+    os._exit(1)  # the parent has gone, however it ended; a run may be under way
+
+
+def prepare(job: Job) -> tuple[Runner, list[Any]]:
+    """Returns the runner of a job, warm, and the host arrays of its batches."""
+    module = importlib.import_module(f"charlm.benchmark.{PATHS[job.path].module}")
+    runner: Runner = module.make(job)
+    hosts = [runner.tokenise(texts, words) for texts, words in zip(job.texts, job.words, strict=True)]
+    for host in hosts:
+        runner.forget()
+        runner.warm(host)
+    return runner, hosts
+
+
+def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, float]:
+    """Times one run of a batch; of inference, also how its text becomes host arrays."""
+    times: dict[str, float] = {}
+    host = hosts[number]
+    if job.case == INFERENCE:
+        host = _timed(lambda: runner.tokenise(job.texts[number], job.words[number]), times, "tokenise_")
+    runner.forget()
+    _timed(lambda: runner.run(host), times, "")
+    return times
+
+
+def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any:
+    wall, processor = time.perf_counter(), time.process_time()  # the latter: of all threads
+    result = work()
+    times[f"{prefix}seconds"] = time.perf_counter() - wall
+    times[f"{prefix}cpu_seconds"] = time.process_time() - processor
+    return result
+
+
+def _profile(runner: Runner, host: Any, folder: str) -> None:
+    import jax
+
+    runner.forget()
+    with jax.profiler.trace(folder):
+        runner.run(host)
+
+
+def peak_mebibytes() -> int:
+    """Returns the peak resident memory of this process; `ru_maxrss` would count what the parent held when it forked."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return round(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024)
+    except FileNotFoundError:  # not Linux
+        import resource
+
+        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

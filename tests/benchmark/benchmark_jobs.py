@@ -1,0 +1,45 @@
+"""Jobs and figures small enough for tests of the benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+from small_run import ROOT, write_text
+
+from charlm.benchmark import cases
+from charlm.benchmark.paths import Job
+from charlm.benchmark.text import Corpus, Shape
+
+CONFIG = f"{ROOT}/configs/hlm_base.py"
+
+
+@functools.cache
+def corpus(folder: Path) -> Corpus:
+    """Returns a corpus of 400 short lines, the words of which are no benchmark's business."""
+    return Corpus(cases.load_config(CONFIG, str(write_text(folder / "text.txt"))))
+
+
+def small_job(folder: Path, path: str, case: str = "inference", shape: Shape | None = None, **fields: Any) -> Job:
+    """Returns the job of a tiny model on a batch of the small corpus; a WordPiece tokenizer is trained for it."""
+    found, shape = corpus(folder), shape or Shape(3, 14)
+    found.wordpiece().save(folder / "wordpiece")
+    job = Job(
+        path=path, case=case, texts=[found.texts(shape)], words=[shape.words], chars=found.chars().to_dict(),
+        tokenizer=str(folder / "wordpiece"), budget_text=found.stretch(24 * shape.batch * shape.words),
+        config=CONFIG, dtype="float32", smoke=True, compile=False, hlm_code="",
+    )  # fmt: skip
+    return dataclasses.replace(job, **fields)
+
+
+def figure(case: str, path: str, value: float, **about: Any) -> dict[str, Any]:
+    """Returns a figure in words/s as the benchmark writes it."""
+    made = {
+        "case": case, "path": path, "value": value, "low": value - 1, "high": value + 1, "spread": 0.1,
+        "unit": "words/s", "texts_per_second": value / 8, "microseconds_a_word": 1e6 / value, "seconds": 1.0,
+        "cpu_seconds": 1.5, "tokens": 9.0, "batch": "4 x 8 words", "words": 8, "texts": 4, "distinct_words": 0.3,
+        "dtype": "float32", "threads": 2, "processor": "abacus", "load": 0.1, "date": "2026-11-20", "peak_mib": 77,
+    }  # fmt: skip
+    return made | about

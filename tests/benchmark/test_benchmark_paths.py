@@ -1,0 +1,176 @@
+"""The paths of the benchmark: the same results by HLM's four, the same masks in training, peers that run."""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from benchmark_jobs import small_job
+
+from charlm.benchmark import worker
+from charlm.benchmark.bert import BertInference, BertTraining
+from charlm.benchmark.hlm import HLMInference, HLMTraining
+from charlm.benchmark.paths import PATHS, TRAINING, choose
+from charlm.benchmark.text import Shape
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_the_four_ways_of_hlm_give_the_same_vectors(tmp_path):
+    found, work = {}, {}
+    for path in ("reshape", "table", "cache_cold", "cache_warm"):
+        job = small_job(tmp_path, path, shape=Shape(4, 14))
+        runner = HLMInference(job)
+        host = runner.tokenise(job.texts[0], 14)
+        runner.run(host)
+        runner.forget()
+        found[path] = np.asarray(runner.run(host))[:4]
+        work[path] = runner.work(host)
+        assert 0 < work[path]["useful_gflop"] <= work[path]["padded_gflop"]
+        stats = runner._cache.stats
+        expected = {"cache_cold": 0, "cache_warm": stats.words}.get(path, 0)
+        assert stats.hits == expected  # cold: the second run finds nothing of the first one
+    assert work["reshape"]["useful_gflop"] == work["table"]["useful_gflop"] == work["cache_cold"]["useful_gflop"]
+    assert work["reshape"]["padded_gflop"] > work["table"]["padded_gflop"]
+    assert work["cache_warm"]["useful_gflop"] < work["cache_cold"]["useful_gflop"]
+    assert found["reshape"].shape == (4, 14, 32)
+    assert found["reshape"].std() > 0.1
+    for path in ("table", "cache_cold", "cache_warm"):
+        np.testing.assert_allclose(found[path], found["reshape"], atol=1e-5, rtol=0)
+
+
+def guessed(batch):
+    """Returns the masked positions of a batch [accumulation, S, ...] and the characters to be predicted there."""
+    found = []
+    for bucket in batch.masked:
+        real = bucket.labels_SMC.any(axis=-1)
+        found += zip(bucket.position_SM[real].tolist(), bucket.labels_SMC[real], strict=True)
+    return sorted((position, labels[labels != 0].tobytes()) for position, labels in found)
+
+
+def test_training_guesses_the_same_words_by_table_and_reshape(tmp_path):
+    found, work = {}, {}
+    for path in ("reshape", "table", "table_remat"):
+        job = small_job(tmp_path, path, TRAINING, Shape(4, 20))
+        runner = HLMTraining(job)
+        batch = runner.tokenise(job.texts[0], 20)
+        found[path] = guessed(batch)
+        work[path] = runner.work(batch)
+        assert runner.config.model.remat == path.endswith("_remat")
+        assert runner.tokens(batch) == (20.0, 20)
+    assert work["reshape"]["useful_gflop"] == work["table"]["useful_gflop"] == work["table_remat"]["useful_gflop"]
+    assert work["reshape"]["padded_gflop"] > work["table"]["padded_gflop"] > work["table"]["useful_gflop"]
+    assert len(found["reshape"]) == pytest.approx(0.15 * 4 * 18, abs=3)
+    assert found["table"] == found["table_remat"] == found["reshape"]
+    assert runner.about["budgets"] == "measured, as in training"
+
+
+def test_a_training_step_moves_the_weights(tmp_path):
+    job = small_job(tmp_path, "reshape", TRAINING)
+    runner = HLMTraining(job)
+    host = runner.tokenise(job.texts[0], 14)
+    runner.warm(host)
+    before = jax.tree.map(np.asarray, runner._state.params)
+    assert float(runner.run(host).nats) > 0
+    assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (before, runner._state.params)), strict=True))
+    assert int(runner._state.step) == 2  # the warm-up and this one
+
+
+def test_a_batch_beyond_the_measured_budgets_says_so(tmp_path, monkeypatch):
+    job = small_job(tmp_path, "table", TRAINING, Shape(4, 20), budget_text="a a a a a a a a")
+    runner = HLMTraining(job)
+    batch = runner.tokenise(job.texts[0], 20)
+    assert runner.about["budgets"] == "this batch's own: it does not fit the measured ones"
+    assert batch.mask_SBW.sum() == 80
+
+
+def test_our_bert_reads_no_padding_and_learns(tmp_path):
+    job = small_job(tmp_path, "bert", shape=Shape(2, 14))
+    job.texts = [[job.texts[0][0], "the cat"]]
+    runner = BertInference(job)
+    ids_BL, mask_BL = runner.tokenise(job.texts[0], 14)
+    states = runner.run((ids_BL, mask_BL))
+    alone = runner.run((ids_BL[1:, :4], mask_BL[1:, :4]))
+    np.testing.assert_allclose(states[1, :4], alone[0], atol=1e-5)
+    training = BertTraining(small_job(tmp_path, "bert", TRAINING))
+    host = training.tokenise(training.job.texts[0], 14)
+    training.warm(host)
+    assert np.isfinite(training.run(host))
+    assert int(training._state[2]) == 2  # the warm-up and this one
+
+
+def test_one_run_has_wall_and_processor_seconds(tmp_path):
+    job = small_job(tmp_path, "table")
+    runner, hosts = worker.prepare(job)
+    times = worker.go(runner, job, hosts, 0)
+    assert set(times) == {"seconds", "cpu_seconds", "tokenise_seconds", "tokenise_cpu_seconds"}
+    assert all(seconds > 0 for seconds in times.values())
+    job.case = TRAINING  # there, masking is random: only the step counts
+    assert set(worker.go(runner, job, hosts, 0)) == {"seconds", "cpu_seconds"}
+
+
+def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    names, reasons = choose("inference", (), False, "")
+    assert names == ["reshape", "table", "cache_cold", "cache_warm", "bert"]
+    assert set(reasons) == {"hf_bert", "canine", "byt5", "authors_hlm"}
+    assert all("torch is not installed: pip install 'charlm[torch]' transformers" in why for why in reasons.values())
+    names, _ = choose(TRAINING, (), True, "")
+    assert names == ["reshape", "table", "reshape_remat", "table_remat", "bert"]
+
+
+@pytest.mark.torch
+def test_peers_read_what_their_tokenizers_give(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    from charlm.benchmark.peers import code_points, utf8_bytes
+
+    texts = ["naïve cat", "日本 🙂 it's"]
+    for ours, tokenizer in (
+        (code_points(texts, 4), transformers.CanineTokenizer()),
+        (utf8_bytes(texts), transformers.ByT5Tokenizer()),
+    ):
+        for text, ids, mask in zip(texts, *ours, strict=True):
+            assert ids[mask].tolist() == tokenizer(text)["input_ids"]
+    assert code_points(texts, 4)[0].shape[1] == 12  # 11 code points, to a multiple of four
+    assert utf8_bytes(texts)[0].shape[1] == utf8_bytes(texts)[1].sum(axis=1).max()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [n for n, info in PATHS.items() if info.module == "peers"])
+def test_peers_run_and_read_no_padding(tmp_path, name):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from charlm.benchmark import peers
+
+    job = small_job(tmp_path, name, shape=Shape(2, 14))
+    job.texts = [[job.texts[0][0], "the cat"]]
+    runner = peers.make(job)
+    ids_BL, mask_BL = runner.tokenise(job.texts[0], 14)
+    runner.warm((ids_BL, mask_BL))
+    assert runner.about["torch_compile"] == ["not tried"]
+    assert runner.about["attention"] == ("eager" if name == "canine" else "sdpa")
+    states = runner.run((ids_BL, mask_BL))
+    ids_BL[1, mask_BL[1].sum() :] = 7  # what stands in the padding makes no difference
+    again = runner.run((ids_BL, mask_BL))
+    length = int(mask_BL[1].sum())
+    if name != "canine":  # its strided convolution sees the padding beside the last characters
+        np.testing.assert_allclose(again[1, :length].numpy(), states[1, :length].numpy(), atol=1e-5)
+    assert states.shape[:2] == ids_BL.shape
+
+
+@pytest.mark.torch
+def test_a_step_of_pytorchs_bert_moves_its_weights(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from charlm.benchmark import peers
+
+    runner = peers.make(small_job(tmp_path, "hf_bert", TRAINING))
+    host = runner.tokenise(runner.job.texts[0], 14)
+    before = [p.detach().clone() for p in runner.model.parameters()]
+    assert np.isfinite(float(runner.run(host)))
+    moved = [bool((a != b).any()) for a, b in zip(before, runner.model.parameters(), strict=True)]
+    assert sum(moved) > 0.9 * len(moved)
+    assert runner.model.training
