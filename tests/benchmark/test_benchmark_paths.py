@@ -33,7 +33,6 @@ def test_the_four_ways_of_hlm_give_the_same_vectors(tmp_path):
         expected = {"cache_cold": 0, "cache_warm": stats.words}.get(path, 0)
         assert stats.hits == expected  # cold: the second run finds nothing of the first one
     assert work["reshape"]["useful_gflop"] == work["table"]["useful_gflop"] == work["cache_cold"]["useful_gflop"]
-    assert work["reshape"]["padded_gflop"] > work["table"]["padded_gflop"]
     assert work["cache_warm"]["useful_gflop"] < work["cache_cold"]["useful_gflop"]
     assert found["reshape"].shape == (4, 14, 32)
     assert found["reshape"].std() > 0.1
