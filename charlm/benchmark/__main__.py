@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--hlm-code", default="", metavar="PATH", help="checkout of github.com/lisun-ai/HLM, for authors_hlm")
     add("--no-compile", dest="compile", action="store_false", help="do not try torch.compile")
     add("--smoke", action="store_true", help="tiny models: shows that every path works, measures nothing")
-    add("--profile", default="", metavar="DIR", help="write a jax.profiler trace of one more run of each JAX path")
+    add("--profile", default="", metavar="DIR", help="trace a run of each JAX path; parts.txt says where time went")
     add("--output", metavar="FILE", help="add the JSON lines to this file; then the tables go to standard output")
     add("--plot", metavar="FILE", help="draw words/s by path and the scaling curve ([eval] extra)")
     add("--from", dest="saved", metavar="FILE", help="measure nothing: tables and plot of figures written before")

@@ -99,6 +99,10 @@ class BertInference(_Bert):
         """See `Runner`."""
         return self._forward(self._params, *host).block_until_ready()
 
+    def program(self, host: tuple[np.ndarray, np.ndarray]) -> str:
+        """See `Runner`."""
+        return self._forward.lower(self._params, *host).compile().as_text()
+
     def work(self, host: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
         """See `Runner`."""
         useful, padded = (flops.bert_forward(self._shape(self._longest), measure(host[1]))
@@ -145,6 +149,10 @@ class BertTraining(_Bert):
         """See `Runner`."""
         self._state, value = self._step(self._state, host)
         return value.block_until_ready()
+
+    def program(self, host: MaskedSubwords) -> str:
+        """See `Runner`."""
+        return self._step.lower(self._state, host).compile().as_text()
 
     def warm(self, host: MaskedSubwords) -> None:
         """See `Runner`."""

@@ -151,6 +151,15 @@ class HLMInference(_HLM):
             found = found._replace(words=flops.lengths_of_batch(batch, padded).words)
         return found._replace(table=flops.Lengths()) if self.path == "cache_warm" else found
 
+    def program(self, host: np.ndarray) -> str:
+        """See `Runner`; of cached words the program between words."""
+        if self.path.startswith("cache"):
+            words_NWD = self._cache.read(self._inside, host)
+            return self._context.lower(self._params, words_NWD, host[..., 0] != 0).compile().as_text()
+        reshaped = self.path == "reshape"
+        batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
+        return self._forward.lower(self._params, batch).compile().as_text()
+
     def forget(self) -> None:
         """See `Runner`."""
         if self.path == "cache_cold":
@@ -208,6 +217,10 @@ class HLMTraining(_HLM):
         """See above; of the reshape, which repeats words, only those of the table are useful."""
         useful = self._packed(self._sequences) if self.path == "reshape" and not padded else host
         return flops.lengths_of_batch(useful, padded)
+
+    def program(self, host: WordBatch) -> str:
+        """See `Runner`."""
+        return self._step.lower(self._state, host).compile().as_text()
 
     def run(self, host: WordBatch) -> Any:
         """See `Runner`."""

@@ -151,6 +151,10 @@ class Runner:
         """Returns the mean tokens of a text as this model counts them, and the length that texts were padded to."""
         raise NotImplementedError
 
+    def program(self, host: Any) -> str:
+        """Returns the text of the compiled program that `run` spends its time in; "" where there is none in JAX."""
+        return ""
+
     def work(self, host: Any) -> dict[str, float]:
         """Returns the operations of a run where they are known (`charlm.flops`), in units of 10^9: `useful_gflop`,
         `padded_gflop`, and what the devices can do in a second, `peak_gflop`, where that is known."""

@@ -1,8 +1,9 @@
 """One path in a process of its own: `python -m charlm.benchmark.worker JOB.json`, driven line by line.
 
 It answers every line of standard input with one JSON line on standard output: at first {"ready": ...} by itself;
-`go N` -> wall and processor seconds of one run of batch N; `profile N FOLDER` -> a trace of one run is in the folder;
-`quit` -> peak memory, then it ends. When nobody holds the other end any more, it ends at once.
+`go N` -> wall and processor seconds of one run of batch N; `profile N FOLDER` -> a trace of one run is in the folder,
+with parts.txt, where its time went; `quit` -> peak memory, then it ends. When nobody holds the other end any more, it
+ends at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from charlm.benchmark.breakdown import breakdown, table
 from charlm.benchmark.paths import INFERENCE, PATHS, Job, Runner
 
 
@@ -98,6 +100,8 @@ def _profile(runner: Runner, host: Any, folder: str) -> None:
     runner.forget()
     with jax.profiler.trace(folder):
         runner.run(host)
+    parts = breakdown(Path(folder), runner.program(host))
+    (Path(folder) / "parts.txt").write_text(table(parts), encoding="utf-8")
 
 
 def peak_mebibytes() -> int:

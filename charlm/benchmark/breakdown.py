@@ -1,0 +1,59 @@
+"""Where the time of one run goes: the operations of a trace, by the part of the model that asked for them.
+
+The trace knows the compiler's names of operations alone; the program says which module each comes from.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+LEVELS = ("intra_word", "inter_word", "head", "embed", "encoder")  # modules of the models, by the first that is named
+KINDS = (  # what a layer does, by the first pattern that is found in the name of an operation
+    ("position projections", r"/pos_(query|key)/"),
+    ("projections", r"/attention/(query|key|value|output)/"),
+    ("dropout", r"Dropout|bernoulli|random_bits|threefry"),
+    ("scores, softmax, mixing", r"/attention/"),
+    ("feed-forward", r"/ffn_(in|out)/|/gelu|/erf"),
+    ("LayerNorm", r"_norm/|/norm/"),
+)
+_INSTRUCTION = re.compile(r"(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{.*?op_name=\"([^\"]*)\"")
+
+
+def part_of(operation: str) -> str:
+    """Returns the part of the model that an operation's full name stands for."""
+    # Flax writes a module as "name", or "name.method" where another method than __call__ was called.
+    level = next((level for level in LEVELS if re.search(rf"[/(]{level}[./)]", operation)), "")
+    if not level:
+        return "outside the modules"  # lookups, losses, the optimizer
+    kind = next((kind for kind, pattern in KINDS if re.search(pattern, operation)), "other")
+    backward = ", backward" if "transpose(" in operation else ""
+    return f"{level}: {kind}{backward}"
+
+
+def breakdown(trace: Path, program: str) -> dict[str, float]:
+    """Returns milliseconds by part, most first; operations on several threads add up.
+
+    Args:
+      trace: folder that `jax.profiler.trace` wrote. program: text of the compiled program that ran.
+    """
+    names = dict(match.groups() for line in program.splitlines() if (match := _INSTRUCTION.search(line)))
+    found: Counter[str] = Counter()
+    for file in trace.rglob("*.trace.json.gz"):
+        if file.name == "perfetto_trace.json.gz":
+            continue
+        for event in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]:
+            operation = event.get("args", {}).get("hlo_op")
+            if event.get("ph") == "X" and operation is not None:
+                found[part_of(names.get(operation, ""))] += event["dur"] / 1e3
+    return {part: round(milliseconds, 2) for part, milliseconds in found.most_common()}
+
+
+def table(parts: dict[str, float]) -> str:
+    """Returns the parts with their shares, a line each."""
+    total = sum(parts.values()) or 1.0
+    lines = [f"{100 * value / total:5.1f} %  {value:10.1f} ms  {part}" for part, value in parts.items()]
+    return "\n".join(lines) + "\n"
