@@ -127,14 +127,14 @@ def _texts(arguments: list[str]) -> Iterator[_Asked]:
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     seen: Counter[str] = Counter()
     for number, line in enumerate(arguments or sys.stdin, start=1):
-        text = line if arguments else line.rstrip("\n")
+        text = line if arguments else line.rstrip("\r\n")
         yield _Asked(text, "" if arguments else f"line {number}: ", seen[text])
         seen[text] += 1
 
 
 def _length(text: str) -> int | Literal["auto"]:
-    if text != "auto" and not text.isdigit():
-        raise ValueError(f'--length={text}: expected a number of characters or "auto"')
+    if text != "auto" and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError(f'--length={text}: expected a positive number of characters or "auto"')
     return "auto" if text == "auto" else int(text)
 
 
@@ -197,6 +197,8 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    predictor.generate([], args.max_new, seed=args.seed)  # a mistake is said once, not of every text
+
     def result(found: Generation) -> dict[str, Any]:
         total = round(float(found.log_probs_T.sum()), 6)
         return {"generated": found.text, "finished": found.finished, "log_prob": total}

@@ -70,13 +70,17 @@ class Pretrained:
           format: "charlm": a checkpoint; "pytorch": what transformers reads, or the authors' code of HLM.
 
         Raises:
-          ValueError: when `path` holds something already or cannot be written, or that code has no such model.
+          ValueError: when the parameters are not those of the config, `path` holds something already or cannot be
+            written, the folder that the model came from is gone, or that code has no such model.
         """
         if format not in FORMATS:
             raise ValueError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+        if not self.folder.is_dir():
+            raise ValueError(f"{self.folder}, where the model was read and its tokenizer lay, is gone")
         converter = CONVERTERS[self.family]
         model = Model(self.params, dict(self.metadata), self.folder, self.folder)
-        with new_folder(path) as folder:
+        checkpoints.check_fits("the model", self.params, converter.target(model.metadata, str(self.folder)).params)
+        with new_folder(path, key="") as folder:
             if format == "charlm":
                 converter.save(model, folder)
             else:
@@ -92,7 +96,7 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         name of a model in the cache of huggingface_hub.
       family: "hlm", "bert", "roberta" or "gpt2"; needed where an old config does not say it, an error where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
-      changes: fields of the config that need no other parameters: dtype, remat, dropout and the like.
+      changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout.
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.
@@ -101,8 +105,6 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         raise ValueError(f"family={family!r} is not one of {', '.join(CONVERTERS)}")
     converter, model = _read(path, family, head, changes)
     target = converter.target(model.metadata, str(model.source))
-    if changes:  # a checkpoint's are compared as it is read, a state dict's against the config beside it
-        checkpoints.check_fits(str(model.source), model.params, target.params)
     params = jax.device_put(model.params, jax.devices()[0])
     head = converter.head_of(model.metadata)
     return Pretrained(target.module, params, target.config, converter.name, head, model.folder, model.metadata)

@@ -119,6 +119,20 @@ def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys):
         charlm.from_pretrained("/no/such/folder")
 
 
+def test_nothing_is_downloaded(hub, monkeypatch):
+    """The library is asked for what it has, and never to fetch anything."""
+    asked = []
+    import huggingface_hub
+
+    find = huggingface_hub.snapshot_download
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda name, **how: asked.append(how) or find(name, **how)
+    )
+    with pytest.raises(ValueError, match="charlm downloads nothing"):
+        charlm.from_pretrained("someone/other")
+    assert asked == [{"local_files_only": True}]
+
+
 def test_a_name_without_the_library_that_could_find_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r"no-such-model does not exist; huggingface_hub, .* is not installed"):
@@ -147,14 +161,23 @@ def test_the_encoder_alone(tmp_path):
 # ---- What does not fit ----
 
 
-def test_changes_that_need_other_parameters_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": 9}, r"layers cannot be changed in a BertConfig: dtype, remat, dropout, attention_dropout can"),
+        ({"droput": 0.0}, "droput cannot be changed in a BertConfig"),
+        ({"dropout": 7}, r"dropout=7: expected a number in \[0, 1\)"),
+        ({"remat": "no"}, "remat='no': expected true or false"),
+        ({"dtype": "int32"}, "dtype='int32': expected float32 or bfloat16 or float16"),
+    ],
+)
+def test_changes_that_do_not_fit_are_refused(tmp_path, changes, message):
     release = write_release(tmp_path / "release", "bert")
-    charlm.from_pretrained(release).save_pretrained(tmp_path / "ours")
+    charlm.from_pretrained(release, dtype=jnp.bfloat16, attention_dropout=0).save_pretrained(tmp_path / "ours")
+    assert charlm.from_pretrained(tmp_path / "ours").config.dtype == jnp.bfloat16
     for path in (release, tmp_path / "ours"):
-        with pytest.raises(ValueError, match=r"missing bert/encoder/layer_\d/.*"):
-            charlm.from_pretrained(path, layers=9)
-        with pytest.raises(ValueError, match="BertConfig has no droput; it has vocab_size, "):
-            charlm.from_pretrained(path, droput=0.0)
+        with pytest.raises(ValueError, match=message):
+            charlm.from_pretrained(path, **changes)
 
 
 def test_another_family_is_named(tmp_path):
@@ -194,6 +217,28 @@ def test_saving_leaves_what_is_there_alone(tmp_path):
         found.save_pretrained(tmp_path / "new", format="torch")
     assert sorted(p.name for p in (tmp_path / "release").iterdir()) == before
     assert not (tmp_path / "new").exists()
+
+
+def test_a_model_that_could_not_be_read_again_is_not_written(tmp_path):
+    found = charlm.from_pretrained(write_release(tmp_path / "release", "bert"))
+    cut = dataclasses.replace(found, params=jax.tree.map(lambda x: x[..., :3], found.params))
+    for format in ("charlm", "pytorch"):
+        with pytest.raises(
+            ValueError, match=r"the model does not hold the parameters of this config: bert/embed/.* is"
+        ):
+            cut.save_pretrained(tmp_path / "new", format=format)
+    shutil.rmtree(tmp_path / "release")
+    with pytest.raises(ValueError, match="release, where the model was read and its tokenizer lay, is gone"):
+        found.save_pretrained(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_exported_encoder_without_pooler_says_what_transformers_will_do(tmp_path, log_lines):
+    found = charlm.from_pretrained(write_release(tmp_path / "release", "bert"), head="encoder")
+    found.save_pretrained(tmp_path / "ours")
+    assert "add_pooling_layer" not in str(log_lines)
+    found.save_pretrained(tmp_path / "theirs", format="pytorch")
+    assert "transformers makes a random one unless it is told add_pooling_layer=False" in str(log_lines)
 
 
 def test_a_folder_of_neither_kind(tmp_path):

@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help="the tensors of a state dict, and what they are in ours")
     check = commands.add_parser("check", help="our model compared with arrays that the authors' code computed")
     for command in (bring, export, inspect, check):
-        command.add_argument("--family", choices=FAMILIES, default="hlm", help="model family (default: %(default)s)")
+        command.add_argument("--family", choices=FAMILIES, help="default: the one the config or checkpoint says")
     for command in (bring, inspect):
         command.add_argument("--input", required=True, help=".safetensors, .bin or .pt file, *.index.json, or a folder")
         command.add_argument(
@@ -79,17 +79,29 @@ def _run(args: argparse.Namespace) -> int:
     if args.command == "check":
         from charlm.convert import golden, hf_golden, hlm_golden
 
-        outputs, atol = (hlm_golden.outputs, ATOL) if args.family == "hlm" else (hf_golden.outputs, ATOL_SUBWORD)
+        hlm = args.family in (None, "hlm")
+        outputs, atol = (hlm_golden.outputs, ATOL) if hlm else (hf_golden.outputs, ATOL_SUBWORD)
         return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
-    from charlm.convert.families import CONVERTERS
-
-    converter = CONVERTERS[args.family]
+    converter = _converter(args)
     if args.command == "inspect":
         for line in converter.inspect(args.input, args.head):
             print(line)
     else:
         print(_import(args, converter) if args.command == "import" else _export(args, converter))
     return 0
+
+
+def _converter(args: argparse.Namespace) -> Converter:
+    """Returns the converter of the family that was named, or that the config or the checkpoint is of."""
+    from charlm import checkpoint as checkpoints
+    from charlm.convert.families import CONVERTERS, recognise
+
+    if args.family:
+        return CONVERTERS[args.family]
+    if args.command == "export":
+        metadata = checkpoints.read_metadata(checkpoints.find(args.checkpoint), tuple(CONVERTERS))
+        return CONVERTERS[checkpoints.family_of(metadata)]
+    return CONVERTERS["hlm"] if getattr(args, "model_config", "") else recognise(args.input)
 
 
 def _import(args: argparse.Namespace, converter: Converter) -> str:

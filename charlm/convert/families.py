@@ -16,21 +16,20 @@ CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
 
 
 def recognise(source: str) -> Converter:
-    """Returns the family of a folder or file of theirs, by the config beside the weights.
+    """Returns the family of a folder or file of theirs, by the config beside the weights; without one, it may be HLM.
 
     Raises:
-      ValueError: when there are no weights, or no config, or it is of no family that we have.
+      ValueError: when there are no weights, or the config is of no family that we have.
     """
     file = find_state(source)
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
     if not configs:
-        names = " or ".join(CONFIG_FILES)
-        raise ValueError(f"{file} has no {names} beside it: the config says what the tensors do not")
+        return CONVERTERS["hlm"]  # whose config may lie elsewhere: its reader says how to name it
     theirs = read_json(configs[0])
     for converter in CONVERTERS.values():
         if converter.recognises(theirs):
             return converter
     raise ValueError(
         f"{configs[0]}: model_type={theirs.get('model_type')!r} is none of the families {', '.join(CONVERTERS)}; "
-        "a config without model_type needs family=..."
+        "a config without model_type needs its family named"
     )

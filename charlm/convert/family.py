@@ -91,9 +91,9 @@ class Family:
         """
         held = set(names)
         if wanted and wanted not in self.heads:
-            raise ValueError(f"--head={wanted} is not one of {', '.join(self.heads)}")
+            raise ValueError(f"head={wanted} is not one of {', '.join(self.heads)}")
         if wanted and (sign := self.heads[wanted].sign) and sign not in held:
-            raise ValueError(f"--head={wanted}: {where} does not hold {sign}")
+            raise ValueError(f"head={wanted}: {where} does not hold {sign}")
         return wanted or next(name for name, head in self.heads.items() if not head.sign or head.sign in held)
 
     def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:

@@ -98,16 +98,20 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     return {name: np.asarray(tensor) for name, tensor in open_state(path).items()}
 
 
-def open_state(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def open_state(path: str | os.PathLike[str], mapped: bool = True) -> dict[str, Tensor]:
     """Returns what `read_state` does, but tensors of safetensors files as `Stored`: a large model is never in memory.
+
+    Args:
+      mapped: of PyTorch's zip files, map the file instead of reading it: nothing is read that nobody asks for, but what
+        was read stays until every tensor is let go.
 
     Raises:
       ValueError: as `read_state`.
     """
     path = find_state(path)
     if path.suffix == ".json":
-        return _open_shards(path)
-    return _open_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+        return _open_shards(path, mapped)
+    return _open_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path, mapped)
 
 
 def _open_safetensors(path: Path) -> dict[str, Tensor]:
@@ -131,7 +135,7 @@ def _stored(path: Path, start: int, name: str, about: dict[str, Any]) -> Stored:
     return Stored(path, start + about["data_offsets"][0], tuple(about["shape"]), dtype)
 
 
-def _open_shards(index: Path) -> dict[str, Tensor]:
+def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
     content = read_json(index)
     names = content.get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
@@ -142,7 +146,7 @@ def _open_shards(index: Path) -> dict[str, Tensor]:
             raise ValueError(f"{index}: the shard {shard!r} is not a file beside it")
         if not (index.parent / shard).is_file():
             raise ValueError(f"{index}: the shard {shard} is missing")
-        tensors = open_state(index.parent / shard)
+        tensors = open_state(index.parent / shard, mapped)
         if double := sorted(state.keys() & tensors.keys()):
             raise ValueError(f"{index}: {', '.join(double)} in {shard} and in an earlier shard")
         state |= tensors
@@ -151,7 +155,7 @@ def _open_shards(index: Path) -> dict[str, Tensor]:
     return state
 
 
-def _read_torch(path: Path) -> dict[str, np.ndarray]:
+def _read_torch(path: Path, mapped: bool) -> dict[str, np.ndarray]:
     """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
     try:
         import torch
@@ -160,7 +164,7 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle that is about to be refused
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except Exception as error:  # of every kind: KeyError, EOFError, UnpicklingError, RuntimeError, ...
         if isinstance(error, pickle.UnpicklingError) and (wanted := _refused_global(path, str(error))):
             raise ValueError(
@@ -251,8 +255,11 @@ def give_memory_back() -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator[Path]:
     """Gives a temporary folder beside `path` that becomes `path` on success and is removed on any failure.
+
+    Args:
+      key: what errors put before the path.
 
     Raises:
       ValueError: when `path` exists and is not an empty folder, or cannot be written.
@@ -262,7 +269,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     made: list[Path] = []
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise ValueError(f"--output={path} exists already and is not empty")
+            raise ValueError(f"{key}{path} exists already and is not empty")
         made = [folder for folder in target.parents if not folder.exists()]
         partial.mkdir(parents=True)
         yield partial
@@ -270,7 +277,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(str(partial.parent)):
             raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
-        raise ValueError(f"--output={path} cannot be written: {error.strerror or error}") from error
+        raise ValueError(f"{key}{path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         for folder in made:

@@ -12,17 +12,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from charlm.convert.family import Family, config_from_dict, config_to_dict
+from charlm.convert.bert import POOLED_ENCODER
+from charlm.convert.family import ENCODER, Family, config_from_dict, config_to_dict
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
+from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
 
 CONFIG_FILE = "config.json"
 TOKENIZER_FILES = (
     "vocab.txt", "tokenizer.json", "merges.txt", "vocab.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "*.model",
+    "added_tokens.json", "*.model", "generation_config.json",
 )  # fmt: skip
 
 
@@ -55,9 +57,9 @@ class SubwordConverter(Converter):
         """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
         return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.family.model_types
 
-    def names(self, source: Path, head: str = "") -> Names:
+    def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
-        state = open_family(self.family, source)
+        state = open_family(self.family, source, mapped)
         head = self.family.find_head(state, str(source), head)
         chosen = self.family.heads[head]
         return Names(state, head, chosen.rules, chosen.leave)
@@ -69,13 +71,15 @@ class SubwordConverter(Converter):
             raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} tells it here")
         file = find_state(source)
         theirs = self._config(file)
-        state, head, _, leave = self.names(file, head)
+        state, head, _, leave = self.names(file, head, mapped=False)
         config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
         table = self.target(metadata, str(file)).table
+        left = state.keys() - table.keys()
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
-        for line in _left(state.keys() - table.keys(), self.family, head):
+        for line in _left(left, self.family, head):
             log.info("%s", line)
+        _check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
     def _config(self, file: Path) -> dict[str, Any]:
@@ -102,19 +106,23 @@ class SubwordConverter(Converter):
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that transformers reads, and the tokenizer."""
+        if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.family.heads:
+            log.warning(
+                "an encoder without pooler: transformers makes a random one unless it is told add_pooling_layer=False"
+            )
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
         _copy_tokenizer(model.folder, folder)
 
 
-def open_family(family: Family, file: Path) -> dict[str, Tensor]:
+def open_family(family: Family, file: Path, mapped: bool = True) -> dict[str, Tensor]:
     """Returns the tensors of a state dict by canonical name, not yet read.
 
     Raises:
       ValueError: when it cannot be read, or holds no tensor of that family.
     """
-    stored = open_state(file)
+    stored = open_state(file, mapped)
     state = family.canonical(stored, str(file))
     rules = [rule for head in family.heads.values() for rule in head.rules]
     if not names_any(rules, state):
@@ -123,6 +131,19 @@ def open_family(family: Family, file: Path) -> dict[str, Tensor]:
             f"{', '.join(list(stored)[:3]) or 'none'}; see --family"
         )
     return state
+
+
+def _check_tokenizer(folder: Path, rows: int) -> None:
+    """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
+    if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
+        return
+    try:
+        size = SubwordTokenizer.load(folder).size
+    except ValueError as error:
+        log.warning("the weights are read, but not the tokenizer beside them: %s", error)
+        return
+    if size > rows:
+        log.warning("%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows)
 
 
 def _left(names: set[str], family: Family, head: str) -> list[str]:

@@ -122,7 +122,7 @@ class HLMConverter(Converter):
         theirs, config_file = their_config(file, model_config)
         config = from_theirs(theirs, str(config_file), heads)
         vocab = _vocab(char_vocab, file.parent, config, str(config_file))
-        state = open_state(file)
+        state = open_state(file, mapped=False)
         head, labels = head_of(state, str(file), head)
         metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
         where = target(run.model_config(config), head, labels)
@@ -166,7 +166,7 @@ def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[
       ValueError: when it has none, or another than `wanted`.
     """
     if wanted and wanted not in HEADS:
-        raise ValueError(f"--head={wanted} is not one of {', '.join(HEADS)}")
+        raise ValueError(f"head={wanted} is not one of {', '.join(HEADS)}")
     if "qa_outputs.weight" in state:
         choices, weight = ("question_answering",), "qa_outputs.weight"
     elif "label_layer.weight" in state:
@@ -180,7 +180,7 @@ def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[
         )
     if wanted and wanted not in choices:
         raise ValueError(
-            f"--head={wanted}: {where} holds {weight or 'lm_layer.weight'}, a tensor of {' or '.join(choices)}"
+            f"head={wanted}: {where} holds {weight or 'lm_layer.weight'}, a tensor of {' or '.join(choices)}"
         )
     return wanted or choices[0], (*state[weight].shape, 0)[0] if weight else 0
 

@@ -6,13 +6,11 @@ What differs between families is a `Converter`; `charlm.convert.families` lists 
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 
 from charlm import checkpoint as checkpoints
@@ -20,7 +18,25 @@ from charlm.convert.files import Tensor, find_state, give_memory_back, write_saf
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 
 STATE_FILE = "model.safetensors"
+CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout")
+DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
+
+
+def _changed(name: str, value: Any) -> Any:
+    """Returns a changed value as a checkpoint stores it."""
+    if name == "dtype":
+        named = getattr(value, "__name__", None) or getattr(value, "name", None) or value
+        if named not in DTYPES:
+            raise ValueError(f"dtype={value!r}: expected {' or '.join(DTYPES)}")
+        return named
+    if name == "remat":
+        if not isinstance(value, bool):
+            raise ValueError(f"remat={value!r}: expected true or false")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name}={value!r}: expected a number in [0, 1)")
+    return float(value)
 
 
 class Model(NamedTuple):
@@ -136,19 +152,20 @@ class Converter(abc.ABC):
         return self.cut(model, head) if head else model
 
     def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed that need no other parameters: dtype, dropout, ...
+        """Returns the metadata with fields of the config changed that weights do not know: one of `CHANGEABLE`.
 
         Raises:
-          ValueError: naming fields that the config does not have.
+          ValueError: naming a field that is none of them, or a value that it cannot have.
         """
         if not changes:
             return metadata
         config = self.target(metadata, where).config
-        known = [field.name for field in dataclasses.fields(config)]
+        known = [name for name in CHANGEABLE if hasattr(config, name)]
         if unknown := sorted(changes.keys() - set(known)):
-            raise ValueError(f"{type(config).__name__} has no {', '.join(unknown)}; it has {', '.join(known)}")
-        named = {name: jnp.dtype(value).name if name == "dtype" else value for name, value in changes.items()}
-        return self.with_changes(metadata, named)
+            raise ValueError(
+                f"{', '.join(unknown)} cannot be changed in a {type(config).__name__}: {', '.join(known)} can"
+            )
+        return self.with_changes(metadata, {name: _changed(name, value) for name, value in changes.items()})
 
     def cut(self, model: Model, head: str) -> Model:
         """Returns the model with another head that needs no other parameters, such as the encoder alone.

@@ -103,13 +103,13 @@ def _named(ours: str, part: str) -> str:
 
 
 def import_state(
-    table: Mapping[str, Entry], leave: Sequence[Leave], state: Mapping[str, Tensor], where: str
+    table: Mapping[str, Entry], leave: Sequence[Leave], state: dict[str, Tensor], where: str
 ) -> dict[str, Any]:
     """Returns our nested parameters, float32, from their state dict.
 
     Args:
       table: from `build_table`. leave: what is not imported. state: their tensors, floating point of any width, in
-        memory or `files.Stored`: each is read when its turn comes.
+        memory or `files.Stored`: each is read when its turn comes, and let go: the dict ends empty of them.
       where: what the error calls the state dict, for example its path.
 
     Raises:
@@ -135,7 +135,7 @@ def import_state(
     flat, infinite = {}, []
     for name, entry in table.items():
         with np.errstate(over="ignore"):
-            value = np.asarray(state[name], np.float32)
+            value = np.asarray(state.pop(name), np.float32)
         if not np.isfinite(value).all():
             infinite.append(name)
         value = value.T if entry.transpose else value

@@ -37,6 +37,8 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
     Raises:
       ValueError: when there is no gap, or a length that no word has.
     """
+    if tokenizer.special.mask is None:
+        raise ValueError("the vocabulary has no mask token: its model fills no gaps")
     mask = tokenizer.token(tokenizer.special.mask)
     matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
     if not matches:

@@ -14,6 +14,8 @@ import numpy as np
 
 from charlm.models.gpt2 import Cache, empty_cache
 
+TINIEST = 1e-30  # less is nothing in float32, where logits are divided by it
+
 
 class Settings(NamedTuple):
     """How tokens are chosen; arrays, so that other values need no other program.
@@ -47,16 +49,28 @@ class _State(NamedTuple):
     written: Written
 
 
-def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError naming the argument that is out of range."""
-    if max_new < 1:
-        raise ValueError(f"max_new={max_new}: expected at least 1 token")
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature={temperature}: expected 0 (always the likeliest token) or more")
-    if top_k < 0:
-        raise ValueError(f"top_k={top_k}: expected 0 (all tokens) or more")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p}: expected a probability above 0, at most 1 (all tokens)")
+def check_settings(max_new: int, temperature: float, top_k: int, top_p: float, longest: int) -> None:
+    """Raises ValueError naming the argument that is out of range; `longest`: positions of the model."""
+    for name, value in (("max_new", max_new), ("top_k", top_k)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ValueError(f"{name}={value!r}: expected a whole number")
+    if not 1 <= max_new < longest:
+        raise ValueError(f"max_new={max_new}: expected at least 1 token, fewer than the model's {longest} positions")
+    if not (temperature == 0 or TINIEST <= temperature <= 1 / TINIEST):
+        raise ValueError(
+            f"temperature={temperature}: expected 0 (always the likeliest token), or {TINIEST} to {1 / TINIEST:.0e}"
+        )
+    if not 0 <= top_k < 2**31:
+        raise ValueError(f"top_k={top_k}: expected 0 (all tokens) or more, below 2^31")
+    if not TINIEST <= top_p <= 1:
+        raise ValueError(f"top_p={top_p}: expected a probability above 0 ({TINIEST} or more), at most 1 (all tokens)")
+
+
+def check_seeds(seed: int | Sequence[int]) -> None:
+    """Raises ValueError naming a seed that is out of range."""
+    for one in [seed] if isinstance(seed, int | float | np.integer) else seed:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < 2**32:
+            raise ValueError(f"seed={one}: expected a whole number from 0 to {2**32 - 1}")
 
 
 def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
@@ -67,6 +81,7 @@ def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
     Raises:
       ValueError: when there is not one seed a prompt, or one is out of range.
     """
+    check_seeds(seed)
     one_for_all = isinstance(seed, int | np.integer)
     if one_for_all:
         seen: Counter[str] = Counter()
@@ -78,8 +93,7 @@ def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
         seeds = [int(one) for one in seed]
     if len(seeds) != len(prompts):
         raise ValueError(f"seed: expected one seed or {len(prompts)}, one for each prompt, got {len(seeds)}")
-    if bad := [one for one in [*seeds, *([seed] if one_for_all else [])] if not 0 <= one < 2**32]:
-        raise ValueError(f"seed={bad[0]}: expected a whole number from 0 to {2**32 - 1}")
+    check_seeds(seeds)
     texts = np.array([zlib.crc32(prompt.encode("utf-8", "surrogatepass")) for prompt in prompts], np.uint32)
     return jax.vmap(lambda one, text: jax.random.fold_in(jax.random.key(one), text))(np.array(seeds, np.uint32), texts)
 

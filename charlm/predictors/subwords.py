@@ -48,6 +48,8 @@ class SubwordPredictor(Predictor):
         if isinstance(pretrained.model, Bert | GPT2):
             self.headless = f"this {self.name} has no head that predicts words"
         self._longest = self.config.max_positions if causal else self.config.longest
+        if self._longest <= self.tokenizer.special_count():
+            raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
         self._pad = getattr(self.config, "pad_id", 0)
         self._splitter = get_splitter("rules", "en")
         model, self._params = pretrained.model, pretrained.params
@@ -248,7 +250,7 @@ class SubwordPredictor(Predictor):
             `max_new` tokens.
         """
         self.require("generate")
-        check_settings(max_new, temperature, top_k, top_p)
+        check_settings(max_new, temperature, top_k, top_p, self._longest)
         prompts = checked_texts(prompts, batch_size, "generate")
         keys = prompt_keys(prompts, seed)
         rows = [text_of(item).ids or [self._start_token()] for item in self.tokenizer.encode_batch(prompts)]

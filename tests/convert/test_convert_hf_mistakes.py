@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from subword_cases import bring, case, failure, rewrite, write_release
 
+from charlm.convert.__main__ import main
+
 
 def nothing_was_written(folder: Path) -> bool:
     return [p.name for p in folder.iterdir()] == ["release"]
@@ -123,3 +125,29 @@ def test_a_pickle_that_asks_for_code_is_refused(tmp_path, capsys):
 def test_flags_of_another_family_are_refused(tmp_path, capsys, flag):
     line = failure(capsys, bring("bert", tmp_path, tmp_path / "ours", flag))
     assert f"{flag.split('=')[0].strip('-')}: for hlm alone; config.json tells it here" in line
+
+
+def test_a_tokenizer_that_is_damaged_or_of_another_model_is_said(tmp_path, log_lines):
+    release = write_release(tmp_path / "release", "bert")
+    (release / "vocab.txt").unlink()
+    (release / "sentencepiece.bpe.model").unlink()
+    assert bring("bert", release, tmp_path / "without") == 0
+    assert "tokenizer" not in str(log_lines)
+    (release / "tokenizer.json").write_text('{"x": 1')
+    assert bring("bert", release, tmp_path / "damaged") == 0
+    assert "the weights are read, but not the tokenizer beside them: " in str(log_lines)
+    (release / "tokenizer.json").unlink()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(100))]
+    (release / "vocab.txt").write_text("\n".join(words) + "\n")
+    (release / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert bring("bert", release, tmp_path / "large") == 0
+    assert "the tokenizer has ids up to 104, the model rows for 61: not its own?" in str(log_lines)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_the_family_need_not_be_named(tmp_path, family):
+    release = write_release(tmp_path / "release", family)
+    assert main(["import", f"--input={release}", f"--output={tmp_path / 'ours'}"]) == 0
+    assert main(["export", f"--checkpoint={tmp_path / 'ours'}", f"--output={tmp_path / 'back'}"]) == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["model_type"] == family
+    assert main(["inspect", f"--input={release}"]) == 0

@@ -180,7 +180,7 @@ def test_labels_of_words_and_of_sequences_are_told_apart_by_the_user_alone(tmp_p
     capsys.readouterr()
     line = failure(capsys, bring(release, tmp_path / "no", "--head=masked_lm"))
     assert "holds label_layer.weight, a tensor of sequence_classification or token_classification" in line
-    assert "--head=no is not one of masked_lm" in failure(capsys, bring(release, tmp_path / "no", "--head=no"))
+    assert "head=no is not one of masked_lm" in failure(capsys, bring(release, tmp_path / "no", "--head=no"))
 
 
 def test_a_state_dict_without_a_head_is_refused(tmp_path, capsys):

@@ -224,6 +224,9 @@ def test_the_tail_is_cut_as_in_transformers():
     ("options", "message"),
     [
         ({"max_new": 0}, "max_new=0: expected at least 1 token"),
+        ({"max_new": 2.5}, "max_new=2.5: expected a whole number"),
+        ({"top_k": 1.5}, "top_k=1.5: expected a whole number"),
+        ({"seed": 1.5}, "seed=1.5: expected a whole number from 0"),
         ({"temperature": -1.0}, "temperature=-1.0: expected 0"),
         ({"temperature": float("nan")}, "temperature=nan: expected 0"),
         ({"top_k": -1}, "top_k=-1: expected 0"),
