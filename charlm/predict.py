@@ -197,7 +197,9 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    predictor.generate([], args.max_new, seed=args.seed)  # a mistake is said once, not of every text
+    from charlm.predictors.generation import check_seeds  # --help needs no jax
+
+    check_seeds(args.seed)  # said once; the seeds of texts follow from it
 
     def result(found: Generation) -> dict[str, Any]:
         total = round(float(found.log_probs_T.sum()), 6)

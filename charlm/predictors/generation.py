@@ -49,13 +49,13 @@ class _State(NamedTuple):
     written: Written
 
 
-def check_settings(max_new: int, temperature: float, top_k: int, top_p: float, longest: int) -> None:
-    """Raises ValueError naming the argument that is out of range; `longest`: positions of the model."""
+def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raises ValueError naming the argument that is out of range."""
     for name, value in (("max_new", max_new), ("top_k", top_k)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ValueError(f"{name}={value!r}: expected a whole number")
-    if not 1 <= max_new < longest:
-        raise ValueError(f"max_new={max_new}: expected at least 1 token, fewer than the model's {longest} positions")
+    if max_new < 1:
+        raise ValueError(f"max_new={max_new}: expected at least 1 token")
     if not (temperature == 0 or TINIEST <= temperature <= 1 / TINIEST):
         raise ValueError(
             f"temperature={temperature}: expected 0 (always the likeliest token), or {TINIEST} to {1 / TINIEST:.0e}"

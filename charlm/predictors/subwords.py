@@ -250,9 +250,11 @@ class SubwordPredictor(Predictor):
             `max_new` tokens.
         """
         self.require("generate")
-        check_settings(max_new, temperature, top_k, top_p, self._longest)
         prompts = checked_texts(prompts, batch_size, "generate")
+        check_settings(max_new, temperature, top_k, top_p)
         keys = prompt_keys(prompts, seed)
+        if max_new >= self._longest:
+            raise ValueError(f"max_new={max_new}: the model has {self._longest} positions, prompt included")
         rows = [text_of(item).ids or [self._start_token()] for item in self.tokenizer.encode_batch(prompts)]
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) + max_new > self._longest:

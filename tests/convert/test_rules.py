@@ -96,7 +96,7 @@ def test_an_alias_must_equal_its_tensor_and_a_constant_is_left_out():
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_other_floats_become_float32(dtype):
     halves = {name: value.astype(dtype) for name, value in state().items()}
-    bias = load(halves)["head"]["bias"]
+    bias = load(dict(halves))["head"]["bias"]
     assert bias.dtype == np.float32
     np.testing.assert_array_equal(bias, halves["bias"].astype(np.float32))
 

@@ -89,7 +89,7 @@ def test_fill_mask_from_a_list_of_words(ask, tmp_path):
     [
         (["no gap"], 'no "[MASK]" in the text'),
         (["[MASK:30]"], "length=30: the model holds words of 1 to 7 characters"),
-        (["--length=long", "[MASK]"], "--length=long: expected a number of characters"),
+        (["--length=long", "[MASK]"], "--length=long: expected a positive number of characters"),
         (["--top=0", "[MASK]"], "--top=0: expected at least 1"),
         (["--words=nowhere.txt", "[MASK]"], "--words=nowhere.txt cannot be read"),
     ],
@@ -212,7 +212,7 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
         ),
         ("gpt2", ["generate", "--top-p=2", "a", "b"], "top_p=2.0: expected a probability above 0"),
         ("gpt2", ["generate", "--max-new=0", "a", "b"], "max_new=0: expected at least 1 token"),
-        ("gpt2", ["generate", f"--max-new={10**21}", "a", "b"], "fewer than the model's"),
+        ("gpt2", ["generate", f"--max-new={10**21}", "a", "b"], "positions, prompt included"),
         ("gpt2", ["generate", f"--top-k={10**11}", "a", "b"], "top_k=100000000000: expected 0 (all tokens) or more"),
         ("gpt2", ["generate", "--temperature=1e-50", "a", "b"], "temperature=1e-50: expected 0 (always the likeliest"),
         (
