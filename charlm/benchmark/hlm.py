@@ -6,6 +6,7 @@ distinct words is part of its measured work.
 
 from __future__ import annotations
 
+import abc
 import math
 from typing import Any
 
@@ -91,9 +92,9 @@ class _HLM(Runner):
         longest = int((chars_BWC != 0).sum(axis=-1).max())
         return min(math.ceil(longest / 8) * 8, self.slots)
 
+    @abc.abstractmethod
     def lengths(self, host: Any, padded: bool) -> BatchLengths:
         """Returns what a batch of host arrays holds."""
-        raise NotImplementedError
 
     def work(self, host: Any) -> dict[str, float]:
         """See `Runner`."""

@@ -5,6 +5,7 @@ Imports nothing heavy: the parent process never loads JAX or PyTorch for a path.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import difflib
 import importlib.util
@@ -121,7 +122,7 @@ def choose(case: str, asked: Iterable[str], remat: bool, hlm_code: str) -> tuple
     return [name for name in of_case if not reasons[name]], {name: why for name, why in reasons.items() if why}
 
 
-class Runner:
+class Runner(abc.ABC):
     """What a worker drives: text -> arrays on the host -> result, ready on the device.
 
     Attributes:
@@ -132,24 +133,24 @@ class Runner:
         self.job = job
         self.about: dict[str, Any] = {}
 
+    @abc.abstractmethod
     def tokenise(self, texts: list[str], words: int) -> Any:
         """Returns the host arrays of a batch; in training with some of it masked."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def run(self, host: Any) -> Any:
         """Does the measured work and waits for it; returns the result."""
-        raise NotImplementedError
 
     def warm(self, host: Any) -> None:
         """Compiles what a batch needs."""
         self.run(host)
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027  # most paths keep nothing between runs
         """Undoes, untimed, what an earlier run left behind."""
 
+    @abc.abstractmethod
     def tokens(self, host: Any) -> tuple[float, int]:
         """Returns the mean tokens of a text as this model counts them, and the length that texts were padded to."""
-        raise NotImplementedError
 
     def program(self, host: Any) -> str:
         """Returns the text of the compiled program that `run` spends its time in; "" where there is none in JAX."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import time
 from collections.abc import Callable
@@ -50,13 +51,13 @@ class TorchRunner(Runner):
         """Returns the model, eager or compiled, as found faster for batches of this shape."""
         return self._modules.get(self.key(host), self.model)
 
+    @abc.abstractmethod
     def key(self, host: Any) -> tuple[int, ...]:
         """Returns the shape of a batch."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def compute(self, host: Any) -> Any:
         """Does the work without waiting for it."""
-        raise NotImplementedError
 
     def run(self, host: Any) -> Any:
         """See `Runner`."""

@@ -73,6 +73,13 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     return leave + [Leave(name, "of a head that was fine-tuned for a task of its own") for name in _FINE_TUNED]
 
 
+def _encoder_alone(prefix: str, pooler: bool, heads: tuple[str, ...]) -> Head:
+    """Returns the model without output layer; `heads`: the tensors of it that a file may hold."""
+    left = _left(prefix, pooler, heads, {}, f"--head={MASKED_LM}")
+    sign = f"{prefix}pooler.dense.weight" if pooler else ""
+    return Head("Model", sign, {"pooler": pooler}, Bert, _encoder(prefix, "", pooler), left)
+
+
 # ---- BERT and multilingual BERT ----
 
 _BERT_NEXT = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
@@ -94,13 +101,6 @@ def _bert_head(pooler: bool) -> list[Rule]:
         *norm_rules("cls.predictions.transform.LayerNorm", "head/transform_norm"),
         Rule("cls.predictions.bias", "head/output_bias"),
     ]
-
-
-def _bert_encoder(pooler: bool) -> Head:
-    left = _left("bert.", pooler, _BERT_HEAD + _BERT_NEXT, {}, f"--head={MASKED_LM}")
-    left += [Leave(alias, f"of a head; --head={MASKED_LM} imports it") for alias in _BERT_ALIASES]
-    sign = "bert.pooler.dense.weight" if pooler else ""
-    return Head("Model", sign, {"pooler": pooler}, Bert, _encoder("bert.", "", pooler), left)
 
 
 BERT = Family(
@@ -130,8 +130,8 @@ BERT = Family(
             _bert_head(pooler=False),
             _left("bert.", False, _BERT_NEXT, _BERT_ALIASES, f"--head={PRETRAINING}"),
         ),
-        POOLED_ENCODER: _bert_encoder(pooler=True),
-        ENCODER: _bert_encoder(pooler=False),
+        POOLED_ENCODER: _encoder_alone("bert.", True, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
+        ENCODER: _encoder_alone("bert.", False, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
     },
 )
 
@@ -154,12 +154,6 @@ def _roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[
     if ours["activation"] != "gelu":
         raise ValueError(f"hidden_act={theirs['hidden_act']!r} cannot be imported: RoBERTa's head always has gelu")
     return ours | {"pad_id": pad, "position_offset": pad + 1}
-
-
-def _roberta_encoder(pooler: bool) -> Head:
-    left = _left("roberta.", pooler, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES), {}, f"--head={MASKED_LM}")
-    sign = "roberta.pooler.dense.weight" if pooler else ""
-    return Head("Model", sign, {"pooler": pooler}, Bert, _encoder("roberta.", "", pooler), left)
 
 
 ROBERTA = Family(
@@ -186,8 +180,8 @@ ROBERTA = Family(
             ],
             _left("roberta.", False, (), _ROBERTA_ALIASES, ""),
         ),
-        POOLED_ENCODER: _roberta_encoder(pooler=True),
-        ENCODER: _roberta_encoder(pooler=False),
+        POOLED_ENCODER: _encoder_alone("roberta.", True, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
+        ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
     },
     derive=_roberta_positions,
 )

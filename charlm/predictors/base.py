@@ -130,11 +130,14 @@ class Predictor(abc.ABC):
 
     def require(self, ability: str) -> None:
         """Raises ValueError naming the model and what it can do, unless it can do this."""
-        can = ", ".join(name.replace("_", "-") for name in self.abilities)
-        if ability not in self.suited:
-            raise ValueError(f"a model of the kind {self.name} {CANNOT[ability]}: it can {can}")
         if ability not in self.abilities:
-            raise ValueError(f"{self.headless}; it can {can}")
+            raise self._refusal(ability)
+
+    def _refusal(self, ability: str) -> ValueError:
+        can = ", ".join(name.replace("_", "-") for name in self.abilities)
+        if ability in self.suited:
+            return ValueError(f"{self.headless}; it can {can}")
+        return ValueError(f"a model of the kind {self.name} {CANNOT[ability]}: it can {can}")
 
     @abc.abstractmethod
     def encode(
@@ -152,8 +155,7 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when the model fills no gaps, or `words` is one string.
         """
-        self.require("fill_mask")
-        raise NotImplementedError
+        raise self._refusal("fill_mask")
 
     def fill_mask(
         self,
@@ -172,13 +174,11 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
         """
-        self.require("fill_mask")
-        raise NotImplementedError
+        raise self._refusal("fill_mask")
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
         """Returns how likely each text is; see `SubwordPredictor.score`. ValueError when the model cannot tell."""
-        self.require("score")
-        raise NotImplementedError
+        raise self._refusal("score")
 
     def generate(
         self,
@@ -192,8 +192,7 @@ class Predictor(abc.ABC):
         batch_size: int = 32,
     ) -> list[Generation]:
         """Returns how each text goes on; see `SubwordPredictor.generate`. ValueError when the model cannot."""
-        self.require("generate")
-        raise NotImplementedError
+        raise self._refusal("generate")
 
 
 def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:
