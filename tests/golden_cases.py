@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from charlm.convert.golden import Case, find_cases
 from charlm.convert.hlm_golden import state_of
-from charlm.models.hlm import MASKED_LM
+from charlm.models.hlm_labels import MASKED_LM
 from charlm.text.chars import CharVocab
 
 TESTS = Path(__file__).resolve().parent

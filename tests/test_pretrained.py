@@ -20,7 +20,8 @@ from subword_cases import bring, case, write_release
 import charlm
 from charlm.batch import reshape_batch
 from charlm.convert.hlm_golden import ours_of, shape_of
-from charlm.models.hlm import HLM, MASKED_LM
+from charlm.models.hlm import HLM
+from charlm.models.hlm_labels import MASKED_LM
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 

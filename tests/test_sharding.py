@@ -19,7 +19,8 @@ from charlm.batch import reshape_batch
 from charlm.config import get_config
 from charlm.models.bert import BertConfig, BertForMaskedLM
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
-from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
+from charlm.models.hlm import HLMForMaskedLM
+from charlm.models.hlm_labels import HLMForSequenceClassification
 from charlm.optim import make_optimizer
 from charlm.run import build, make_train_step, model_config
 from charlm.sharding import (

@@ -27,7 +27,8 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import numpy as np
 
     from charlm.batch import reshape_batch
-    from charlm.models.hlm import HLMForMaskedLM, HLMForSequenceClassification
+    from charlm.models.hlm import HLMForMaskedLM
+    from charlm.models.hlm_labels import HLMForSequenceClassification
     from charlm.run import count_parameters, model_config
 
     del repeats

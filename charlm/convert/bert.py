@@ -8,6 +8,14 @@ from typing import Any
 from charlm.convert.family import ENCODER, LAYERS, MASKED_LM, PRETRAINING, Family, Head, Key
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
 from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.models.labels import (
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 
 POOLED_ENCODER = "pooled_encoder"
 
@@ -43,9 +51,7 @@ _FIXED = {
     "tie_word_embeddings": (True, "our prediction head reads the token table"),
     "pruned_heads": ({}, "our layers have all heads"),
 }
-_FINE_TUNED = ("classifier.weight", "classifier.bias", "qa_outputs.weight", "qa_outputs.bias", "logits_proj.weight",
-               "logits_proj.bias", "classifier.dense.weight", "classifier.dense.bias", "classifier.out_proj.weight",
-               "classifier.out_proj.bias")  # fmt: skip
+_LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # layers of theirs
 
 
 def _encoder(theirs: str, ours: str, pooler: bool) -> list[Rule]:
@@ -70,7 +76,30 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     if not pooler:
         reason = f"this head does not read the pooler; --head={POOLED_ENCODER} imports it"
         leave += [Leave(f"{prefix}pooler.dense.{part}", reason) for part in ("weight", "bias")]
-    return leave + [Leave(name, "of a head that was fine-tuned for a task of its own") for name in _FINE_TUNED]
+    return leave + [
+        Leave(f"{layer}.{part}", "of a head for labels") for layer in _LABELS for part in ("weight", "bias")
+    ]
+
+
+def _for_labels(prefix: str, pooled: bool, layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
+    """Returns a model with an output layer of labels, `layer`; `pooled`: it reads the encoder's pooler.
+
+    `ours`: rules of its layers beside the encoder.
+    """
+    left = _left(prefix, pooled, (), {}, "")
+    for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
+        left += [Leave(f"{other}.{part}", "of the head of pre-training") for part in _PRETRAINING_PARTS]
+    named = {rule.theirs for rule in ours}
+    left = [leave for leave in left if leave.theirs not in named]
+    rules = _encoder(prefix, "bert/", pooled) + ours
+    return Head(architecture, f"{layer}.weight", {"pooler": pooled}, build, rules, left, labels=f"{layer}.weight")
+
+
+_PRETRAINING_PARTS = (
+    "transform.dense.weight", "transform.dense.bias", "transform.LayerNorm.weight", "transform.LayerNorm.bias",
+    "decoder.weight", "decoder.bias", "dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "weight",
+    "bias",
+)  # fmt: skip
 
 
 def _encoder_alone(prefix: str, pooler: bool, heads: tuple[str, ...]) -> Head:
@@ -130,6 +159,30 @@ BERT = Family(
             _bert_head(pooler=False),
             _left("bert.", False, _BERT_NEXT, _BERT_ALIASES, f"--head={PRETRAINING}"),
         ),
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "bert.",
+            True,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForSequenceClassification",
+            BertForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "bert.",
+            False,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForTokenClassification",
+            BertForTokenClassification,
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "bert.",
+            False,
+            "qa_outputs",
+            dense_rules("qa_outputs", "label"),
+            "ForQuestionAnswering",
+            BertForQuestionAnswering,
+        ),
         POOLED_ENCODER: _encoder_alone("bert.", True, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
         ENCODER: _encoder_alone("bert.", False, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
     },
@@ -179,6 +232,30 @@ ROBERTA = Family(
                 Rule("lm_head.bias", "head/output_bias"),
             ],
             _left("roberta.", False, (), _ROBERTA_ALIASES, ""),
+        ),
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "roberta.",
+            False,
+            "classifier.out_proj",
+            dense_rules("classifier.dense", "pooler/dense") + dense_rules("classifier.out_proj", "label"),
+            "ForSequenceClassification",
+            BertForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "roberta.",
+            False,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForTokenClassification",
+            BertForTokenClassification,
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "roberta.",
+            False,
+            "qa_outputs",
+            dense_rules("qa_outputs", "label"),
+            "ForQuestionAnswering",
+            BertForQuestionAnswering,
         ),
         POOLED_ENCODER: _encoder_alone("roberta.", True, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
         ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),

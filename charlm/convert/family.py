@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -19,6 +19,7 @@ from charlm.convert.files import Tensor
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
 ENCODER, MASKED_LM, PRETRAINING, CAUSAL_LM = "encoder", "masked_lm", "pretraining", "causal_lm"
+LABELS_MAX = 2**16  # labels of a head: more is a mistake
 LAYERS = 1000  # the most a model may have: each is compiled on its own
 ABSENT = object()  # a key of the config that has no default
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of LayerNorms, in files made from TensorFlow's
@@ -45,14 +46,16 @@ class Head:
       build: our module of a config.
       rules: the table of names.
       leave: tensors that may be in the file and are not imported.
+      labels: the tensor whose rows are labels; `build` then takes their number, too. "": the head has none.
     """
 
     architecture: str
     sign: str
     fields: dict[str, Any]
-    build: Callable[[Any], nn.Module]
+    build: Callable[..., nn.Module]
     rules: list[Rule]
     leave: list[Leave]
+    labels: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,18 +86,32 @@ class Family:
     heads: dict[str, Head]
     derive: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
 
-    def find_head(self, names: Iterable[str], where: str, wanted: str = "") -> str:
+    def find_head(self, names: Iterable[str], where: str, wanted: str = "", architectures: Sequence[str] = ()) -> str:
         """Returns which head a file with these canonical names has.
+
+        Args:
+          wanted: the head asked for; "": the one the file holds.
+          architectures: their classes that the config names, where one name of a tensor serves several heads.
 
         Raises:
           ValueError: when it lacks the one that is wanted, or the family has none of that name.
         """
         held = set(names)
+        if not wanted:
+            known = {kind + head.architecture: name for name, head in self.heads.items() for kind in self.kinds}
+            said = [known[name] for name in architectures if name in known]
+            if said and self.heads[said[0]].labels in held:
+                return said[0]
         if wanted and wanted not in self.heads:
             raise ValueError(f"head={wanted} is not one of {', '.join(self.heads)}")
         if wanted and (sign := self.heads[wanted].sign) and sign not in held:
             raise ValueError(f"head={wanted}: {where} does not hold {sign}")
         return wanted or next(name for name, head in self.heads.items() if not head.sign or head.sign in held)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The name of the family in the names of their classes."""
+        return tuple(self.model_types.values())
 
     def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
         """Returns the state under the names of `rules`: today's, with the prefix.
@@ -171,9 +188,13 @@ class Family:
         architecture = self.model_types[theirs["model_type"]] + self.heads[head].architecture
         return theirs | {"architectures": [architecture], "dtype": "float32"}
 
-    def target(self, config: Any, head: str) -> tuple[nn.Module, Any, dict[str, Entry]]:
-        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
-        model = self.heads[head].build(config)
+    def target(self, config: Any, head: str, labels: int = 0) -> tuple[nn.Module, Any, dict[str, Entry]]:
+        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing.
+
+        Args:
+          labels: how many the head has, if it has some.
+        """
+        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
         params = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 1), np.int32)))["params"]
         return model, params, build_table(self.heads[head].rules, params)
 

@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from charlm.convert.family import CAUSAL_LM, LAYERS, Family, Head, Key
-from charlm.convert.rules import Leave, Rule, norm_rules
+from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
+from charlm.models.labels import (
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    GPT2ForQuestionAnswering,
+    GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
+)
 
 _LAYER = "transformer.h.{n}."
 _OUR_LAYER = "gpt2/decoder/layer_{n}/"
@@ -38,11 +46,18 @@ _LEAVE = [
     Leave(f"{_LAYER}attn.bias", "a constant: the causal mask"),
     Leave(f"{_LAYER}attn.masked_bias", "a constant: the score of masked positions"),
     *(
-        Leave(name, "of a head that was fine-tuned for a task of its own")
+        Leave(name, "of a head for labels")
         for name in ("score.weight", "classifier.weight", "classifier.bias", "qa_outputs.weight", "qa_outputs.bias",
                      "multiple_choice_head.summary.weight", "multiple_choice_head.summary.bias")
     ),
 ]  # fmt: skip
+
+
+def _for_labels(layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
+    """Returns a model with an output layer of labels, `layer`, whose rules are `ours`."""
+    named = {rule.theirs for rule in ours}
+    left = [leave for leave in _LEAVE if leave.theirs not in named]
+    return Head(architecture, f"{layer}.weight", {}, build, _rules() + ours, left, labels=f"{layer}.weight")
 
 
 def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +92,20 @@ GPT2 = Family(
         "tie_word_embeddings": (True, "our output layer is the token table"),
         "pruned_heads": ({}, "our layers have all heads"),
     },
-    heads={CAUSAL_LM: Head("LMHeadModel", "", {}, GPT2LMHeadModel, _rules(), _LEAVE)},
+    heads={
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "score",
+            [Rule("score.weight", "label/kernel", transpose=True)],
+            "ForSequenceClassification",
+            GPT2ForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "classifier", dense_rules("classifier", "label"), "ForTokenClassification", GPT2ForTokenClassification
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "qa_outputs", dense_rules("qa_outputs", "label"), "ForQuestionAnswering", GPT2ForQuestionAnswering
+        ),
+        CAUSAL_LM: Head("LMHeadModel", "", {}, GPT2LMHeadModel, _rules(), _LEAVE),
+    },
     derive=_derive,
 )

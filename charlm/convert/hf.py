@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from charlm.convert.bert import POOLED_ENCODER
-from charlm.convert.family import ENCODER, Family, config_from_dict, config_to_dict
+from charlm.convert.family import ENCODER, LABELS_MAX, Family, config_from_dict, config_to_dict
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
@@ -51,7 +51,10 @@ class SubwordConverter(Converter):
         if head not in self.family.heads:
             raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.family.heads)}")
         config = config_from_dict(self.family.config, metadata["model"], where)
-        return Target(config, *self.family.target(config, head), ())  # transformers ties them itself
+        labels = metadata.get("labels", 0)
+        if self.family.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+            raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
+        return Target(config, *self.family.target(config, head, labels), ())  # transformers ties them itself
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
@@ -60,7 +63,10 @@ class SubwordConverter(Converter):
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
         state = open_family(self.family, source, mapped)
-        head = self.family.find_head(state, str(source), head)
+        config = source.parent / CONFIG_FILE
+        said = read_json(config).get("architectures") if config.is_file() else None
+        said = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+        head = self.family.find_head(state, str(source), head, said)
         chosen = self.family.heads[head]
         return Names(state, head, chosen.rules, chosen.leave)
 
@@ -74,6 +80,8 @@ class SubwordConverter(Converter):
         state, head, _, leave = self.names(file, head, mapped=False)
         config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
+        if sign := self.family.heads[head].labels:
+            metadata["labels"] = (*state[sign].shape, 0)[0]
         table = self.target(metadata, str(file)).table
         left = state.keys() - table.keys()
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
@@ -112,6 +120,7 @@ class SubwordConverter(Converter):
             )
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
+        theirs |= _labels_of(model.metadata)
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
         _copy_tokenizer(model.folder, folder)
 
@@ -144,6 +153,21 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         return
     if size > rows:
         log.warning("%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows)
+
+
+def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
+    number = metadata.get("labels", 0)
+    if not number:
+        return {}
+    names = metadata.get("task", {}).get("labels") or []
+    known = (metadata.get("hf_config") or {}).get("id2label") or {}
+    if len(names) != number:
+        names = list(known.values()) if len(known) == number else [f"LABEL_{n}" for n in range(number)]
+    return {
+        "id2label": {str(n): name for n, name in enumerate(names)},
+        "label2id": {name: n for n, name in enumerate(names)},
+    }
 
 
 def _left(names: set[str], family: Family, head: str) -> list[str]:

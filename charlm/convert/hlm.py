@@ -19,7 +19,8 @@ from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.hlm_config import from_theirs, to_theirs
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, dense_rules, import_state, norm_rules
-from charlm.models.hlm import FINE_TUNED, MASKED_LM, HLMConfig, hlm_with_head
+from charlm.models.hlm import HLMConfig
+from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
 from charlm.text.chars import CharVocab
 
 log = logging.getLogger("charlm")
@@ -57,10 +58,17 @@ def _encoder(theirs: str, ours: str) -> list[Rule]:
     return rules
 
 
-def rules(head: str) -> list[Rule]:
-    """Returns the rule table of the model with that head, one of `HEADS`."""
+def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
+    """Returns the rule table of the model with that head, one of `HEADS`.
+
+    The released code has no label head like the paper's; its names here are ours.
+    """
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
+    if head != MASKED_LM and label_head == "paper":
+        for theirs in ("local_layer_first", "global_layer"):
+            table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])
+        return table + dense_rules("transform", "transform") + dense_rules("label", "label")
     table += dense_rules("hlm_model.cls_linear_final", "pooler/dense")
     table += dense_rules(f"{_STACK}proj", "head/projection") + norm_rules(f"{_STACK}LayerNorm", "head/projection_norm")
     for theirs, ours in _ENCODERS.items():
@@ -92,7 +100,8 @@ class HLMConverter(Converter):
         config = from_dict(metadata["config"])
         if config.family != self.name:
             raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
-        return target(run.model_config(config), self.head_of(metadata), metadata.get("labels", 0))
+        label_head = metadata.get("label_head", "reference")
+        return target(run.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config is the released code's: no other has a size for code points."""
@@ -143,17 +152,22 @@ class HLMConverter(Converter):
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, and the characters."""
+        if model.metadata.get("label_head") == "paper":
+            raise ValueError(
+                f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "
+                "with model.label_head=reference"
+            )
         theirs = to_theirs(from_dict(model.metadata["config"]), self.head_of(model.metadata), str(model.source))
         (folder / CONFIG_FILES[0]).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
         self.write_beside(model, folder)
 
 
-def target(shape: HLMConfig, head: str, labels: int = 0) -> Target:
+def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
     """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
-    model = hlm_with_head(shape, head, labels)
+    model = hlm_with_head(shape, head, labels, label_head)
     word = np.ones((1, 1, shape.char_slots), np.uint16)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
-    return Target(shape, model, params, build_table(rules(head), params), left_out(head))
+    return Target(shape, model, params, build_table(rules(head, label_head), params), left_out(head))
 
 
 def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:

@@ -22,7 +22,8 @@ from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skip
 from charlm.convert.hlm import head_of, target
 from charlm.convert.hlm_config import from_theirs
 from charlm.convert.rules import export_state, import_state
-from charlm.models.hlm import HLM, MASKED_LM, HLMConfig
+from charlm.models.hlm import HLM, HLMConfig
+from charlm.models.hlm_labels import MASKED_LM
 from charlm.nn.attention import relative_bucket
 from charlm.run import model_config
 from charlm.tasks.mlm import masked_char_sums

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from charlm.batch import WordBatch
-from charlm.models.heads import CharPredictionHead, IntraWordHead, Pooler
+from charlm.models.heads import CharPredictionHead, Pooler
 from charlm.models.outputs import HLMOutput
-from charlm.nn.embed import CharEmbed, dense
+from charlm.nn.embed import CharEmbed
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 
@@ -197,89 +197,3 @@ class HLMForMaskedLM(nn.Module):
             self.head(context, states, bucket, deterministic=deterministic)
             for states, bucket in zip(output.char_states, batch.masked, strict=True)
         )
-
-
-class _HLMForLabels(nn.Module):
-    """What the fine-tuned models share: HLM, one output layer, and the parts of a checkpoint they may not read.
-
-    With `head_layers=0` they read the contextual word vectors w. With more, as the released code does then, they read
-    slot 0 of the head's intra-word layers over [w_i ; h_i1 ... h_iC]; the batch carries the words they read in
-    `masked`, any non-zero id in their `labels_SMC` (`reshape_batch(chars_BWC, chars_BWC)` does so for every word).
-    """
-
-    config: HLMConfig
-    labels: int
-
-    def setup(self) -> None:
-        cfg = self.config
-        self.hlm = HLM(cfg)
-        self.head = IntraWordHead(cfg)
-        self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
-        self.dropout = nn.Dropout(cfg.dropout)
-        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
-
-    def read_words(self, batch: WordBatch, deterministic: bool) -> jax.Array:
-        """Returns the states [N, W, D] that labels are read from; 0 where `head_layers` and not in `masked`.
-
-        Raises:
-          ValueError: when the head has layers and the batch carries no word in `masked`.
-        """
-        output = self.hlm(batch, deterministic=deterministic)
-        if self.is_initializing():  # part of every checkpoint, read by few
-            self.head.init_unused()
-            self.pooler(output.context_NWD[:, 0])
-        if not self.config.head_layers:
-            return output.context_NWD
-        if not batch.masked:
-            raise ValueError("model.head_layers >= 1: a batch must carry the words that are read in `masked`")
-        S, B, W = batch.index_SBW.shape
-        context_SND = output.context_NWD.reshape(S, B * W, -1)
-        words_SND = jnp.zeros_like(context_SND)
-        for states, bucket in zip(output.char_states, batch.masked, strict=True):
-            read_SMD = self.head(context_SND, states, bucket, deterministic=deterministic)
-            # Rows that pad the bucket claim position 0: they are sent out of range instead, and dropped.
-            position_SM = jnp.where((bucket.labels_SMC != 0).any(axis=-1), bucket.position_SM, B * W)
-            put = jax.vmap(lambda words, at, read: words.at[at].set(read, mode="drop"))
-            words_SND = put(words_SND, position_SM, read_SMD)
-        return words_SND.reshape(output.context_NWD.shape)
-
-
-class HLMForSequenceClassification(_HLMForLabels):
-    """HLM that classifies sequences as the released code does: Linear(Dropout(tanh(Linear(w_CLS))))."""
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, labels], one row a sequence; with head layers only [CLS] need be in `masked`."""
-        pooled_ND = self.pooler(self.read_words(batch, deterministic)[:, 0])
-        return self.label(self.dropout(pooled_ND, deterministic=deterministic)).astype(jnp.float32)
-
-
-class HLMForTokenClassification(_HLMForLabels):
-    """HLM that labels every word as the released code does: Linear(Dropout(w_i))."""
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, W, labels]; they mean nothing where there is no word."""
-        words_NWD = self.read_words(batch, deterministic)
-        return self.label(self.dropout(words_NWD, deterministic=deterministic)).astype(jnp.float32)
-
-
-class HLMForQuestionAnswering(_HLMForLabels):
-    """HLM that scores every word as first and as last of the answer: Linear(w_i), as in the released code."""
-
-    labels: int = 2
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, W, 2] of start and end; they mean nothing where there is no word."""
-        return self.label(self.read_words(batch, deterministic)).astype(jnp.float32)
-
-
-MASKED_LM = "masked_lm"
-FINE_TUNED = {
-    "sequence_classification": HLMForSequenceClassification,
-    "token_classification": HLMForTokenClassification,
-    "question_answering": HLMForQuestionAnswering,
-}
-
-
-def hlm_with_head(config: HLMConfig, head: str = MASKED_LM, labels: int = 0) -> nn.Module:
-    """Returns the model with that head, `MASKED_LM` or one of `FINE_TUNED`; `labels` counts the latter's."""
-    return HLMForMaskedLM(config) if head == MASKED_LM else FINE_TUNED[head](config, labels)

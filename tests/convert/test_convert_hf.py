@@ -252,7 +252,7 @@ def test_known_tensors_that_are_no_parameters_are_named(tmp_path, log_lines):
     rewrite(release, case("bert").state | positions | {"classifier.weight": np.zeros((2, 24), np.float32)})
     assert_same_bytes(exported("bert", release, tmp_path), expected("bert"))
     assert "a constant: bert.embeddings.position_ids" in str(log_lines)
-    assert "fine-tuned for a task of its own: classifier.weight" in str(log_lines)
+    assert "of a head for labels: classifier.weight" in str(log_lines)
     release = write_release(tmp_path / "gpt2", "gpt2")
     masks = {f"h.{n}.attn.{name}": np.ones((1, 1, 3, 3), bool) for n in range(2) for name in ("bias", "masked_bias")}
     bare = {name.removeprefix("transformer."): value for name, value in case("gpt2").state.items()}

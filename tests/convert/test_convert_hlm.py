@@ -22,7 +22,7 @@ from charlm.convert.hlm_config import to_theirs
 from charlm.convert.hlm_golden import ours_of, shape_of
 from charlm.convert.rules import export_state
 from charlm.data.vocab import load_or_build_vocab
-from charlm.models.hlm import FINE_TUNED, MASKED_LM
+from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM
 from charlm.predict import Predictor
 from charlm.run import model_config
 from charlm.text.chars import CharVocab

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from charlm.convert.hlm_config import from_theirs, to_theirs
-from charlm.models.hlm import MASKED_LM, HLMConfig
+from charlm.models.hlm import HLMConfig
+from charlm.models.hlm_labels import MASKED_LM
 from charlm.run import model_config
 
 # Of the released code: config/config_pretrain.json.
