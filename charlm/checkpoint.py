@@ -31,9 +31,16 @@ class Checkpoints:
     Args:
       workdir: folder of the run. keep: newest checkpoints kept beside the best one.
       metadata: JSON-able description stored with each (config, vocabulary).
+      folder: in the workdir, where they lie.
     """
 
-    def __init__(self, workdir: str | os.PathLike[str], keep: int = 3, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str],
+        keep: int = 3,
+        metadata: dict[str, Any] | None = None,
+        folder: str = FOLDER,
+    ) -> None:
         policies = ocp.training.preservation_policies
         best = policies.BestN(
             n=1,
@@ -42,7 +49,7 @@ class Checkpoints:
             keep_checkpoints_without_metrics=False,
         )
         self._metadata = metadata
-        self._folder = Path(workdir).absolute() / FOLDER
+        self._folder = Path(workdir).absolute() / folder
         self._checkpointer = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=_Always(),

@@ -8,13 +8,14 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from charlm.config import flatten, get_config, split_lists, unknown_key, validate
+from charlm.config import defaults_of, flatten, get_config, load_config_file, split_lists, unknown_key, validate
+from charlm.finetune import config as finetuning
 from charlm.logs import start_logging
 
 CONFIG = config_flags.DEFINE_config_file(
@@ -22,7 +23,9 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 
 # Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
-_LISTS = re.compile(r"(--?config\.(?:data\.train|data\.heldout|optim\.freeze)=)([^(\['\"].*)")
+_LISTS = re.compile(
+    r"(--?config\.(?:data\.train|data\.heldout|data\.dev|data\.test|data\.noise|optim\.freeze)=)([^(\['\"].*)"
+)
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
@@ -66,11 +69,16 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
-    known = flatten(get_config())
+    # The file is read by itself: with a key that does not exist the flag has no value.
+    spec = next((a.partition("=")[2] for a in argv if a.lstrip("-").startswith("config=")), "")
+    try:
+        defaults = defaults_of(load_config_file(spec))
+    except (ValueError, OSError):
+        defaults = get_config()
     for argument in argv:
         name = argument.lstrip("-").partition("=")[0]
-        if name.startswith("config.") and name.removeprefix("config.") not in known:
-            return unknown_key(name.removeprefix("config."))
+        if name.startswith("config.") and name.removeprefix("config.") not in flatten(defaults):
+            return unknown_key(name.removeprefix("config."), defaults)
     return f"--config: {_one_line(error)}"
 
 
@@ -97,15 +105,16 @@ def _help_text() -> str:
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
-    lines += ["", "config keys with their defaults, each set by --config.KEY=VALUE:"]
-    defaults = flatten(get_config())
-    lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in _meanings().items()]
+    for what, source in (("pre-training", get_config), ("fine-tuning", finetuning.get_config)):
+        lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
+        defaults = flatten(source())
+        lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in _meanings(source).items()]
     return "\n".join(lines)
 
 
-def _meanings() -> dict[str, str]:
+def _meanings(source: Callable[..., Any]) -> dict[str, str]:
     """Returns the comment of every config key, in order; they are written `section.key = default  # meaning`."""
-    lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(get_config), re.MULTILINE)
+    lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(source), re.MULTILINE)
     return {key if section == "config" else f"{section}.{key}": meaning for section, key, meaning in lines}
 
 

@@ -1,4 +1,4 @@
-"""Every configuration key of charlm, once, with its meaning and unit.
+"""Every configuration key of pre-training, once, with its meaning and unit; fine-tuning: `charlm.finetune.config`.
 
 `get_config()` returns the defaults. The files in `configs/` start from it and change only what their experiment
 changes; the command line changes single keys on top (`--config.optim.learning_rate=1e-4`). An unknown key fails with
@@ -17,7 +17,11 @@ from typing import Any
 
 import ml_collections
 
+from charlm.finetune import config as finetuning
+
+PRE_TRAINING = "masked_lm"
 CHOICES = {
+    "task": (PRE_TRAINING, *finetuning.TASKS),
     "family": ("hlm",),
     "text.splitter": ("spacy", "rules", "reference"),
     "text.normalize": ("none", "nfc"),
@@ -30,6 +34,7 @@ CHOICES = {
 }
 
 # What a run may change when it is started again in its workdir: how long, how often, how fast, never what is computed.
+LISTS = (("data", "train"), ("data", "heldout"), ("optim", "freeze"))
 RESUMABLE = (
     "train.",
     "data.reader_threads",
@@ -45,6 +50,7 @@ RESUMABLE = (
 def get_config() -> ml_collections.ConfigDict:
     """Returns the default configuration: HLM-Base pre-training as in the paper (section 3.5)."""
     config = ml_collections.ConfigDict()
+    config.task = PRE_TRAINING  # what is learned: "masked_lm", pre-training; the tasks have keys of their own
     config.family = "hlm"  # which model family: "hlm"
     config.seed = 0  # seeds initialisation, dropout, shuffling and masking, each through its own stream
     config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
@@ -132,6 +138,17 @@ def get_config() -> ml_collections.ConfigDict:
     return config
 
 
+def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+    """Returns the defaults of all keys that there are for the task of a config."""
+    task = config.get("task", PRE_TRAINING)
+    return finetuning.get_config(task) if task in finetuning.TASKS else get_config()
+
+
+def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
+    """Says whether a config is one of `charlm.finetune.config`."""
+    return config.get("task", PRE_TRAINING) in finetuning.TASKS
+
+
 def load_config_file(spec: str) -> ml_collections.ConfigDict:
     """Returns the config that --config=path/to/file.py[:variant] names on the command line.
 
@@ -167,9 +184,9 @@ def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
     return dict(walk(config, ""))
 
 
-def unknown_key(name: str) -> str:
-    """Returns the message for a key that does not exist, with the nearest that does."""
-    return f"unknown config key {name}{_nearest(name, flatten(get_config()))}"
+def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> str:
+    """Returns the message for a key that does not exist, with the nearest that does (of pre-training, if not given)."""
+    return f"unknown config key {name}{_nearest(name, flatten(get_config() if known is None else known))}"
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
@@ -178,15 +195,23 @@ def validate(config: ml_collections.ConfigDict) -> None:
     Raises:
       ValueError: naming key, value and what is expected.
     """
-    flat, known = flatten(config), flatten(get_config())
+    flat, defaults = flatten(config), defaults_of(config)
+    known = flatten(defaults)
     for key in flat:
         if key not in known:
-            raise ValueError(unknown_key(key))
-    for key, choices in CHOICES.items():
+            raise ValueError(unknown_key(key, defaults))
+    for key, choices in (finetuning.CHOICES if is_fine_tuning(config) else CHOICES).items():
         if flat[key] not in choices:
             raise ValueError(
                 f"{key}={flat[key]!r} is not one of {', '.join(choices)}{_nearest(str(flat[key]), choices)}"
             )
+    if is_fine_tuning(config):
+        finetuning.validate(flat)
+    else:
+        _validate_pre_training(config, flat)
+
+
+def _validate_pre_training(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:
     positive = [
         "data.max_words", "data.batch_size", "data.accumulation", "model.hidden", "model.heads",
         "model.vocab_size", "model.intra_layers", "model.inter_layers", "model.head_layers", "model.intra_ffn",
@@ -233,21 +258,22 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
-    """Turns "a.txt,b.txt" inside `data.train`, `data.heldout` and `optim.freeze` into two, as people type it."""
-    for section, key in ((config.data, "train"), (config.data, "heldout"), (config.optim, "freeze")):
-        parts = (part.strip() for entry in section[key] for part in entry.split(","))
-        section[key] = tuple(part for part in parts if part)
-    if not config.data.train:
+    """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
+    for section, key in finetuning.LISTS if is_fine_tuning(config) else LISTS:
+        parts = (part.strip() for entry in config[section][key] for part in entry.split(","))
+        config[section][key] = tuple(part for part in parts if part)
+    if not is_fine_tuning(config) and not config.data.train:
         raise ValueError("data.train names no corpus")
 
 
 def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
     """Returns the config stored with a run or checkpoint; keys that are new since then have their defaults."""
-    config = get_config()
+    given = ml_collections.ConfigDict(values)
+    config = defaults_of(given)
     known = flatten(config)
-    for key, value in flatten(ml_collections.ConfigDict(values)).items():
+    for key, value in flatten(given).items():
         if key not in known:
-            raise ValueError(unknown_key(key))
+            raise ValueError(unknown_key(key, config))
         *folders, leaf = key.split(".")
         node = config
         for folder in folders:

@@ -1,4 +1,6 @@
 """Pre-trains a model: python -m charlm.main --config=configs/hlm_base.py:tiny --workdir=runs/hlm
+Fine-tunes one:     python -m charlm.main --config=configs/tag.py --config.init_from=runs/hlm \\
+                        --config.data.train=train.conll --config.data.dev=dev.conll --workdir=runs/tags
 
 Any key of the config can be set on the command line (--config.optim.learning_rate=1e-4); --help lists and explains
 them all. The same command again goes on where the run stopped.
@@ -15,6 +17,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from charlm import cli
+from charlm.config import is_fine_tuning
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
 _PROFILE = flags.DEFINE_string("profile", "", "Folder for a trace of three steps, the sixth to the eighth of the run.")
@@ -38,7 +41,7 @@ def _default_workdir() -> str:
 
 
 def main(config: ml_collections.ConfigDict) -> None:
-    """Trains as the config says."""
+    """Trains or fine-tunes as the config says."""
     workdir = _WORKDIR.value
     if workdir is None:
         workdir = _default_workdir()
@@ -46,6 +49,13 @@ def main(config: ml_collections.ConfigDict) -> None:
     from charlm import hosts  # imported late: --help and mistakes need no jax
     from charlm.train import train
 
+    if is_fine_tuning(config):
+        if _MULTIHOST.value:
+            raise ValueError("--multihost: fine-tuning runs in one process, on all of its devices")
+        from charlm.finetune.run import fine_tune
+
+        fine_tune(config, workdir, profile=_PROFILE.value)
+        return
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
-import optax
 
 from charlm.batch import WordBatch
 from charlm.data.batching import BatchShape
@@ -20,7 +19,7 @@ from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
 from charlm.data.pipeline import batch_dataset, empty_batch, record_dataset, record_lanes
 from charlm.models.hlm import HLMConfig, HLMForMaskedLM
-from charlm.optim import make_optimizer, stop_frozen
+from charlm.optim import make_optimizer
 from charlm.sharding import (
     batch_sharding,
     local_shards,
@@ -30,7 +29,8 @@ from charlm.sharding import (
     state_sharding,
     table_shards,
 )
-from charlm.state import TrainState, init_state, stream_key
+from charlm.state import TrainState, init_state
+from charlm.step import TrainStep, make_train_step
 from charlm.tasks.mlm import MaskedCharSums, masked_char_sums
 
 EVAL_MASKS = 1  # masks of held-out text come from this stream of their own, the same in every run
@@ -86,42 +86,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
         records.close()
 
 
-TrainStep = Callable[[TrainState, WordBatch], tuple[TrainState, MaskedCharSums, jax.Array]]
 EvalStep = Callable[[Any, WordBatch], MaskedCharSums]
-
-
-def make_train_step(
-    model: HLMForMaskedLM, optimizer: optax.GradientTransformation, seed: int, freeze: tuple[str, ...] = ()
-) -> TrainStep:
-    """Returns the step: state, batch [accumulation, S, ...] -> next state, sums of the batch, norm of its gradient."""
-
-    def loss(params: Any, micro_batch: WordBatch, key: jax.Array) -> tuple[jax.Array, MaskedCharSums]:
-        sums = masked_char_sums(model, stop_frozen(params, freeze), micro_batch, key)
-        return sums.nats, sums
-
-    def train_step(state: TrainState, batch: WordBatch) -> tuple[TrainState, MaskedCharSums, jax.Array]:
-        key = stream_key(seed, "dropout", state.step)
-
-        def accumulate(carry: Any, item: Any) -> tuple[Any, None]:
-            i, micro_batch = item
-            (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(
-                state.params, micro_batch, jax.random.fold_in(key, i)
-            )
-            return jax.tree.map(jnp.add, carry, (grads, sums)), None
-
-        micro_batches = batch.mask_SBW.shape[0]
-        zero = (jax.tree.map(jnp.zeros_like, state.params), MaskedCharSums(*[jnp.zeros(())] * 5))
-        if micro_batches == 1:
-            (grads, sums), _ = accumulate(zero, (0, jax.tree.map(lambda x: x[0], batch)))
-        else:
-            (grads, sums), _ = jax.lax.scan(accumulate, zero, (jnp.arange(micro_batches), batch))
-        # Sums over the whole batch, divided once: the same gradient however the batch is cut.
-        grads = jax.tree.map(lambda g: g / jnp.maximum(sums.chars, 1), grads)
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, opt_state), sums, optax.tree.norm(grads)
-
-    return train_step
 
 
 def make_eval_step(model: HLMForMaskedLM) -> EvalStep:
@@ -197,8 +162,9 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
     spread = batch_sharding(mesh)
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     # Pinned outputs: left to themselves, the first step returns other placements and the step compiles twice.
+    loss_sums = lambda params, batch, key: masked_char_sums(model, params, batch, key)
     train_step = jax.jit(
-        make_train_step(model, optimizer, config.seed, tuple(config.optim.freeze)),
+        make_train_step(loss_sums, optimizer, config.seed, tuple(config.optim.freeze)),
         in_shardings=(placed, spread),
         out_shardings=(placed, everywhere, everywhere),
         donate_argnums=0,

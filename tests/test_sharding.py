@@ -22,7 +22,7 @@ from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.models.hlm import HLMForMaskedLM
 from charlm.models.hlm_labels import HLMForSequenceClassification
 from charlm.optim import make_optimizer
-from charlm.run import build, make_train_step, model_config
+from charlm.run import build, model_config
 from charlm.sharding import (
     RULES,
     batch_sharding,
@@ -35,6 +35,8 @@ from charlm.sharding import (
     table_shards,
 )
 from charlm.state import init_state, stream_key
+from charlm.step import make_train_step
+from charlm.tasks.mlm import masked_char_sums
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -305,7 +307,9 @@ def test_micro_batches_sum_to_the_whole_batch(trained, start):
     assert len({int(n) for n in cut.mask_SBW.sum(axis=(1, 2, 3))}) == 2  # of unequal weight: a mean of means would show
 
     optimizer = optax.sgd(1.0)  # so that the update is the gradient
-    step = jax.jit(make_train_step(HLMForMaskedLM(model_config(config)), optimizer, config.seed))
+    model = HLMForMaskedLM(model_config(config))
+    loss_sums = lambda params, batch, key: masked_char_sums(model, params, batch, key)
+    step = jax.jit(make_train_step(loss_sums, optimizer, config.seed))
     state = start._replace(opt_state=optimizer.init(start.params))
     one, two = (jax.device_get(step(state, batch)) for batch in (whole, cut))
     np.testing.assert_allclose(two[1], one[1], rtol=1e-5)

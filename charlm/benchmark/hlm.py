@@ -27,8 +27,10 @@ from charlm.data.records import EncodedRecord
 from charlm.flops import BatchLengths
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.optim import make_optimizer
-from charlm.run import make_train_step, masking_of, model_config
+from charlm.run import masking_of, model_config
 from charlm.state import init_state
+from charlm.step import make_train_step
+from charlm.tasks.mlm import masked_char_sums
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
 
@@ -179,7 +181,8 @@ class HLMTraining(_HLM):
         self._masking = masking_of(self.config, self._vocab.size)
         self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), make_optimizer(self.config)
         self._state: Any = None
-        self._step = jax.jit(make_train_step(self._model, self._optimizer, seed=0), donate_argnums=0)
+        loss_sums = lambda params, batch, key: masked_char_sums(self._model, params, batch, key)
+        self._step = jax.jit(make_train_step(loss_sums, self._optimizer, seed=0), donate_argnums=0)
 
     def tokenise(self, texts: list[str], words: int) -> WordBatch:
         """See `Runner`."""

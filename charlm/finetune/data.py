@@ -1,0 +1,114 @@
+"""The examples of a fine-tuning run: read, split, and given noise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+import numpy as np
+
+from charlm.data.files import matching_files
+from charlm.tasks.base import Task
+from charlm.text.misspellings import Misspellings
+from charlm.text.noise import Noise, Noiser
+
+log = logging.getLogger("charlm")
+
+
+class Examples(NamedTuple):
+    """The examples to learn from, to choose the best epoch by, and to predict at the end."""
+
+    train: list[Any]
+    dev: list[Any]
+    test: list[Any]
+
+
+def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
+    """Returns the examples that a config names, and sets the task's labels.
+
+    Raises:
+      ValueError: naming the key, file and line of what is wrong.
+    """
+    train = task.read(_files(config.data.train, "data.train"), training=True)
+    if not train:
+        raise ValueError(f"data.train: no example to learn from in {', '.join(config.data.train)}")
+    task.learn_labels(train)
+    dev = task.read(_files(config.data.dev, "data.dev"), training=False)
+    test = task.read(_files(config.data.test, "data.test"), training=False)
+    return Examples(train, dev, test)
+
+
+def _files(specs: Sequence[str], key: str) -> list[str]:
+    """Returns the files that are meant; TFDS data sets as they are."""
+    found: list[str] = []
+    for spec in specs:
+        found += [spec] if spec.startswith("tfds:") else matching_files(spec, key)
+    return found
+
+
+def set_aside(examples: Examples, share: float, seed: int) -> Examples:
+    """Returns the examples with a random part of those to learn from as development examples, if there are none.
+
+    Examples of one group (the passages of a query) or about one context stay together.
+
+    Raises:
+      ValueError: when there are too few to part.
+    """
+    if examples.dev:
+        return examples
+    groups = list(dict.fromkeys(_group(example, n) for n, example in enumerate(examples.train)))
+    count = max(1, round(share * len(groups)))
+    if count >= len(groups):
+        raise ValueError(f"data.train: {len(groups)} example is too few to set some aside; name data.dev")
+    chosen = {groups[n] for n in np.random.default_rng([seed, 1]).permutation(len(groups))[:count]}
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for n, example in enumerate(examples.train):
+        parts[_group(example, n) in chosen].append(example)
+    log.info("data.dev is empty: %d of %d examples set aside", len(parts[1]), len(examples.train))
+    return examples._replace(train=parts[0], dev=parts[1])
+
+
+def _group(example: Any, number: int) -> Any:
+    return getattr(example, "context", "") or getattr(example, "group", "") or number
+
+
+def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list[str]:
+    """Returns the fold of every example: its own, or dealt in turn after a shuffle."""
+    if config.data.fold_column:
+        return [example.group for example in examples]
+    order = np.random.default_rng([config.seed, 2]).permutation(len(examples))
+    names = [""] * len(examples)
+    for place, n in enumerate(order.tolist()):
+        names[n] = str(place % config.data.folds)
+    return names
+
+
+class NoisyExamples:
+    """Draws noise for examples as `data.noise` says: other noise in each epoch, the same for the same seed.
+
+    Args:
+      kinds: of noise, one is drawn for each example. share: of examples that get any.
+    """
+
+    def __init__(self, kinds: Sequence[str], share: float, seed: int, misspellings: str = "") -> None:
+        words = Misspellings.read(misspellings) if misspellings else None
+        self._noisers = [Noiser(Noise.parse(kind), seed, words) for kind in kinds]
+        self._share, self._seed = share, seed
+
+    def __bool__(self) -> bool:
+        return bool(self._noisers)
+
+    def draw(self, task: Task[Any, Any], examples: Sequence[Any], key: str) -> list[Any]:
+        """Returns the examples with noise; `key` says which draw."""
+        if not self._noisers:
+            return list(examples)
+        epoch = int.from_bytes(key.encode()[:8], "little")
+        rng = np.random.default_rng([self._seed, epoch, 3])
+        chosen = rng.random(len(examples)) < self._share
+        kind = rng.integers(len(self._noisers), size=len(examples))
+        return [
+            task.noised(example, self._noisers[k], key)[0] if noisy else example
+            for example, noisy, k in zip(examples, chosen, kind, strict=True)
+        ]

@@ -1,0 +1,93 @@
+"""What a model says of examples: rows through the compiled model, logits back to predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from charlm.finetune.batching import Batch, Group, Packer, eval_groups, lengths_of
+from charlm.pretrained import Pretrained
+from charlm.sharding import batch_sharding, state_sharding
+from charlm.tasks.base import Row, Task
+from charlm.units.base import Units
+
+
+class Prepared(NamedTuple):
+    """Examples with their rows and batches, made once and predicted as often as one likes."""
+
+    examples: list[Any]
+    rows: list[Row]
+    groups: list[Group]
+    packer: Packer
+
+
+class Evaluator:
+    """A model that predicts examples of a task.
+
+    Args:
+      model: with the task's head; its parameters may be missing, they are given to every call.
+      batch_size: rows of a batch, rounded up to the devices it is spread over.
+    """
+
+    def __init__(self, model: Pretrained, task: Task[Any, Any], units: Units, mesh: Mesh, batch_size: int) -> None:
+        self.task, self.units = task, units
+        self._shards = mesh.shape["data"] * mesh.shape["fsdp"]
+        self._batch_size = -(-batch_size // self._shards) * self._shards
+        spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
+        self._place = lambda tree: jax.device_put(tree, state_sharding(tree, mesh))
+
+        def logits(params: Any, batch: Batch) -> jax.Array:
+            return units.apply(model.model, params, jax.tree.map(lambda x: x[0], batch.inputs))
+
+        def sums(params: Any, batch: Batch) -> tuple[jax.Array, Any]:
+            found = logits(params, batch)
+            targets = {name: x[0].reshape(-1, *x.shape[3:]) for name, x in batch.targets.items()}
+            return found, task.sums(found, targets)
+
+        self._logits = jax.jit(logits, in_shardings=(None, spread), out_shardings=everywhere)
+        self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
+
+    def place(self, params: Any) -> Any:
+        """Returns parameters on the devices."""
+        return self._place(params)
+
+    def prepare(self, examples: Sequence[Any]) -> Prepared:
+        """Returns the rows and batches of examples."""
+        rows = self.task.rows(examples, self.units, training=False)
+        groups = eval_groups(rows, lengths_of(rows, self.units.longest), self._batch_size)
+        packer = Packer(self.units, self._batch_size, shards=self._shards)
+        packer.measure(rows, groups)
+        return Prepared(list(examples), rows, groups, packer)
+
+    def logits(self, params: Any, prepared: Prepared) -> list[np.ndarray]:
+        """Returns the logits of each row, padding cut off."""
+        found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
+        for group in prepared.groups:
+            batch = prepared.packer.pack(prepared.rows, group)
+            self._take(found, prepared, group, np.asarray(self._logits(params, batch)))
+        return found
+
+    def _take(self, found: list[np.ndarray], prepared: Prepared, group: Group, logits: np.ndarray) -> None:
+        for index, row_logits in zip(prepared.packer.order(group), logits, strict=True):
+            if index is not None:
+                of_positions = row_logits.ndim > 1
+                found[index] = row_logits[: prepared.rows[index].joined.length] if of_positions else row_logits
+
+    def predict(self, params: Any, prepared: Prepared) -> list[Any]:
+        """Returns the predictions of examples."""
+        return self.task.predict(prepared.examples, prepared.rows, self.logits(params, prepared))
+
+    def predict_with_loss(self, params: Any, prepared: Prepared) -> tuple[list[Any], float]:
+        """Returns the predictions of examples whose labels are known, and the mean loss of these."""
+        found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
+        loss, weight = 0.0, 0.0
+        for group in prepared.groups:
+            batch = prepared.packer.pack(prepared.rows, group)
+            logits, sums = jax.device_get(self._sums(params, batch))
+            loss, weight = loss + float(sums.loss), weight + float(sums.weight)
+            self._take(found, prepared, group, logits)
+        return self.task.predict(prepared.examples, prepared.rows, found), loss / max(weight, 1.0)

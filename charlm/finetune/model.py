@@ -1,0 +1,106 @@
+"""A task's head on a pre-trained model: whatever the source holds is taken over, the rest begins at random."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from charlm.convert.families import CONVERTERS
+from charlm.convert.model import Target
+from charlm.convert.rules import group
+from charlm.pretrained import Pretrained
+from charlm.state import stream_key
+from charlm.tasks.base import Task
+from charlm.units.base import Units, units_of
+
+log = logging.getLogger("charlm")
+
+READ = {"token_classification": "all", "sequence_classification": "first", "question_answering": "all"}
+
+
+def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") -> tuple[Pretrained, Target]:
+    """Returns a model of the source's shape with the task's head, parameters left out, and its description.
+
+    Args:
+      label_head: "paper" or "reference", of an HLM; "": "paper". Other families have one head each.
+
+    Raises:
+      ValueError: when the family has no such head.
+    """
+    converter = CONVERTERS[source.family]
+    if task.head not in converter.heads:
+        raise ValueError(f"a {source.family} has no head for {task.name}; it has {', '.join(converter.heads)}")
+    metadata = converter.with_head(source.metadata, task.head) | {"labels": task.outputs, "task": task.settings()}
+    if source.family == "hlm":
+        metadata["label_head"] = label_head or "paper"
+    elif label_head:
+        raise ValueError(
+            f"model.label_head={label_head}: a {source.family} has one head for {task.name}, leave it empty"
+        )
+    target = converter.target(metadata, str(source.folder))
+    model = dataclasses.replace(
+        source, model=target.module, params=None, config=target.config, head=task.head, metadata=metadata
+    )
+    return model, target
+
+
+def units_for(model: Pretrained, longest: int = 0) -> Units:
+    """Returns the text side of a model with a task's head."""
+    reads_characters = (
+        model.family == "hlm" and model.metadata.get("label_head") != "paper" and model.config.head_layers > 0
+    )
+    return units_of(model, longest, READ[model.head] if reads_characters else "none")
+
+
+def first_params(source: Pretrained, model: Pretrained, target: Target, seed: int) -> Any:
+    """Returns the parameters that fine-tuning begins with: the source's, and random ones where it has none.
+
+    The output layer is taken over only where the source was fine-tuned for the same task and labels.
+    """
+    fresh = traverse_util.flatten_dict(_random(target, seed), sep="/")
+    held = traverse_util.flatten_dict(source.params, sep="/")
+    same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
+        source.head == model.head
+    )
+    taken, params = [], {}
+    for name, value in fresh.items():
+        known = held.get(name)
+        usable = known is not None and known.shape == value.shape and (same_task or not name.startswith("label/"))
+        params[name] = known if usable else value
+        taken.append(usable)
+    new = [name for name, usable in zip(fresh, taken, strict=True) if not usable]
+    log.info(
+        "%s: %d of %d arrays taken over; new: %s",
+        source.folder, sum(taken), len(taken), ", ".join(group(new)) if new else "none",
+    )  # fmt: skip
+    if not any(taken):
+        raise ValueError(f"init_from: {source.folder} holds nothing of this model")
+    return traverse_util.unflatten_dict(params, sep="/")
+
+
+def _random(target: Target, seed: int) -> Any:
+    """Returns random parameters of a model, on the host."""
+    abstract = target.params
+    module = target.module
+
+    def init(key: jax.Array) -> Any:
+        return module.init(key, _sample(target))["params"]
+
+    params = jax.device_get(jax.jit(init)(stream_key(seed, "init")))
+    assert jax.tree.structure(params) == jax.tree.structure(abstract)
+    return params
+
+
+def _sample(target: Target) -> Any:
+    """Returns the smallest input of a model."""
+    if hasattr(target.config, "char_slots"):
+        from charlm.batch import reshape_batch
+
+        word = np.ones((1, 1, target.config.char_slots), np.uint16)
+        return reshape_batch(word, word)
+    return np.zeros((1, 1), np.int32)

@@ -1,0 +1,132 @@
+"""A fine-tuning command: one run for each seed and fold, and what they come to together."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import ml_collections
+
+from charlm import metrics
+from charlm import workdir as workdirs
+from charlm.config import flatten, from_dict, to_json
+from charlm.data.cache_files import write_text
+from charlm.finetune.data import Examples, folds_of, read, set_aside
+from charlm.finetune.loop import DEV, TEST, FineTuning, Stopped
+from charlm.pretrained import Pretrained, from_pretrained
+from charlm.tasks.base import Task
+from charlm.tasks.registry import task_of
+
+log = logging.getLogger("charlm")
+
+SUMMARY_FILE = "summary.json"
+MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
+
+
+def fine_tune(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> dict[str, Any]:
+    """Fine-tunes as `config` says, or goes on with what is found in `workdir`; returns the summary of all runs.
+
+    Raises:
+      ValueError: when config, data, model or workdir do not allow it, or training diverged.
+    """
+    folder = Path(workdir)
+    new = not folder.exists()
+    workdirs.create(folder)
+    try:
+        with workdirs.alone(folder):
+            return _fine_tune(config, folder, profile)
+    except Stopped:
+        return {}
+    finally:
+        if new:  # of a run that could not begin, nothing stays
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) -> dict[str, Any]:
+    _check_same(config, folder)
+    source = load_source(config)
+    task = task_of(config)
+    examples = read(config, task)
+    log.info(
+        "%s: %d examples to learn from, %d to choose by, %d to test; labels: %s",
+        task.name, len(examples.train), len(examples.dev), len(examples.test), ", ".join(task.labels[:20]) or "none",
+    )  # fmt: skip
+    runs = _runs(config, task, examples)
+    results = {}
+    for name, (seed, part) in runs.items():
+        place = folder / name if len(runs) > 1 else folder
+        place.mkdir(exist_ok=True)
+        own = copy.deepcopy(task)
+        run = FineTuning(config, seed, source, own, set_aside(part, config.data.dev_share, seed), place, profile)
+        write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
+        results[name] = run.run()
+    summary = _summary(results)
+    write_text(str(folder / SUMMARY_FILE), json.dumps(summary, indent=2) + "\n")
+    for part, scores in summary["scores"].items():
+        if len(results) > 1:
+            means = (f"{name} {value['mean']:.4f} +- {value['sd']:.4f}" for name, value in scores.items())
+            log.info("%s, mean and standard deviation of %d runs: %s", part, len(results), "  ".join(means))
+    return summary
+
+
+def load_source(config: ml_collections.ConfigDict) -> Pretrained:
+    """Returns the model that is fine-tuned."""
+    model = config.model
+    changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype), "remat": model.remat}
+    changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
+    return from_pretrained(config.init_from, **changes)
+
+
+def _runs(
+    config: ml_collections.ConfigDict, task: Task[Any, Any], examples: Examples
+) -> dict[str, tuple[int, Examples]]:
+    """Returns the runs by name: seed and examples."""
+    seeds = range(config.seed, config.seed + config.seeds)
+    if not config.data.folds and not config.data.fold_column:
+        return {f"seed_{seed}": (seed, examples) for seed in seeds}
+    folds = folds_of(config, examples.train)
+    if len(set(folds)) < 2:
+        raise ValueError(f"data.fold_column={config.data.fold_column}: all rows are of one fold")
+    runs = {}
+    for seed in seeds:
+        for fold in sorted(set(folds)):
+            inside = [e for e, f in zip(examples.train, folds, strict=True) if f != fold]
+            outside = [e for e, f in zip(examples.train, folds, strict=True) if f == fold]
+            runs[f"seed_{seed}_fold_{fold}"] = (seed, Examples(inside, [], outside))
+    return runs
+
+
+def _summary(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns all results, and mean and standard deviation of every score."""
+    scores: dict[str, Any] = {}
+    for part in (DEV, TEST):
+        held = [result[part] for result in results.values() if part in result]
+        names = [name for name in (held[0] if held else {}) if all(name in one for one in held)]
+        if held:
+            scores[part] = {name: metrics.mean_and_sd([one[name] for one in held])._asdict() for name in names}
+    return {"runs": results, "scores": scores}
+
+
+def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
+    """Checks that the run found in a folder is this one.
+
+    Raises:
+      ValueError: naming the keys that differ.
+    """
+    path = folder / workdirs.CONFIG_FILE
+    if not path.exists():
+        return
+    saved = flatten(from_dict(json.loads(path.read_text(encoding="utf-8"))))
+    differing = [
+        f"{key} is {value}, there {saved.get(key)}"
+        for key, value in flatten(config).items()
+        if saved.get(key) != value and not key.startswith(MAY_CHANGE)
+    ]
+    if differing:
+        raise ValueError(f"{folder} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

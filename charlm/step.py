@@ -1,0 +1,54 @@
+"""The optimizer step, the same for every objective: gradients of sums over micro-batches, divided once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from charlm.optim import stop_frozen
+from charlm.state import TrainState, stream_key
+
+Sums = Any  # a NamedTuple of float32 scalars whose first is the loss, and whose second is what it is divided by
+LossSums = Callable[[Any, Any, jax.Array], Sums]  # parameters, micro-batch, key of dropout -> sums
+TrainStep = Callable[[TrainState, Any], tuple[TrainState, Sums, jax.Array]]
+
+
+def make_train_step(
+    loss_sums: LossSums, optimizer: optax.GradientTransformation, seed: int, freeze: tuple[str, ...] = ()
+) -> TrainStep:
+    """Returns the step: state, batch [accumulation, ...] -> next state, sums of the batch, norm of its gradient."""
+
+    def loss(params: Any, micro_batch: Any, key: jax.Array) -> tuple[jax.Array, Sums]:
+        sums = loss_sums(stop_frozen(params, freeze), micro_batch, key)
+        return sums[0], sums
+
+    def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Sums, jax.Array]:
+        key = stream_key(seed, "dropout", state.step)
+
+        def gradient(i: jax.Array | int, micro_batch: Any) -> tuple[Any, Sums]:
+            (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(
+                state.params, micro_batch, jax.random.fold_in(key, i)
+            )
+            return grads, sums
+
+        def accumulate(carry: Any, item: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, carry, gradient(*item)), None
+
+        micro_batches = jax.tree.leaves(batch)[0].shape[0]
+        first = jax.tree.map(lambda x: x[0], batch)
+        if micro_batches == 1:
+            grads, sums = gradient(0, first)
+        else:
+            zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, 0, first))
+            (grads, sums), _ = jax.lax.scan(accumulate, zero, (jnp.arange(micro_batches), batch))
+        # Sums over the whole batch, divided once: the same gradient however the batch is cut.
+        grads = jax.tree.map(lambda g: g / jnp.maximum(sums[1], 1), grads)
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), sums, optax.tree.norm(grads)
+
+    return train_step

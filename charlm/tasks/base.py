@@ -1,0 +1,148 @@
+"""What every task is: how its examples become rows with targets, what the loss is, and what logits say.
+
+A task reads and cuts text through `charlm.units` alone, so each works with every family of models.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.text.noise import Noiser
+from charlm.units.base import Joined, Units
+
+Example = TypeVar("Example")
+Prediction = TypeVar("Prediction")
+
+
+class Row(NamedTuple):
+    """A row of units and what the loss is to make of it.
+
+    Attributes:
+      joined: the units. example: index of the example it is of.
+      targets: by name, a number for the whole row or an array over its positions [L]; "weight" is 0 where nothing is
+        to be learned.
+      places: what the task needs to read predictions off the logits; the model never sees it.
+    """
+
+    joined: Joined
+    example: int
+    targets: dict[str, Any]
+    places: Any = None
+
+
+class TaskSums(NamedTuple):
+    """Sums over what a batch teaches, float32 scalars; they add up exactly over batches of any size."""
+
+    loss: jax.Array  # nats, or squared errors
+    weight: jax.Array  # labels, answers or numbers that it is summed over
+    right: jax.Array  # of those, predicted exactly; 0 for numbers
+
+
+class Task(abc.ABC, Generic[Example, Prediction]):
+    """A task.
+
+    Attributes:
+      name: of the task. head: of the model that does it, see `charlm.models.labels`.
+      metric: the score that says which of two models is better; larger is better.
+      labels: what there is to predict, in the order of the logits; () where it is a number or a place.
+    """
+
+    name: ClassVar[str]
+    head: ClassVar[str]
+    metric: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> int:
+        """Logits of a row or position."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Returns what makes the task anew from JSON, by `charlm.tasks.registry.from_settings`."""
+
+    @abc.abstractmethod
+    def read(self, files: Sequence[str], training: bool) -> list[Example]:
+        """Returns the examples of files.
+
+        Args:
+          training: True: what cannot be learned from is left out, counted and logged.
+
+        Raises:
+          ValueError: naming file and line of what cannot be read.
+        """
+
+    @abc.abstractmethod
+    def learn_labels(self, examples: Sequence[Example]) -> None:
+        """Sets `labels` to those of the training examples; ValueError when nothing can be learned from them."""
+
+    @abc.abstractmethod
+    def rows(self, examples: Sequence[Example], units: Units, training: bool) -> list[Row]:
+        """Returns the rows of examples; each has at least one.
+
+        Args:
+          training: False: there are targets only where examples have labels that are known.
+        """
+
+    @abc.abstractmethod
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns loss and hits of a batch.
+
+        Args:
+          logits: float32 [N, outputs], or [N, L, outputs]. targets: of its rows by name, [N] or [N, L].
+        """
+
+    @abc.abstractmethod
+    def predict(
+        self, examples: Sequence[Example], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[Prediction]:
+        """Returns what the model says of each example.
+
+        Args:
+          logits: of each row, float32 [outputs] or [L, outputs], padding cut off.
+        """
+
+    @abc.abstractmethod
+    def scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Returns the scores of predictions, `metric` among them."""
+
+    @abc.abstractmethod
+    def statistics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> tuple[str, np.ndarray]:
+        """Returns what the scores are sums of, for comparisons: a kind of `charlm.metrics.score_of`, a row an example.
+
+        Of ranking, a row a query.
+        """
+
+    @abc.abstractmethod
+    def write(self, folder: Path, name: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Writes predictions as files of the task's usual formats, named after `name`."""
+
+    @abc.abstractmethod
+    def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Any]:
+        """Returns the example with noise in its text and its labels where they now belong, and a trace of the noise.
+
+        Args:
+          key: which draw of the noise; the same key gives the same noise.
+        """
+
+    @abc.abstractmethod
+    def restored(self, prediction: Prediction, trace: Any) -> Prediction:
+        """Returns what a prediction for a noised example says of the example before."""
+
+    def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Sets what is chosen on development data, such as the threshold of no answer."""
+
+
+def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:
+    """Returns the cross entropy of labels [...] under logits [..., labels], where weight [...] is not 0."""
+    weight = weight.astype(jnp.float32)
+    nats = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[..., None], axis=-1)[..., 0]
+    right = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
+    return TaskSums((nats * weight).sum(), weight.sum(), (right * weight).sum())

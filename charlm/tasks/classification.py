@@ -1,0 +1,245 @@
+"""Texts and pairs of texts: a class for each, or a number (GLUE; Wang et al., 2018)."""
+
+from __future__ import annotations
+
+import abc
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm import metrics
+from charlm.data.examples import TextExample
+from charlm.data.tables import write_tsv_predictions
+from charlm.tasks.base import Row, Task, TaskSums, label_loss
+from charlm.tasks.tables import Columns
+from charlm.text.noise import Noiser
+from charlm.units.base import Encoded, Joined, Units
+
+MAX_LABELS = 2000  # more distinct labels are numbers or texts by mistake
+
+
+class ClassPrediction(NamedTuple):
+    """A class, and the probability of each in the order of the labels."""
+
+    label: str
+    probabilities: tuple[float, ...]
+
+
+class _TextTask(Task[TextExample, Any]):
+    """What tasks on a text or a pair share: each example is one row, cut to the longest the model reads.
+
+    Args:
+      columns: of the tables.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def settings(self) -> dict[str, Any]:
+        """Returns name, columns and labels."""
+        return {"name": self.name, "columns": self.columns.to_dict(), "labels": list(self.labels)}
+
+    def rows(self, examples: Sequence[TextExample], units: Units, training: bool) -> list[Row]:
+        """Returns a row for each example."""
+        firsts = units.encode([example.text for example in examples])
+        pairs = [example.pair for example in examples]
+        seconds = iter(units.encode([pair for pair in pairs if pair is not None]))
+        joined = (
+            join_cut(units, first, None if pair is None else next(seconds))
+            for first, pair in zip(firsts, pairs, strict=True)
+        )
+        return [
+            Row(row, n, self.target(example)) for n, (row, example) in enumerate(zip(joined, examples, strict=True))
+        ]
+
+    @abc.abstractmethod
+    def target(self, example: TextExample) -> dict[str, Any]:
+        """Returns what the loss reads of an example."""
+
+    def noised(self, example: TextExample, noiser: Noiser, key: str) -> tuple[TextExample, None]:
+        """Returns the example with noise in its text, and in its pair."""
+        text = noiser.text(example.text, f"{key}/{example.id}").text
+        pair = None if example.pair is None else noiser.text(example.pair, f"{key}/{example.id}/pair").text
+        return example._replace(text=text, pair=pair), None
+
+    def restored(self, prediction: Any, trace: None) -> Any:
+        """Returns the prediction as it is: a label has no place."""
+        return prediction
+
+
+class Classification(_TextTask):
+    """One of several classes for a text or pair.
+
+    Args:
+      columns: of the tables. labels: the classes; (): those of the training data.
+      metric: "accuracy", "macro_f1", "matthews", or "f1" of the second of two classes.
+    """
+
+    name = "classification"
+    head = "sequence_classification"
+
+    def __init__(self, columns: Columns, labels: Sequence[str] = (), metric: str = "accuracy") -> None:
+        super().__init__(columns)
+        self.labels, self.metric = tuple(labels), metric
+
+    @property
+    def outputs(self) -> int:
+        """A logit for each class."""
+        return len(self.labels)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns name, columns, labels and metric."""
+        return super().settings() | {"metric": self.metric}
+
+    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+        """Returns the rows of tables; classes beyond `labels`, where they are known, are an error."""
+        return self.columns.read(files, labels=self.labels or None)
+
+    def learn_labels(self, examples: Sequence[TextExample]) -> None:
+        """Takes the classes of the examples, in alphabetical order."""
+        self.labels = learned([str(example.label) for example in examples], self.labels, "classes")
+
+    def target(self, example: TextExample) -> dict[str, Any]:
+        """Returns the number of the class."""
+        known = example.label in self.labels
+        return {"label": np.int32(self.labels.index(example.label) if known else 0), "weight": np.float32(known)}
+
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns the cross entropy."""
+        return label_loss(logits, targets["label"], targets["weight"])
+
+    def predict(
+        self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[ClassPrediction]:
+        """Returns the likeliest class of each example."""
+        found: list[ClassPrediction] = [ClassPrediction("", ())] * len(examples)
+        for row, scores_N in zip(rows, logits, strict=True):
+            shares = np.exp(scores_N - np.logaddexp.reduce(scores_N))
+            found[row.example] = ClassPrediction(self.labels[int(shares.argmax())], tuple(shares.tolist()))
+        return found
+
+    def scores(self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]) -> dict[str, float]:
+        """Returns accuracy, F1 and Matthews correlation."""
+        gold, predicted = [str(example.label) for example in examples], [p.label for p in predictions]
+        second = self.labels[1] if len(self.labels) == 2 else None
+        positive = second if second in {*gold, *predicted} else None
+        scores = metrics.classification_scores(gold, predicted, positive=positive)
+        return scores | ({"f1": 0.0} if second is not None and positive is None else {})
+
+    def statistics(
+        self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
+    ) -> tuple[str, np.ndarray]:
+        """Returns right and predicted class of each example."""
+        gold = [str(example.label) for example in examples]
+        return "classification", metrics.per_example_classes(gold, [p.label for p in predictions], labels=self.labels)
+
+    def write(
+        self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
+    ) -> None:
+        """Writes a table with id, class and the probability of each class."""
+        write_tsv_predictions(
+            str(folder / f"{name}.tsv"),
+            examples,
+            [p.label for p in predictions],
+            [p.probabilities for p in predictions],
+            self.labels,
+        )
+
+
+class Regression(_TextTask):
+    """A number for a text or pair, such as how alike two sentences are.
+
+    The model predicts it in units of its own: (number - mean) / sd of the training data.
+    """
+
+    name = "regression"
+    head = "sequence_classification"
+    metric = "pearson"
+
+    def __init__(self, columns: Columns, mean: float = 0.0, sd: float = 1.0) -> None:
+        super().__init__(columns)
+        self.mean, self.sd = mean, sd
+
+    @property
+    def outputs(self) -> int:
+        """One number."""
+        return 1
+
+    def settings(self) -> dict[str, Any]:
+        """Returns name, columns and scale."""
+        return super().settings() | {"mean": self.mean, "sd": self.sd}
+
+    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+        """Returns the rows of tables."""
+        return self.columns.read(files, labels_are_numbers=True)
+
+    def learn_labels(self, examples: Sequence[TextExample]) -> None:
+        """Takes mean and standard deviation of the numbers."""
+        numbers = np.array([example.label for example in examples], np.float64)
+        self.mean, self.sd = float(numbers.mean()), float(numbers.std())
+        if self.sd == 0:
+            raise ValueError(f"data.train: all {len(numbers)} numbers are {self.mean}: nothing can be learned")
+
+    def target(self, example: TextExample) -> dict[str, Any]:
+        """Returns the number in the model's units."""
+        known = isinstance(example.label, float)
+        scaled = (example.label - self.mean) / self.sd if known else 0.0
+        return {"number": np.float32(scaled), "weight": np.float32(known)}
+
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns the squared error, in units of the training data's variance."""
+        errors = jnp.square(logits[:, 0] - targets["number"]) * targets["weight"]
+        return TaskSums(errors.sum(), targets["weight"].sum(), jnp.zeros(()))
+
+    def predict(
+        self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[float]:
+        """Returns the numbers."""
+        found = [0.0] * len(examples)
+        for row, scores_N in zip(rows, logits, strict=True):
+            found[row.example] = float(scores_N[0]) * self.sd + self.mean
+        return found
+
+    def scores(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> dict[str, float]:
+        """Returns Pearson and Spearman correlation and mean squared error."""
+        return metrics.regression_scores([float(example.label) for example in examples], predictions)
+
+    def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
+        """Returns sums of both numbers."""
+        gold = [float(example.label) for example in examples]
+        return "regression", metrics.per_example_numbers(gold, predictions)
+
+    def write(self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[float]) -> None:
+        """Writes a table with id and number."""
+        write_tsv_predictions(str(folder / f"{name}.tsv"), examples, predictions)
+
+
+def join_cut(units: Units, first: Encoded, second: Encoded | None) -> Joined:
+    """Returns a row of one text or two; what is too long loses the end of the longer text first."""
+    if second is None:
+        return units.join(first.part(0, units.room(False)))
+    room = units.room(True)
+    a, b = len(first), len(second)
+    if a + b > room:
+        a, b = (room - b, b) if b <= room // 2 else (a, room - a) if a <= room // 2 else (room - room // 2, room // 2)
+    return units.join(first.part(0, a), second.part(0, b))
+
+
+def learned(found: Sequence[str], given: Sequence[str], what: str) -> tuple[str, ...]:
+    """Returns the labels that training examples have, or those that were given.
+
+    Raises:
+      ValueError: when there are too few to tell apart, or more than can be meant.
+    """
+    counts = Counter(found)
+    if len(counts) < 2 or len(counts) > MAX_LABELS:
+        shown = ", ".join(repr(label) for label in list(counts)[:3])
+        raise ValueError(
+            f"data.train: {len(counts)} {what} ({shown}); expected 2 to {MAX_LABELS}: is data.label the right column?"
+        )
+    return tuple(given) or tuple(sorted(counts))

@@ -1,0 +1,336 @@
+"""Questions answered by a span of their context (SQuAD 1.1 and 2.0; Rajpurkar et al., 2016, 2018).
+
+Long contexts are read in windows that overlap; each unit's start counts in the window where it has the most context
+(BERT, as released). A model that reads words can only answer with whole words: answers that begin or end inside one are
+counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm import metrics
+from charlm.data.examples import Answer, QuestionExample, Skipped
+from charlm.data.squad import (
+    Candidate,
+    read_squad,
+    write_squad_nbest,
+    write_squad_null_odds,
+    write_squad_predictions,
+)
+from charlm.tasks.base import Row, Task, TaskSums
+from charlm.text.noise import Noiser
+from charlm.text.noise_edits import NoisedText
+from charlm.units.base import Encoded, Span, Units
+
+log = logging.getLogger("charlm")
+
+NEVER = 1e9  # odds of no answer where the context is empty
+FAR = -1e30  # logit of a place that cannot be an answer
+
+
+class ContextPlaces(NamedTuple):
+    """What a row holds of a context.
+
+    Attributes:
+      offsets: characters of the context that each unit covers, [U, 2]. first: position of the first of them.
+      most: bool [U], whether a unit has more context here than in any other row. whole: position of "no answer".
+    """
+
+    offsets: np.ndarray
+    first: int
+    most: np.ndarray
+    whole: int
+
+
+class AnswerPrediction(NamedTuple):
+    """Candidates, best first, and how much likelier than the best of them it is that there is no answer (nats)."""
+
+    candidates: tuple[Candidate, ...]
+    null_odds: float
+
+    @property
+    def text(self) -> str:
+        """The best candidate's text; "" where there is none."""
+        return self.candidates[0].text if self.candidates else ""
+
+
+class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
+    """A span of the context, or none.
+
+    Args:
+      stride: units from window to window. max_question: units of the question that are read.
+      max_answer: units of the longest answer. n_best: candidates kept.
+      impossible: whether questions without answer occur; None: found in the training data.
+      threshold: log odds beyond which there is no answer; see `tune`.
+      noise_context: put noise into the context, too; its answers survive in part.
+    """
+
+    name = "question_answering"
+    head = "question_answering"
+    metric = "f1"
+    outputs = 2
+
+    def __init__(
+        self,
+        stride: int = 128,
+        max_question: int = 64,
+        max_answer: int = 30,
+        n_best: int = 20,
+        impossible: bool | None = None,
+        threshold: float = 0.0,
+        noise_context: bool = False,
+    ) -> None:
+        self.stride, self.max_question, self.max_answer, self.n_best = stride, max_question, max_answer, n_best
+        self.impossible, self.threshold, self.noise_context = impossible, threshold, noise_context
+
+    def settings(self) -> dict[str, Any]:
+        """Returns name, sizes and threshold."""
+        names = ("stride", "max_question", "max_answer", "n_best", "impossible", "threshold", "noise_context")
+        return {"name": self.name} | {name: getattr(self, name) for name in names}
+
+    def read(self, files: Sequence[str], training: bool) -> list[QuestionExample]:
+        """Returns the questions of SQuAD files; of training data those whose answer is in the context."""
+        skipped, found = Skipped(), []
+        for file in files:
+            found += read_squad(file, training=training, skipped=skipped)
+        for line in skipped.report():
+            log.info("%s", line)
+        return found
+
+    def learn_labels(self, examples: Sequence[QuestionExample]) -> None:
+        """Finds out whether there are questions without answer."""
+        if not any(example.answers for example in examples):
+            raise ValueError(f"data.train: none of {len(examples)} questions has an answer")
+        if self.impossible is None:
+            self.impossible = any(example.impossible for example in examples)
+
+    def rows(self, examples: Sequence[QuestionExample], units: Units, training: bool) -> list[Row]:
+        """Returns the windows of each context, each behind its question."""
+        questions = units.encode([example.question for example in examples])
+        contexts = list(dict.fromkeys(example.context for example in examples))
+        encoded = dict(zip(contexts, units.encode(contexts), strict=True))
+        found, inside, answered = [], 0, 0
+        for n, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            context = encoded[example.context]
+            offsets_U2 = _trimmed(example.context, context.offsets)
+            span, cut = _units_of(example, offsets_U2)
+            inside, answered = inside + cut, answered + (span is not None)
+            found += self._rows(n, question.part(0, self.max_question), context, offsets_U2, span, units)
+        if training and answered:
+            log.info(
+                "%d of %d answers (%.2f %%) begin or end inside a unit that the model reads",
+                inside, answered, 100 * inside / answered,
+            )  # fmt: skip
+        return found
+
+    def _rows(
+        self,
+        example: int,
+        question: Encoded,
+        context: Encoded,
+        offsets_U2: np.ndarray,
+        span: tuple[int, int] | None,
+        units: Units,
+    ) -> Iterator[Row]:
+        room = units.room(True) - len(question)
+        if room < 1:
+            question, room = question.part(0, units.room(True) // 2), units.room(True) - units.room(True) // 2
+        parts = _parts(len(context), room, self.stride)
+        most = _most_context(parts, len(context))
+        for number, part in enumerate(parts):
+            joined = units.join(question, context.part(part.start, part.stop))
+            here = span is not None and part.start <= span[0] and span[1] < part.stop
+            start, end = (joined.second + unit - part.start for unit in span) if here else (joined.whole, joined.whole)
+            allowed_L = np.zeros(joined.length, bool)
+            allowed_L[joined.second : joined.second + len(part)] = True
+            allowed_L[joined.whole] = True
+            targets = {
+                "start": np.int32(start), "end": np.int32(end), "allowed": allowed_L, "weight": np.float32(1.0)
+            }  # fmt: skip
+            offsets = offsets_U2[part.start : part.stop]
+            yield Row(
+                joined,
+                example,
+                targets,
+                ContextPlaces(offsets, joined.second, most[part.start : part.stop] == number, joined.whole),
+            )
+
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns the mean cross entropy of start and end."""
+        allowed_NL, weight_N = targets["allowed"], targets["weight"]
+        nats_N, right_N = 0.0, weight_N
+        for side, name in enumerate(("start", "end")):
+            scores_NL = jnp.where(allowed_NL, logits[..., side], FAR)
+            label_N1 = targets[name][:, None]
+            log_probs_NL = jax.nn.log_softmax(scores_NL, axis=-1)
+            nats_N -= jnp.take_along_axis(log_probs_NL, label_N1, axis=-1)[:, 0] / 2
+            right_N *= scores_NL.argmax(axis=-1) == label_N1[:, 0]
+        return TaskSums((nats_N * weight_N).sum(), weight_N.sum(), right_N.sum())
+
+    def predict(
+        self, examples: Sequence[QuestionExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[AnswerPrediction]:
+        """Returns the candidates of all windows of each question."""
+        found: list[dict[Span, float]] = [{} for _ in examples]
+        null = np.full(len(examples), np.inf)
+        for row, scores_L2 in zip(rows, logits, strict=True):
+            places: ContextPlaces = row.places
+            null[row.example] = min(null[row.example], float(scores_L2[places.whole].sum()))
+            for start, end, score in self._spans(scores_L2[places.first : places.first + len(places.offsets)], places):
+                spans = found[row.example]
+                spans[start, end] = max(score, spans.get((start, end), -np.inf))
+        return [
+            self._prediction(example, spans, float(score))
+            for example, spans, score in zip(examples, found, null, strict=True)
+        ]
+
+    def _spans(self, scores_U2: np.ndarray, places: ContextPlaces) -> Iterator[tuple[int, int, float]]:
+        """Yields the best spans of a window: characters, and the sum of their logits."""
+        starts = [int(u) for u in np.argsort(-scores_U2[:, 0], kind="stable") if places.most[u]][: self.n_best]
+        ends = np.argsort(-scores_U2[:, 1], kind="stable")
+        for start in starts:
+            fitting = ends[(ends >= start) & (ends < start + self.max_answer)][: self.n_best]
+            for end in fitting.tolist():
+                yield (
+                    int(places.offsets[start, 0]),
+                    int(places.offsets[end, 1]),
+                    float(scores_U2[start, 0] + scores_U2[end, 1]),
+                )
+
+    def _prediction(self, example: QuestionExample, spans: dict[Span, float], null: float) -> AnswerPrediction:
+        best = sorted(spans.items(), key=lambda item: (-item[1], item[0]))
+        texts: dict[str, tuple[Span, float]] = {}
+        for (start, end), score in best:
+            text = example.context[start:end]
+            if text and text not in texts:
+                texts[text] = (start, end), score
+            if len(texts) == self.n_best:
+                break
+        if not texts:
+            return AnswerPrediction((), NEVER)
+        scores = np.array([score for _, score in texts.values()] + ([null] if self.impossible else []))
+        shares = np.exp(scores - np.logaddexp.reduce(scores)).tolist()
+        kept = tuple(
+            Candidate(text, share, *span) for (text, (span, _)), share in zip(texts.items(), shares, strict=False)
+        )
+        return AnswerPrediction(kept, null - float(scores[0]))
+
+    def answer(self, prediction: AnswerPrediction) -> str:
+        """Returns the text of the answer; "" where there is none."""
+        return "" if self.impossible and prediction.null_odds > self.threshold else prediction.text
+
+    def tune(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> None:
+        """Sets the threshold of no answer to the one with the best F1."""
+        if self.impossible:
+            texts, odds = self._by_id(examples, predictions)
+            self.threshold = metrics.squad_scores(examples, texts, null_odds=odds)["best_f1_thresh"]
+
+    def _by_id(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> tuple[dict[str, str], dict[str, float]]:
+        pairs = list(zip(examples, predictions, strict=True))
+        return {e.id: p.text for e, p in pairs}, {e.id: p.null_odds for e, p in pairs}
+
+    def scores(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> dict[str, float]:
+        """Returns exact match and F1 as the published evaluation does, 0 to 100."""
+        return metrics.squad_scores(examples, self._answers(examples, predictions))
+
+    def statistics(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]
+    ) -> tuple[str, np.ndarray]:
+        """Returns exact match and F1 of each question."""
+        return "squad", metrics.per_example_answers(examples, self._answers(examples, predictions))
+
+    def _answers(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> dict[str, str]:
+        return {e.id: self.answer(p) for e, p in zip(examples, predictions, strict=True)}
+
+    def write(
+        self,
+        folder: Path,
+        name: str,
+        examples: Sequence[QuestionExample],
+        predictions: Sequence[AnswerPrediction],
+    ) -> None:
+        """Writes the published evaluation's files: answers, candidates, and the odds of no answer."""
+        pairs = list(zip(examples, predictions, strict=True))
+        write_squad_predictions(str(folder / f"{name}.json"), self._answers(examples, predictions))
+        write_squad_nbest(str(folder / f"{name}_nbest.json"), {e.id: p.candidates for e, p in pairs})
+        if self.impossible:
+            write_squad_null_odds(str(folder / f"{name}_null_odds.json"), {e.id: p.null_odds for e, p in pairs})
+
+    def noised(self, example: QuestionExample, noiser: Noiser, key: str) -> tuple[QuestionExample, NoisedText | None]:
+        """Returns the question with noise, and the context where `noise_context` says so, with its answers moved.
+
+        Noise in the context alone would have answers copied from it misspelled (HLM, section 4.2).
+        """
+        question = noiser.text(example.question, f"{key}/{example.id}").text
+        if not self.noise_context:
+            return example._replace(question=question), None
+        spans = [(a.start, a.start + len(a.text)) for a in example.answers if a.start >= 0]
+        noised = noiser.text(example.context, f"{key}/{example.id}/context", protected=spans)
+        moved = [noised.move(start, end) for start, end in spans]
+        answers = tuple(Answer(noised.text[start:end], start) for start, end in moved)
+        return example._replace(question=question, context=noised.text, answers=answers), noised
+
+    def restored(self, prediction: AnswerPrediction, trace: NoisedText | None) -> AnswerPrediction:
+        """Returns the candidates as spans of the context before noise."""
+        if trace is None:
+            return prediction
+        moved = []
+        for candidate in prediction.candidates:
+            start, end = trace.back(candidate.start, candidate.end)
+            moved.append(candidate._replace(text=trace.original[start:end], start=start, end=end))
+        return prediction._replace(candidates=tuple(moved))
+
+
+def _trimmed(context: str, offsets: Sequence[Span]) -> np.ndarray:
+    """Returns offsets [U, 2] without the space that GPT-2's pieces begin with."""
+    found = np.array(offsets, np.int64).reshape(-1, 2)
+    for u, (start, end) in enumerate(offsets):
+        while start < end and context[start].isspace():
+            start += 1
+        found[u, 0] = start
+    return found
+
+
+def _units_of(example: QuestionExample, offsets_U2: np.ndarray) -> tuple[tuple[int, int] | None, bool]:
+    """Returns the first and last unit of the first answer, and whether it begins or ends inside one."""
+    answer = next((a for a in example.answers if a.start >= 0 and a.text), None)
+    if example.impossible or answer is None or not len(offsets_U2):
+        return None, False
+    start, end = answer.start, answer.start + len(answer.text)
+    first = int(np.searchsorted(offsets_U2[:, 1], start, side="right"))
+    last = int(np.searchsorted(offsets_U2[:, 0], end, side="left")) - 1
+    if first > last or first == len(offsets_U2):  # nothing of it is in a unit: control characters alone
+        return None, False
+    return (first, last), bool(offsets_U2[first, 0] < start or offsets_U2[last, 1] > end)
+
+
+def _parts(units: int, room: int, stride: int) -> list[range]:
+    """Returns windows over the units of a context, each of at most `room`, `stride` apart."""
+    found, start = [], 0
+    while True:
+        found.append(range(start, min(units, start + room)))
+        if start + room >= units:
+            return found
+        start += min(room, stride)
+
+
+def _most_context(parts: Sequence[range], units: int) -> np.ndarray:
+    """Returns for each unit [U] the number of the window where the smaller of its two sides is largest."""
+    best, number = np.full(units, -np.inf), np.zeros(units, np.int64)
+    for n, part in enumerate(parts):
+        at = np.arange(part.start, part.stop)
+        # A little for the longer window, as released, decides between equal ones.
+        context = np.minimum(at - part.start, part.stop - 1 - at) + 0.01 * len(part)
+        better = context > best[at]
+        best[at[better]], number[at[better]] = context[better], n
+    return number

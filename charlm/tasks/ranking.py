@@ -1,0 +1,100 @@
+"""Passages ranked by how well they answer a query, each scored on its own (Nogueira and Cho, 2019)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm import metrics
+from charlm.data.examples import Skipped, TextExample
+from charlm.data.tables import read_passages, write_tsv_predictions
+from charlm.tasks.base import Row, TaskSums
+from charlm.tasks.classification import _TextTask
+from charlm.tasks.tables import Columns, column
+
+log = logging.getLogger("charlm")
+
+
+class Ranking(_TextTask):
+    """How likely each passage is to answer its query.
+
+    Args:
+      columns: text is the query, pair the passage, label its relevance, group the query's id.
+    """
+
+    name = "ranking"
+    head = "sequence_classification"
+    metric = "mrr"
+    outputs = 1
+
+    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+        """Returns an example for each query and passage."""
+        skipped, found = Skipped(), []
+        names = self.columns
+        for file in files:
+            found += read_passages(
+                file,
+                query_id=column(names.group),
+                query=column(names.text),
+                passage=column(names.pair),
+                relevance=column(names.label),
+                header={"yes": True, "no": False}.get(names.header),
+                skipped=skipped,
+            )
+        for line in skipped.report():
+            log.info("%s", line)
+        return found
+
+    def learn_labels(self, examples: Sequence[TextExample]) -> None:
+        """Checks that some passages are relevant and some are not."""
+        relevant = sum(float(example.label) > 0 for example in examples)
+        if not 0 < relevant < len(examples):
+            raise ValueError(f"data.train: {relevant} of {len(examples)} passages are relevant: nothing to tell apart")
+
+    def target(self, example: TextExample) -> dict[str, Any]:
+        """Returns whether the passage is relevant."""
+        known = isinstance(example.label, float)
+        return {"relevant": np.float32(known and example.label > 0), "weight": np.float32(known)}
+
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns the cross entropy of relevant or not."""
+        score_N, relevant_N, weight_N = logits[:, 0], targets["relevant"], targets["weight"]
+        nats_N = jax.nn.softplus(score_N) - score_N * relevant_N
+        right_N = ((score_N > 0) == (relevant_N > 0)).astype(jnp.float32)
+        return TaskSums((nats_N * weight_N).sum(), weight_N.sum(), (right_N * weight_N).sum())
+
+    def predict(
+        self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[float]:
+        """Returns a score for each passage, in nats."""
+        found = [0.0] * len(examples)
+        for row, scores_N in zip(rows, logits, strict=True):
+            found[row.example] = float(scores_N[0])
+        return found
+
+    def scores(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> dict[str, float]:
+        """Returns mean reciprocal rank and others over the queries."""
+        return metrics.ranking_scores(*_columns(examples), predictions)
+
+    def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
+        """Returns the scores of each query."""
+        return "ranking", metrics.per_example_ranking(*_columns(examples), predictions)
+
+    def write(self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[float]) -> None:
+        """Writes a table with id and score."""
+        write_tsv_predictions(str(folder / f"{name}.tsv"), examples, predictions)
+
+    @classmethod
+    def usual(cls) -> Ranking:
+        """Returns the task with the columns of MS MARCO."""
+        return cls(Columns("query", "passage_text", "is_selected", "query_id"))
+
+
+def _columns(examples: Sequence[TextExample]) -> tuple[list[str], list[float]]:
+    return [example.group for example in examples], [float(example.label or 0) for example in examples]

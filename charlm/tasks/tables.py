@@ -1,0 +1,67 @@
+"""Which columns of which kind of table a task reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from charlm.data.examples import Skipped, TextExample
+from charlm.data.tables import read_texts
+
+log = logging.getLogger("charlm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Columns by name, or by number where a table has no header; "" for none.
+
+    Attributes:
+      text, pair, label, group, id: see `charlm.data.examples.TextExample`.
+      header: "yes", "no", or "auto": there is one where a column is named.
+      multi_label, separator: see `charlm.data.tables.read_texts`.
+    """
+
+    text: str = "sentence"
+    pair: str = ""
+    label: str = "label"
+    group: str = ""
+    id: str = ""
+    header: str = "auto"
+    multi_label: str = "error"
+    separator: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields."""
+        return dataclasses.asdict(self)
+
+    def read(self, files: Sequence[str], **options: Any) -> list[TextExample]:
+        """Returns the examples of all files, and logs what was left out; `options` of `read_texts`."""
+        skipped = Skipped()
+        header = {"yes": True, "no": False}.get(self.header)
+        found: list[TextExample] = []
+        for file in files:
+            found += read_texts(
+                file,
+                text=column(self.text),
+                pair=column(self.pair),
+                label=column(self.label),
+                group=column(self.group),
+                id=column(self.id),
+                header=header,
+                multi_label=self.multi_label,
+                separator=self.separator,
+                skipped=skipped,
+                **options,
+            )
+        for line in skipped.report():
+            log.info("%s", line)
+        return found
+
+
+def column(name: str) -> str | int | None:
+    """Returns a column as readers take it: a number where it is one, None for ""."""
+    if not name:
+        return None
+    return int(name) if name.removeprefix("-").isdigit() else name

@@ -1,0 +1,229 @@
+"""A tag for every word: entities, parts of speech, languages.
+
+One tag a word whatever the family cuts it into, and no word is left out: long sentences are read in windows that
+overlap, and each word's tag comes from the window where it has the most context.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from charlm import metrics
+from charlm.data.conll import read_tagged, write_conll
+from charlm.data.examples import Skipped, TaggedExample
+from charlm.data.tag_schemes import is_iob
+from charlm.tasks.base import Row, Task, TaskSums, label_loss
+from charlm.tasks.classification import learned
+from charlm.tasks.tables import column
+from charlm.text.noise import Noiser
+from charlm.text.noise_edits import NoisedWords, collect, move_tags
+from charlm.units.base import Encoded, Units
+
+log = logging.getLogger("charlm")
+
+CONTEXT = 4  # windows share a quarter of their room on either side
+
+
+class WordPlaces(NamedTuple):
+    """Words [W] of an example and the positions [W] of a row that speak for them."""
+
+    words: np.ndarray
+    positions: np.ndarray
+
+
+class Tagging(Task[TaggedExample, tuple[str, ...]]):
+    """A tag for every word.
+
+    Args:
+      word, tag: columns of the files, see `charlm.data.conll.read_tagged`; "" for the usual ones.
+      scheme: "auto", "iob1", "iob2", "iobes", or "none": tags are no entities. Entities are learned as IOB2.
+      labels: the tags; (): those of the training data. entities: whether tags are entities; found out by `read`.
+    """
+
+    name = "tagging"
+    head = "token_classification"
+
+    def __init__(
+        self,
+        word: str = "",
+        tag: str = "auto",
+        scheme: str = "auto",
+        labels: Sequence[str] = (),
+        entities: bool | None = None,
+    ) -> None:
+        self.word, self.tag, self.scheme = word, tag, scheme
+        self.labels, self.entities = tuple(labels), entities
+
+    @property
+    def metric(self) -> str:
+        """Entity F1 where tags are entities, else the share of right tags."""
+        return "f1" if self.entities else "accuracy"
+
+    @property
+    def outputs(self) -> int:
+        """A logit for each tag."""
+        return len(self.labels)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns name, columns, scheme and tags."""
+        return {
+            "name": self.name,
+            "word": self.word,
+            "tag": self.tag,
+            "scheme": self.scheme,
+            "labels": list(self.labels),
+            "entities": self.entities,
+        }
+
+    def read(self, files: Sequence[str], training: bool) -> list[TaggedExample]:
+        """Returns the sentences of files; entities as IOB2."""
+        skipped, found = Skipped(), []
+        for file in files:
+            word = column(self.word)
+            found += read_tagged(
+                file,
+                word=word if isinstance(word, int) else None,
+                tag="auto" if self.tag == "auto" else column(self.tag),
+                scheme=self.scheme,
+                broken="repair",
+                as_iob2=self.entities is not False and self.scheme != "none",
+                skipped=skipped,
+            )
+        for line in skipped.report():
+            log.info("%s", line)
+        return found
+
+    def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
+        """Takes the tags of the examples, "O" first; of entities both B- and I- of every type."""
+        tags = {tag for example in examples for tag in example.tags or ()}
+        if self.entities is None:
+            self.entities = self.scheme != "none" and is_iob(tags)
+        if self.entities:
+            types = sorted({tag[2:] for tag in tags if tag != "O"})
+            tags = {"O", *(f"{part}-{kind}" for kind in types for part in "BI")}
+        self.labels = learned(sorted(tags, key=lambda tag: (tag != "O", tag[2:], tag)), self.labels, "tags")
+        if self.entities:
+            self.labels = tuple(sorted(self.labels, key=lambda tag: (tag != "O", tag[2:], tag)))
+
+    def rows(self, examples: Sequence[TaggedExample], units: Units, training: bool) -> list[Row]:
+        """Returns the windows of each sentence."""
+        number = {tag: n for n, tag in enumerate(self.labels)}
+        found = []
+        for n, encoded in enumerate(units.encode_words([example.words for example in examples])):
+            tags = examples[n].tags
+            labels_W = None if tags is None else [number.get(tag, -1) for tag in tags]
+            found += [self._row(n, encoded, part, owned, labels_W, units) for part, owned in _windows(encoded, units)]
+        return found
+
+    def _row(
+        self,
+        example: int,
+        encoded: Encoded,
+        part: range,
+        owned: range,
+        labels_W: list[int] | None,
+        units: Units,
+    ) -> Row:
+        joined = units.join(encoded.part(part.start, part.stop))
+        places = [
+            (word, joined.first + unit - part.start) for word, unit in _speakers(encoded, part, owned, units.labelled)
+        ]
+        words, positions = (np.array(x, np.int64) for x in zip(*places, strict=True)) if places else _NOTHING
+        label_L, weight_L = np.zeros(joined.length, np.int32), np.zeros(joined.length, np.float32)
+        if labels_W is not None:
+            known = np.array(labels_W)[words]
+            label_L[positions], weight_L[positions] = np.maximum(known, 0), known >= 0
+        return Row(joined, example, {"label": label_L, "weight": weight_L}, WordPlaces(words, positions))
+
+    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns the cross entropy of the words' tags."""
+        return label_loss(logits, targets["label"], targets["weight"])
+
+    def predict(
+        self, examples: Sequence[TaggedExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[tuple[str, ...]]:
+        """Returns the likeliest tag of every word."""
+        best = [np.zeros(len(example.words), np.int64) for example in examples]
+        for row, scores_LN in zip(rows, logits, strict=True):
+            best[row.example][row.places.words] = scores_LN[row.places.positions].argmax(axis=-1)
+        return [tuple(self.labels[n] for n in numbers) for numbers in best]
+
+    def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """Returns the share of right tags, and entity precision, recall and F1, or macro F1 of the tags."""
+        gold = [list(example.tags or ()) for example in examples]
+        return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, predictions)
+
+    def statistics(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
+    ) -> tuple[str, np.ndarray]:
+        """Returns counts of entities, or of tags, of each sentence."""
+        gold = [list(example.tags or ()) for example in examples]
+        if self.entities:
+            return "entities", metrics.per_example_entities(gold, predictions)
+        return "tags", metrics.per_example_tags(gold, predictions, labels=self.labels)
+
+    def write(
+        self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
+    ) -> None:
+        """Writes columns: word, right tag, predicted tag, and the word's characters in the sentence."""
+        write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
+
+    def noised(self, example: TaggedExample, noiser: Noiser, key: str) -> tuple[TaggedExample, NoisedWords]:
+        """Returns the sentence with noise in its words; a word that was cut is several, each with a tag."""
+        spaces = True if example.spaces is None else example.spaces
+        noised = noiser.words(example.words, f"{key}/{example.id}", spaces)
+        tags = None if example.tags is None else tuple(move_tags(example.tags, noised))
+        return example._replace(words=noised.words, tags=tags, spaces=None), noised
+
+    def restored(self, prediction: tuple[str, ...], trace: NoisedWords) -> tuple[str, ...]:
+        """Returns a tag for every word of the sentence before noise."""
+        return tuple(collect(prediction, trace))
+
+
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
+    """Returns windows of units, cut between words, with the words that each of them speaks for.
+
+    A word longer than a window is read as far as there is room for it.
+    """
+    room, words = units.room(False), encoded.words or ()
+    count = words[-1] + 1 if words else 0
+    if len(words) <= room:
+        return [(range(len(words)), range(count))]
+    starts = np.searchsorted(np.array(words), np.arange(count + 1))
+    margin = room // CONTEXT
+    found, owned = [], 0
+    while owned < count:
+        first = owned
+        while first > 0 and starts[owned] - starts[first - 1] <= margin:
+            first -= 1
+        last = owned + 1  # past the last word that fits
+        while last < count and starts[last + 1] - starts[first] <= room:
+            last += 1
+        if starts[last] - starts[first] > room:  # a word too long for what is left beside the context before it
+            first = owned
+        end = last
+        if last < count:  # the next window gives the last words their context
+            while end - 1 > owned and starts[last] - starts[end - 1] <= margin:
+                end -= 1
+        found.append((range(int(starts[first]), min(int(starts[last]), int(starts[first]) + room)), range(owned, end)))
+        owned = end
+    return found
+
+
+def _speakers(encoded: Encoded, part: range, owned: range, which: str) -> list[tuple[int, int]]:
+    """Returns for each word owned by a window the unit that speaks for it: its first, or its last there."""
+    found: dict[int, int] = {}
+    for unit in part:
+        word = encoded.words[unit]
+        if word in owned and (which == "last" or word not in found):
+            found[word] = unit
+    return list(found.items())
