@@ -46,7 +46,7 @@ class Evaluator:
         def sums(params: Any, batch: Batch) -> tuple[jax.Array, Any]:
             found = logits(params, batch)
             targets = {name: x[0].reshape(-1, *x.shape[3:]) for name, x in batch.targets.items()}
-            return found, task.sums(found, targets)
+            return found, task.row_sums(found, targets)
 
         self._logits = jax.jit(logits, in_shardings=(None, spread), out_shardings=everywhere)
         self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
@@ -81,13 +81,15 @@ class Evaluator:
         """Returns the predictions of examples."""
         return self.task.predict(prepared.examples, prepared.rows, self.logits(params, prepared))
 
-    def predict_with_loss(self, params: Any, prepared: Prepared) -> tuple[list[Any], float]:
-        """Returns the predictions of examples whose labels are known, and the mean loss of these."""
+    def predict_with_loss(self, params: Any, prepared: Prepared) -> tuple[list[Any], np.ndarray]:
+        """Returns the predictions of examples whose labels are known, and of each its loss and weight [E, 2]."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
-        loss, weight = 0.0, 0.0
+        losses_E2 = np.zeros((len(prepared.examples), 2))
         for group in prepared.groups:
             batch = prepared.packer.pack(prepared.rows, group)
             logits, sums = jax.device_get(self._sums(params, batch))
-            loss, weight = loss + float(sums.loss), weight + float(sums.weight)
             self._take(found, prepared, group, logits)
-        return self.task.predict(prepared.examples, prepared.rows, found), loss / max(weight, 1.0)
+            for index, loss, weight in zip(prepared.packer.order(group), sums.loss, sums.weight, strict=True):
+                if index is not None:
+                    losses_E2[prepared.rows[index].example] += loss, weight
+        return self.task.predict(prepared.examples, prepared.rows, found), losses_E2

@@ -23,7 +23,7 @@ from charlm.data.cache_files import write_text
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator
-from charlm.finetune.model import first_params, units_for, with_task
+from charlm.finetune.model import first_params, held_params, units_for, with_task
 from charlm.finetune.optimizer import learning_rate, make_optimizer
 from charlm.metric_writer import MetricWriter
 from charlm.pretrained import Pretrained
@@ -101,10 +101,11 @@ class FineTuning:
         self._steps = steps
         self._build(source, target, mesh)
         self._profiler = StepProfiler(profile)
+        self._compiled: set[int] = set()  # lengths of batches that there is a program for
 
     def _build(self, source: Pretrained, target: Any, mesh: Any) -> None:
         params = first_params(source, self._model, target, self._seed)
-        held = traverse_util.flatten_dict(source.params, sep="/")
+        held = held_params(source)
         flat = traverse_util.flatten_dict(params, sep="/")
         new = {name for name, value in flat.items() if held.get(name) is not value}
         optimizer = make_optimizer(self._config, self._steps, new)
@@ -210,10 +211,16 @@ class FineTuning:
         rows, groups = self._epoch(epoch)
         step = int(state.step)
         window, unread = _Window(), None
-        for batch in self._batches(rows, groups[position.place.batch :]):
+        rest = groups[position.place.batch :]
+        for group, batch in zip(rest, self._batches(rows, rest), strict=True):
             step += 1
             self._profiler.before(step)
+            started, new = time.perf_counter(), group.length not in self._compiled
             state, sums, norm = self._train_step(state, batch)
+            if new:  # the speed on the progress lines leaves compiling out
+                self._compiled.add(group.length)
+                jax.block_until_ready(state)
+                window.pause(time.perf_counter() - started)
             self._profiler.after(step, state)
             position.place = Place(epoch, position.place.batch + 1)
             window.read(unread)  # the step before this one: reading it now keeps the device busy with this one
@@ -267,7 +274,9 @@ class FineTuning:
 
     def _evaluate(self, state: TrainState, dev: Any, writer: MetricWriter, epoch: int) -> float:
         started = time.perf_counter()
-        predictions, loss = self._evaluator.predict_with_loss(state.params, dev)
+        predictions, losses_E2 = self._evaluator.predict_with_loss(state.params, dev)
+        total, weight = losses_E2.sum(axis=0).tolist()
+        loss = total / max(weight, 1.0)
         if not math.isfinite(loss):
             raise ValueError(f"epoch {epoch + 1}: loss {loss} on development data; try a smaller optim.learning_rate")
         self._task.tune(dev.examples, predictions)
@@ -284,7 +293,8 @@ class FineTuning:
         """Keeps the model as the best so far; the one before goes when this one is complete."""
         folder = self._folder / checkpoints.FOLDER
         before = checkpoints.complete_steps(folder)
-        metadata = {**self._model.metadata, "task": self._task.settings()}
+        config = self._config.to_dict()
+        metadata = {**self._model.metadata, "task": self._task.settings(), "fine_tuning": config, "seed": self._seed}
         kept = self._model.__class__(**{**self._model.__dict__, "params": params, "metadata": metadata})
         if step not in before:
             kept.save_pretrained(folder / str(step))
@@ -331,6 +341,10 @@ class _Window:
             )
         self._sums += np.array([float(x) for x in sums])
         self._norm, self._steps = self._norm + float(norm), self._steps + 1
+
+    def pause(self, seconds: float) -> None:
+        """Leaves time out of the speed."""
+        self._started += seconds
 
     def scalars(self) -> dict[str, float]:
         """Returns the metrics of the window."""

@@ -13,6 +13,9 @@ from flax import traverse_util
 from charlm.convert.families import CONVERTERS
 from charlm.convert.model import Target
 from charlm.convert.rules import group
+from charlm.models.bert import Bert
+from charlm.models.gpt2 import GPT2
+from charlm.models.hlm import HLM
 from charlm.pretrained import Pretrained
 from charlm.state import stream_key
 from charlm.tasks.base import Task
@@ -63,7 +66,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
     The output layer is taken over only where the source was fine-tuned for the same task and labels.
     """
     fresh = traverse_util.flatten_dict(_random(target, seed), sep="/")
-    held = traverse_util.flatten_dict(source.params, sep="/")
+    held = held_params(source)
     same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
         source.head == model.head
     )
@@ -74,13 +77,19 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
         params[name] = known if usable else value
         taken.append(usable)
     new = [name for name, usable in zip(fresh, taken, strict=True) if not usable]
+    if not any(taken):
+        raise ValueError(f"init_from: {source.folder} holds nothing of this model")
     log.info(
         "%s: %d of %d arrays taken over; new: %s",
         source.folder, sum(taken), len(taken), ", ".join(group(new)) if new else "none",
     )  # fmt: skip
-    if not any(taken):
-        raise ValueError(f"init_from: {source.folder} holds nothing of this model")
     return traverse_util.unflatten_dict(params, sep="/")
+
+
+def held_params(source: Pretrained) -> dict[str, Any]:
+    """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
+    alone = {Bert: "bert/", GPT2: "gpt2/", HLM: "hlm/"}.get(type(source.model), "")
+    return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
 
 
 def _random(target: Target, seed: int) -> Any:

@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class TaskSums(NamedTuple):
-    """Sums over what a batch teaches, float32 scalars; they add up exactly over batches of any size."""
+    """Sums over what a batch teaches, float32 scalars that add up exactly over batches of any size; or of its rows."""
 
     loss: jax.Array  # nats, or squared errors
     weight: jax.Array  # labels, answers or numbers that it is summed over
@@ -91,9 +91,13 @@ class Task(abc.ABC, Generic[Example, Prediction]):
           training: False: there are targets only where examples have labels that are known.
         """
 
-    @abc.abstractmethod
     def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
-        """Returns loss and hits of a batch.
+        """Returns loss and hits of a batch; see `row_sums`."""
+        return jax.tree.map(jnp.sum, self.row_sums(logits, targets))
+
+    @abc.abstractmethod
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+        """Returns loss and hits of each row, [N].
 
         Args:
           logits: float32 [N, outputs], or [N, L, outputs]. targets: of its rows by name, [N] or [N, L].
@@ -141,8 +145,9 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
 
 def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:
-    """Returns the cross entropy of labels [...] under logits [..., labels], where weight [...] is not 0."""
+    """Returns for each row the cross entropy of labels [N, ...] under logits [N, ..., labels], times weight."""
     weight = weight.astype(jnp.float32)
     nats = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[..., None], axis=-1)[..., 0]
     right = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
-    return TaskSums((nats * weight).sum(), weight.sum(), (right * weight).sum())
+    of_row = lambda x: x.reshape(len(x), -1).sum(axis=1)
+    return TaskSums(of_row(nats * weight), of_row(weight), of_row(right * weight))

@@ -109,7 +109,7 @@ class Classification(_TextTask):
         known = example.label in self.labels
         return {"label": np.int32(self.labels.index(example.label) if known else 0), "weight": np.float32(known)}
 
-    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the cross entropy."""
         return label_loss(logits, targets["label"], targets["weight"])
 
@@ -191,10 +191,10 @@ class Regression(_TextTask):
         scaled = (example.label - self.mean) / self.sd if known else 0.0
         return {"number": np.float32(scaled), "weight": np.float32(known)}
 
-    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the squared error, in units of the training data's variance."""
         errors = jnp.square(logits[:, 0] - targets["number"]) * targets["weight"]
-        return TaskSums(errors.sum(), targets["weight"].sum(), jnp.zeros(()))
+        return TaskSums(errors, targets["weight"], jnp.zeros_like(errors))
 
     def predict(
         self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]

@@ -163,7 +163,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
                 ContextPlaces(offsets, joined.second, most[part.start : part.stop] == number, joined.whole),
             )
 
-    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the mean cross entropy of start and end."""
         allowed_NL, weight_N = targets["allowed"], targets["weight"]
         nats_N, right_N = 0.0, weight_N
@@ -173,7 +173,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
             log_probs_NL = jax.nn.log_softmax(scores_NL, axis=-1)
             nats_N -= jnp.take_along_axis(log_probs_NL, label_N1, axis=-1)[:, 0] / 2
             right_N *= scores_NL.argmax(axis=-1) == label_N1[:, 0]
-        return TaskSums((nats_N * weight_N).sum(), weight_N.sum(), right_N.sum())
+        return TaskSums(nats_N * weight_N, weight_N, right_N)
 
     def predict(
         self, examples: Sequence[QuestionExample], rows: Sequence[Row], logits: Sequence[np.ndarray]

@@ -62,12 +62,12 @@ class Ranking(_TextTask):
         known = isinstance(example.label, float)
         return {"relevant": np.float32(known and example.label > 0), "weight": np.float32(known)}
 
-    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the cross entropy of relevant or not."""
         score_N, relevant_N, weight_N = logits[:, 0], targets["relevant"], targets["weight"]
         nats_N = jax.nn.softplus(score_N) - score_N * relevant_N
         right_N = ((score_N > 0) == (relevant_N > 0)).astype(jnp.float32)
-        return TaskSums((nats_N * weight_N).sum(), weight_N.sum(), (right_N * weight_N).sum())
+        return TaskSums(nats_N * weight_N, weight_N, right_N * weight_N)
 
     def predict(
         self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]

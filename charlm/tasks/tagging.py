@@ -141,7 +141,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             label_L[positions], weight_L[positions] = np.maximum(known, 0), known >= 0
         return Row(joined, example, {"label": label_L, "weight": weight_L}, WordPlaces(words, positions))
 
-    def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
+    def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the cross entropy of the words' tags."""
         return label_loss(logits, targets["label"], targets["weight"])
 

@@ -110,6 +110,14 @@ class Units(abc.ABC):
           dropout: its randomness; None: no dropout.
         """
 
+    @abc.abstractmethod
+    def states(self, config: Any, params: Any, inputs: Any) -> jax.Array:
+        """Returns the last states [N, L, D] of packed rows, before any head.
+
+        Args:
+          config: of the model. params: all of a model with a head.
+        """
+
     def room(self, pair: bool) -> int:
         """Returns how many units a row holds beside its special positions."""
         return self.longest - self.specials(pair)

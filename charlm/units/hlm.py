@@ -15,6 +15,7 @@ from charlm.data.batching import BatchShape, ShardPacker, bucket_of, inference_s
 from charlm.data.batching import Sequence as WordSequence
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
+from charlm.models.hlm import HLM, HLMConfig
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 from charlm.units.base import Encoded, Joined, Units, checked_longest
@@ -125,3 +126,7 @@ class HLMUnits(Units):
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
         return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
+        """Returns the contextual word vectors; see `Units.states`."""
+        return HLM(config).apply({"params": params["hlm"]}, inputs).context_NWD

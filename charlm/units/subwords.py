@@ -9,6 +9,8 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.models.bert import Bert, BertConfig
+from charlm.models.gpt2 import GPT2, GPT2Config
 from charlm.text.subwords import Subwords
 from charlm.units.base import Encoded, Joined, Units, checked_longest
 
@@ -124,10 +126,19 @@ class SubwordUnits(Units):
 
     def apply(self, model: nn.Module, params: Any, inputs: SubwordRows, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return self._run(model, params, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: BertConfig | GPT2Config, params: Any, inputs: SubwordRows) -> jax.Array:
+        """Returns the last states; see `Units.states`."""
+        if isinstance(config, GPT2Config):
+            return self._run(GPT2(config), params["gpt2"], inputs).states_BLD
+        return self._run(Bert(config), params["bert"], inputs).states_BLD
+
+    def _run(self, model: nn.Module, params: Any, inputs: SubwordRows, **options: Any) -> Any:
         ids, types, mask = (x.reshape(-1, x.shape[-1]) for x in inputs)
         segments = {"types_BL": types} if self._has_types else {}
-        rngs = None if dropout is None else {"dropout": dropout}
-        return model.apply({"params": params}, ids, mask, deterministic=dropout is None, rngs=rngs, **segments)
+        return model.apply({"params": params}, ids, mask, **options, **segments)
 
 
 def _causal(tokenizer: Any, pair: bool) -> _Template:
