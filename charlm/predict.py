@@ -4,9 +4,13 @@
     python -m charlm.predict fill-mask --checkpoint=runs/hlm "The [MASK] of the list."
     python -m charlm.predict score --checkpoint=gpt2 < lines.txt
     python -m charlm.predict generate --checkpoint=gpt2 --max-new=20 "Once upon a time"
+    python -m charlm.predict tag --checkpoint=runs/ner "Ada Lovelace lived in London."
+    python -m charlm.predict classify --checkpoint=runs/mnli --pair="It rained." "The street was wet."
+    python -m charlm.predict answer --checkpoint=runs/squad --context=article.txt "Who wrote it?"
 
-The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it. Texts are
-arguments, or lines of standard input. Every result is a JSON line, in the order of the texts.
+The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it; tag,
+classify, measure and answer take one that was fine-tuned. Texts are arguments, or lines of standard input. Every result
+is a JSON line, in the order of the texts.
 """
 
 from __future__ import annotations
@@ -49,10 +53,18 @@ def _parser() -> argparse.ArgumentParser:
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
     score = commands.add_parser("score", help="log-probability (nats) of each piece, and bits per character (GPT-2)")
     generate = commands.add_parser("generate", help="how each text goes on (GPT-2)")
-    for command in (encode, fill, score, generate):
+    tag = commands.add_parser("tag", help="a tag for every word, with offsets")
+    classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
+    measure = commands.add_parser("measure", help="a number for each text")
+    reply = commands.add_parser("answer", help="answers to questions, with their places in a context")
+    for command in (encode, fill, score, generate, tag, classify, measure, reply):
         command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
-    for command in (encode, score, generate):
+    for command in (classify, measure):
+        command.add_argument("--pair", help="second text of each pair; none: a text alone, or TEXT<tab>PAIR on a line")
+    reply.add_argument("--context", required=True, help="file of the text that holds the answers")
+    reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
+    for command in (encode, score, generate, tag, classify, measure, reply):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
@@ -91,10 +103,13 @@ def _fail(message: str) -> int:
 
 def _answer_all(args: argparse.Namespace) -> int:
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate}
-    length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
-    predictor = Predictor.from_checkpoint(args.checkpoint)
-    predictor.require(args.command.replace("-", "_"))
-    answer, size = makers[args.command](predictor, args, length)
+    if args.command in makers:
+        length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
+        predictor = Predictor.from_checkpoint(args.checkpoint)
+        predictor.require(args.command.replace("-", "_"))
+        answer, size = makers[args.command](predictor, args, length)
+    else:
+        answer, size = _ask_fine_tuned(args)
     answer([])  # mistakes in the options are said once
     status, texts = 0, _texts(args.text)
     if not args.text and sys.stdin.isatty():
@@ -194,6 +209,45 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
         return [*map(result, predictor.score(texts, args.batch_size, start=not args.no_start))]
 
     return answer, BATCHES_AT_A_TIME * args.batch_size
+
+
+def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
+    context = Path(args.context).read_text(encoding="utf-8") if args.command == "answer" else ""
+    from charlm.predictors.fine_tuned import FineTuned  # --help needs no jax
+
+    model = FineTuned.from_checkpoint(args.checkpoint, args.batch_size)
+    model.require(args.command)
+
+    def tag(texts: list[str]) -> list[dict[str, Any]]:
+        rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in model.tag(texts))
+        return [{"words": [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in row]} for _, row in rows]
+
+    def split(texts: list[str]) -> tuple[list[str], list[str] | None]:
+        if args.pair is not None:
+            return texts, [args.pair] * len(texts)
+        parts = [text.partition("\t") for text in texts]
+        if any(tab for _, tab, _ in parts):
+            return [first for first, _, _ in parts], [second for _, _, second in parts]
+        return texts, None
+
+    def classify(texts: list[str]) -> list[dict[str, Any]]:
+        names = model.task.labels
+        found = model.classify(*split(texts))
+        return [
+            {"label": p.label, "probabilities": {n: round(x, 6) for n, x in zip(names, p.probabilities, strict=True)}}
+            for p in found
+        ]
+
+    def measure(texts: list[str]) -> list[dict[str, Any]]:
+        return [{"value": round(value, 6)} for value in model.measure(*split(texts))]
+
+    def reply(texts: list[str]) -> list[dict[str, Any]]:
+        found = model.answer(texts, [context] * len(texts))
+        keep = [[c._asdict() for c in p.candidates[: args.top]] for p in found]
+        return [{"answer": model.task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
+
+    how = {"tag": tag, "classify": classify, "measure": measure, "answer": reply}[args.command]
+    return lambda chunk: how([asked.text for asked in chunk]), BATCHES_AT_A_TIME * args.batch_size
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:

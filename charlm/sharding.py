@@ -57,6 +57,11 @@ def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | Non
     return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
+def one_device() -> Mesh:
+    """Returns the mesh of the first device alone."""
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
 def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
     """Returns the word tables of a micro-batch: `data.table_shards`, or one for each device it is spread over.
 

@@ -127,7 +127,7 @@ class Packer:
     def _stack(self, parts: list[Any]) -> Any:
         def lay(*arrays: np.ndarray) -> np.ndarray:
             stacked = np.stack(arrays)
-            return stacked.reshape(-1, self._shards, *stacked.shape[1:])
+            return stacked.reshape(len(arrays) // self._shards, self._shards, *stacked.shape[1:])
 
         return jax.tree.map(lay, *parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from charlm.models.bert import Bert
 from charlm.models.gpt2 import GPT2
+from charlm.models.labels import FINE_TUNED
 from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts
 from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, ids_of, masked
 from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
@@ -45,8 +47,9 @@ class SubwordPredictor(Predictor):
         causal = pretrained.family == "gpt2"
         self.name = NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
-        if isinstance(pretrained.model, Bert | GPT2):
+        if isinstance(pretrained.model, Bert | GPT2) or pretrained.head in FINE_TUNED:
             self.headless = f"this {self.name} has no head that predicts words"
+            pretrained = _encoder_alone(pretrained)
         self._longest = self.config.max_positions if causal else self.config.longest
         if self._longest <= self.tokenizer.special_count():
             raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
@@ -277,3 +280,11 @@ class SubwordPredictor(Predictor):
                 text = self.tokenizer.decode(ids)
                 found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
         return [found[n] for n in range(len(rows))]
+
+
+def _encoder_alone(pretrained: Pretrained) -> Pretrained:
+    """Returns a model without its head for labels."""
+    if pretrained.head not in FINE_TUNED:
+        return pretrained
+    kind, name = (GPT2, "gpt2") if pretrained.family == "gpt2" else (Bert, "bert")
+    return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])

@@ -6,6 +6,9 @@ from typing import Any
 
 import ml_collections
 
+from charlm.data.tag_schemes import is_iob
+from charlm.models.labels import FINE_TUNED, QUESTION_ANSWERING, TOKEN_CLASSIFICATION
+from charlm.pretrained import Pretrained
 from charlm.tasks.base import Task
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.question_answering import QuestionAnswering
@@ -51,3 +54,23 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
         return TASKS[name](**named)
     except TypeError as error:
         raise ValueError(f"task {name}: its settings cannot be read: {error}") from None
+
+
+def task_of_model(model: Pretrained) -> Task[Any, Any]:
+    """Returns the task that a model was fine-tuned for, here or elsewhere.
+
+    Raises:
+      ValueError: when it has no head for labels.
+    """
+    if settings := model.metadata.get("task"):
+        return from_settings(settings)
+    if model.head not in FINE_TUNED:
+        raise ValueError(f"{model.folder}: {model.family} with the head {model.head} was fine-tuned for no task")
+    number = model.metadata["labels"]
+    names = (model.metadata.get("hf_config") or {}).get("id2label") or {}
+    labels = [str(names.get(str(n), f"LABEL_{n}")) for n in range(number)]
+    if model.head == TOKEN_CLASSIFICATION:
+        return Tagging(labels=labels, entities=is_iob(labels))
+    if model.head == QUESTION_ANSWERING:
+        return QuestionAnswering(impossible=False)
+    return Regression(Columns()) if number == 1 else Classification(Columns(), labels)
