@@ -101,7 +101,7 @@ class FineTuning:
         self._steps = steps
         self._build(source, target, mesh)
         self._profiler = StepProfiler(profile)
-        self._compiled: set[int] = set()  # lengths of batches that there is a program for
+        self._compiled: set[Any] = set()  # shapes of batches that there is a program for
 
     def _build(self, source: Pretrained, target: Any, mesh: Any) -> None:
         params = first_params(source, self._model, target, self._seed)
@@ -212,13 +212,13 @@ class FineTuning:
         step = int(state.step)
         window, unread = _Window(), None
         rest = groups[position.place.batch :]
-        for group, batch in zip(rest, self._batches(rows, rest), strict=True):
+        for batch in self._batches(rows, rest):
             step += 1
             self._profiler.before(step)
-            started, new = time.perf_counter(), group.length not in self._compiled
+            started, shape = time.perf_counter(), tuple(x.shape for x in jax.tree.leaves(batch))
             state, sums, norm = self._train_step(state, batch)
-            if new:  # the speed on the progress lines leaves compiling out
-                self._compiled.add(group.length)
+            if shape not in self._compiled:  # the speed on the progress lines leaves compiling out
+                self._compiled.add(shape)
                 jax.block_until_ready(state)
                 window.pause(time.perf_counter() - started)
             self._profiler.after(step, state)

@@ -315,13 +315,17 @@ def _units_of(example: QuestionExample, offsets_U2: np.ndarray) -> tuple[tuple[i
 
 
 def _parts(units: int, room: int, stride: int) -> list[range]:
-    """Returns windows over the units of a context, each of at most `room`, `stride` apart."""
+    """Returns windows over the units of a context, each of at most `room`, `stride` apart; at least half is shared.
+
+    So every unit has context on either side somewhere, and an answer of up to a quarter of a window is whole in one.
+    """
     found, start = [], 0
+    stride = min(stride, max(1, room // 2))
     while True:
         found.append(range(start, min(units, start + room)))
         if start + room >= units:
             return found
-        start += min(room, stride)
+        start += stride
 
 
 def _most_context(parts: Sequence[range], units: int) -> np.ndarray:

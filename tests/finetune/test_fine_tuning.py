@@ -1,0 +1,285 @@
+"""Fine-tuning as users run it: every task with every family, resumed, repeated, cross-validated, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finetune.tiny_tasks import (
+    FAMILIES,
+    source,
+    write_conll,
+    write_passages,
+    write_questions,
+    write_table,
+)
+
+import charlm.finetune.loop as loop
+from charlm.config import split_lists, validate
+from charlm.data.conll import read_tagged
+from charlm.finetune.config import get_config
+from charlm.finetune.run import fine_tune
+from charlm.predictors.fine_tuned import FineTuned
+from charlm.pretrained import from_pretrained
+
+pytestmark = pytest.mark.usefixtures("quick")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_data(task, folder, train=48, dev=16):
+    """Returns the files of a task."""
+    make = {
+        "classification": lambda p, n, s: write_table(p.with_suffix(".tsv"), n, s),
+        "regression": lambda p, n, s: write_table(p.with_suffix(".tsv"), n, s, numbers=True),
+        "tagging": lambda p, n, s: write_conll(p.with_suffix(".conll"), n, s),
+        "question_answering": lambda p, n, s: write_questions(p.with_suffix(".json"), n, s),
+        "ranking": lambda p, n, s: write_passages(p.with_suffix(".jsonl"), n // 3, s),
+    }[task]
+    return make(folder / "train", train, 0), make(folder / "dev", dev, 1)
+
+
+def small(task, init_from, train, dev=None, **changes):
+    """Returns a config of a few steps."""
+    config = get_config(task)
+    config.init_from = str(init_from)
+    config.data.train = (str(train),)
+    config.data.dev = () if dev is None else (str(dev),)
+    config.data.batch_size = 8
+    config.data.eval_batch_size = 8
+    config.optim.learning_rate = 3e-3
+    config.train.epochs = 2
+    config.train.log_every = 3
+    if task == "ranking":
+        config.data.text, config.data.pair, config.data.label = "query", "passage_text", "is_selected"
+        config.data.group = "query_id"
+    for key, value in changes.items():
+        section, _, name = key.rpartition("__")
+        (config[section] if section else config)[name] = value
+    split_lists(config)
+    validate(config)
+    return config
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "tagging", "question_answering", "ranking"])
+def test_every_task_with_every_family(task, family, trained, tmp_path):
+    train, dev = write_data(task, tmp_path)
+    config = small(task, source(family, trained.workdir), train, dev, train__epochs=1, data__test=(str(dev),))
+    summary = fine_tune(config, str(tmp_path / "run"))
+    (result,) = summary["runs"].values()
+    assert result["dev"] == result["test"]  # one file, read twice
+    assert not (tmp_path / "run" / "state").exists()
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (scored,) = [line for line in metrics if "dev_loss" in line]
+    for name, value in result["dev"].items():
+        assert scored[f"dev_{name}"] == pytest.approx(value, abs=1e-9)
+    model = FineTuned.from_checkpoint(tmp_path / "run")
+    examples = model.task.read([str(dev)], training=False)
+    predictions = model.evaluator.predict(model.params, model.evaluator.prepare(examples))
+    assert model.task.scores(examples, predictions) == result["dev"]  # the checkpoint is the model that was scored
+
+
+def test_a_task_is_learned_and_predictions_are_files(trained, tmp_path):
+    train, dev = write_data("tagging", tmp_path, train=200)
+    config = small("tagging", trained.workdir, train, dev, train__epochs=6, optim__learning_rate=1e-2)
+    result = fine_tune(config, str(tmp_path / "run"))["runs"]["seed_0"]
+    assert result["dev"]["f1"] > 0.9
+    gold = read_tagged(str(dev))
+    written = [line.split() for line in (tmp_path / "run" / "predictions_dev.conll").read_text().splitlines() if line]
+    assert [row[0] for row in written] == [word for example in gold for word in example.words]
+    right = sum(row[-1] == tag for row, tag in zip(written, (t for e in gold for t in e.tags), strict=True))
+    assert right / len(written) == pytest.approx(result["dev"]["accuracy"])
+    for example in gold[:1]:
+        text = " ".join(example.words)
+        for row, word in zip(written, example.words, strict=False):
+            assert text[int(row[1]) : int(row[2])] == word
+
+
+class Killed(BaseException):
+    """What a test ends a run with: nothing catches it."""
+
+
+@pytest.mark.parametrize("noise", [(), ("hlm_drop:0.1", "swap:0.3")])
+def test_a_run_that_was_killed_goes_on_bit_for_bit(trained, tmp_path, monkeypatch, noise):
+    train, dev = write_data("tagging", tmp_path)
+    config = lambda: small(
+        "tagging", trained.workdir, train, dev, train__epochs=3, train__checkpoint_every=2, data__noise=noise,
+        model__dropout=0.1,
+    )  # fmt: skip
+    whole = fine_tune(config(), str(tmp_path / "whole"))
+    for end in (3, 8, 11):  # in the first epoch, in the second, in the third
+        pack, calls = loop.Packer.pack, []
+
+        def dying(self, rows, group, pack=pack, calls=calls, end=end):
+            calls.append(group)
+            if len(calls) > end and len(group.rows) == 8:
+                raise Killed
+            return pack(self, rows, group)
+
+        monkeypatch.setattr(loop.Packer, "pack", dying)
+        with pytest.raises(Killed):
+            fine_tune(config(), str(tmp_path / "broken"))
+        monkeypatch.setattr(loop.Packer, "pack", pack)
+    again = fine_tune(config(), str(tmp_path / "broken"))
+    assert again["runs"] == whole["runs"]
+    one, two = (from_pretrained(tmp_path / name).params for name in ("whole", "broken"))
+    for a, b in zip(_leaves(one), _leaves(two), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert fine_tune(config(), str(tmp_path / "broken")) == again  # a finished run is not run again
+
+
+def _leaves(tree):
+    import jax
+
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_seeds_are_runs_of_their_own_with_a_mean(trained, tmp_path):
+    train, dev = write_data("classification", tmp_path)
+    config = small("classification", trained.workdir, train, dev, seeds=2, train__epochs=1)
+    summary = fine_tune(config, str(tmp_path / "run"))
+    scores = [result["dev"]["accuracy"] for result in summary["runs"].values()]
+    assert list(summary["runs"]) == ["seed_0", "seed_1"]
+    assert summary["scores"]["dev"]["accuracy"]["mean"] == pytest.approx(np.mean(scores))
+    assert summary["scores"]["dev"]["accuracy"]["sd"] == pytest.approx(np.std(scores, ddof=1))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+    first, second = (from_pretrained(tmp_path / "run" / name).params["label"]["kernel"] for name in summary["runs"])
+    assert not np.array_equal(first, second)
+
+
+def test_cross_validation_predicts_every_row_once(trained, tmp_path):
+    train, _ = write_data("classification", tmp_path, train=24)
+    config = small("classification", trained.workdir, train, None, data__folds=3, train__epochs=1)
+    summary = fine_tune(config, str(tmp_path / "run"))
+    ids = [
+        line.split("\t")[0]
+        for name in summary["runs"]
+        for line in (tmp_path / "run" / name / "predictions_test.tsv").read_text().splitlines()[1:]
+    ]
+    assert len(ids) == len(set(ids)) == 24
+    assert len(summary["runs"]) == 3
+
+
+def test_patience_ends_training_and_the_best_epoch_is_kept(trained, tmp_path, monkeypatch, log_lines):
+    train, dev = write_data("classification", tmp_path)
+    scores = iter([0.5, 0.7, 0.6, 0.7, 0.1, 0.1])
+    own = loop.FineTuning._evaluate
+
+    def evaluate(self, state, dev, writer, epoch):
+        own(self, state, dev, writer, epoch)
+        return next(scores)
+
+    monkeypatch.setattr(loop.FineTuning, "_evaluate", evaluate)
+    config = small("classification", trained.workdir, train, dev, train__epochs=6, train__patience=2)
+    (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    assert result["step"] == 12  # six steps an epoch: the second was the best
+    assert "no better score in 2 epochs" in str(log_lines)
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["12"]
+
+
+def test_what_is_frozen_stays_and_the_head_has_its_own_rate(trained, tmp_path):
+    train, dev = write_data("classification", tmp_path)
+    config = small("classification", trained.workdir, train, dev, train__epochs=1, optim__freeze=("^hlm/",))
+    fine_tune(config, str(tmp_path / "frozen"))
+    before, after = from_pretrained(trained.workdir).params, from_pretrained(tmp_path / "frozen").params
+    for a, b in zip(_leaves(before["hlm"]), _leaves(after["hlm"]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    config = small(
+        "classification", trained.workdir, train, dev, train__epochs=1, optim__learning_rate=1e-9,
+        optim__head_learning_rate=0.1,
+    )  # fmt: skip
+    fine_tune(config, str(tmp_path / "head"))
+    after = from_pretrained(tmp_path / "head").params
+    for a, b in zip(_leaves(before["hlm"]), _leaves(after["hlm"]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    assert np.abs(np.asarray(after["label"]["kernel"])).max() > 0.1
+
+
+def test_the_released_head_reads_characters_and_goes_out_to_the_released_code(trained, tmp_path):
+    train, dev = write_data("tagging", tmp_path)
+    config = small("tagging", trained.workdir, train, dev, train__epochs=1, model__label_head="reference")
+    fine_tune(config, str(tmp_path / "run"))
+    model = from_pretrained(tmp_path / "run")
+    assert "encoder" in model.params["head"]
+    config = small("tagging", trained.workdir, train, dev, train__epochs=1)
+    fine_tune(config, str(tmp_path / "paper"))
+    paper = from_pretrained(tmp_path / "paper")
+    assert set(paper.params) == {"hlm", "transform", "label"}
+    with pytest.raises(ValueError, match="the released code has no label head like the paper's"):
+        paper.save_pretrained(tmp_path / "out", format="pytorch")
+
+
+def test_a_run_of_another_config_is_not_gone_on_with(trained, tmp_path):
+    train, dev = write_data("classification", tmp_path)
+    fine_tune(small("classification", trained.workdir, train, dev, train__epochs=1), str(tmp_path / "run"))
+    other = small("classification", trained.workdir, train, dev, train__epochs=1, optim__learning_rate=1.0)
+    with pytest.raises(ValueError, match=r"holds a run of another config: optim.learning_rate is 1.0, there 0.003"):
+        fine_tune(other, str(tmp_path / "run"))
+
+
+def command(task, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "charlm.main", f"--config={ROOT}/configs/{task}.py", *arguments],
+        capture_output=True, text=True, cwd=options.pop("cwd", ROOT), timeout=300, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "more", "expected"),
+    [
+        ("tag", "a.conll", "the O\ncat\n", [], "a.conll:2"),
+        ("tag", "a.conll", "", [], "no sentences"),
+        ("classify", "a.tsv", "sentence\tlabel\nthe cat\n", [], "a.tsv:2"),
+        ("classify", "a.tsv", "text\tlabel\nthe cat\tx\n", [], "a.tsv"),
+        ("classify", "a.tsv", "sentence\tlabel\nthe cat\tx\na dog\tx\n", [], "1 classes ('x')"),
+        ("regress", "a.tsv", "sentence\tlabel\nthe cat\tmany\n", [], "a.tsv:2"),
+        ("answer", "a.json", '{"data": [{"paragraphs": [{"context": "x"}]}]}', [], "data[0].paragraphs[0]"),
+        ("answer", "a.json", "{", [], "a.json"),
+        ("tag", "a.conll", "the O\n", ["--config.data.text=x"], "data.text='x' is of classification"),
+        ("tag", "a.conll", "the O\n", ["--config.model.hidden=8"], "unknown config key model.hidden"),
+        ("tag", "a.conll", "the O\n", ["--config.data.noise=dorp:0.1"], "drop"),
+        ("tag", "a.conll", "the O\ncat B-X\n", ["--config.init_from=nowhere"], "nowhere"),
+        ("tag", "a.conll", "the O\ncat B-X\n", ["--config.model.label_head=none"], "model.label_head='none'"),
+        ("tag", "a.conll", "the O\ncat B-X\n", ["--config.data.batch_size=9"], "must be a multiple"),
+    ],
+)
+def test_mistakes_are_one_line(trained, tmp_path, task, name, content, more, expected):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    arguments = [f"--config.init_from={trained.workdir}", f"--config.data.train={tmp_path / name}"]
+    found = command(task, *arguments, *more, f"--workdir={tmp_path / 'run'}")
+    assert found.returncode == 1, found.stderr
+    (line,) = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
+    assert expected in line
+    assert "Traceback" not in found.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_signal_saves_and_the_same_command_goes_on(trained, tmp_path):
+    train, dev = write_data("tagging", tmp_path, train=400)
+    arguments = [
+        sys.executable, "-m", "charlm.main", f"--config={ROOT}/configs/tag.py:tiny", f"--workdir={tmp_path / 'run'}",
+        f"--config.init_from={trained.workdir}", f"--config.data.train={train}", f"--config.data.dev={dev}",
+        "--config.data.batch_size=8", "--config.train.epochs=40", "--config.train.patience=0",
+        "--config.train.log_every=5",
+    ]  # fmt: skip
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    for line in process.stderr:
+        if "epoch 1/40" in line:
+            os.kill(process.pid, signal.SIGTERM)
+            break
+    rest = process.stderr.read()
+    assert process.wait(60) == 0
+    assert "stopped by signal at step" in rest
+    assert (tmp_path / "run" / "state").is_dir()
+    shutil.rmtree(tmp_path / "run")
