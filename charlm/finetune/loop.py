@@ -127,7 +127,7 @@ class FineTuning:
             out_shardings=(placed, everywhere, everywhere),
             donate_argnums=0,
         )
-        self._init = lambda: jax.jit(init, out_shardings=placed)(params)
+        self._init = lambda: jax.jit(init, out_shardings=placed)(jax.device_put(params, placed.params))
         self._abstract = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed)
 
     def _epoch(self, epoch: int) -> tuple[list[Row], list[Any]]:

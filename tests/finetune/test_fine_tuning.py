@@ -21,9 +21,9 @@ from finetune.tiny_tasks import (
     write_table,
 )
 
-import charlm.finetune.loop as loop
 from charlm.config import split_lists, validate
 from charlm.data.conll import read_tagged
+from charlm.finetune import batching, loop
 from charlm.finetune.config import get_config
 from charlm.finetune.run import fine_tune
 from charlm.predictors.fine_tuned import FineTuned
@@ -31,6 +31,12 @@ from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _one_shape(monkeypatch):
+    """Each shape is a program to compile; `test_batching_rows` has the others."""
+    monkeypatch.setattr(batching, "QUANTILES", (1.0,))
 
 
 def write_data(task, folder, train=48, dev=16):
@@ -75,15 +81,16 @@ def family(request):
 @pytest.mark.parametrize("task", ["classification", "regression", "tagging", "question_answering", "ranking"])
 def test_every_task_with_every_family(task, family, trained, tmp_path):
     train, dev = write_data(task, tmp_path)
-    config = small(task, source(family, trained.workdir), train, dev, train__epochs=1, data__test=(str(dev),))
+    config = small(task, source(family, trained.workdir), train, dev, train__epochs=1)
     summary = fine_tune(config, str(tmp_path / "run"))
     (result,) = summary["runs"].values()
-    assert result["dev"] == result["test"]  # one file, read twice
     assert not (tmp_path / "run" / "state").exists()
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (scored,) = [line for line in metrics if "dev_loss" in line]
     for name, value in result["dev"].items():
         assert scored[f"dev_{name}"] == pytest.approx(value, abs=1e-9)
+    if task not in ("tagging", "question_answering"):  # these two have all there is to get wrong
+        return
     model = FineTuned.from_checkpoint(tmp_path / "run")
     examples = model.task.read([str(dev)], training=False)
     predictions = model.evaluator.predict(model.params, model.evaluator.prepare(examples))
