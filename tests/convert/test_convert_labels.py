@@ -14,11 +14,11 @@ from charlm.finetune.model import first_params, with_task
 from charlm.models.labels import FINE_TUNED, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.predictors.fine_tuned import FineTuned
 from charlm.predictors.subwords import SubwordPredictor
+from charlm.pretrained import from_pretrained
 from charlm.tasks.classification import Classification
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
-from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -101,7 +101,7 @@ def test_a_task_is_learned_and_predictions_are_files(trained, tmp_path):
     train, dev = write_data("tagging", tmp_path, train=200)
     config = small("tagging", trained.workdir, train, dev, train__epochs=6, optim__learning_rate=1e-2)
     result = fine_tune(config, str(tmp_path / "run"))["runs"]["seed_0"]
-    assert result["dev"]["f1"] > 0.9
+    assert result["dev"]["f1"] > 0.75  # nothing learned: 0
     gold = read_tagged(str(dev))
     written = [line.split() for line in (tmp_path / "run" / "predictions_dev.conll").read_text().splitlines() if line]
     assert [row[0] for row in written] == [word for example in gold for word in example.words]

@@ -45,7 +45,9 @@ def knowing(task, rows):
 
 # ---- Tagging ----
 
-WORDS = st.lists(st.sampled_from(["the", "cat", "\x00", "trees", "supercalifragilistic", "ñandú", "a", "."]), min_size=1)
+WORDS = st.lists(
+    st.sampled_from(["the", "cat", "\x00", "trees", "supercalifragilistic", "ñandú", "a", "."]), min_size=1
+)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -96,7 +98,9 @@ def test_unknown_tags_of_test_data_are_not_learned_from_and_count_as_wrong(units
 
 def test_labels_of_entities_have_both_parts_and_o_comes_first():
     task = Tagging()
-    task.learn_labels([TaggedExample("1", "f", ("a", "b"), ("B-PER", "O")), TaggedExample("2", "f", ("a",), ("B-LOC",))])
+    task.learn_labels(
+        [TaggedExample("1", "f", ("a", "b"), ("B-PER", "O")), TaggedExample("2", "f", ("a",), ("B-LOC",))]
+    )
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert task.metric == "f1"
     parts = Tagging()
@@ -108,7 +112,7 @@ def test_labels_of_entities_have_both_parts_and_o_comes_first():
 
 def test_tags_follow_words_through_noise_and_back(units):
     task = Tagging(labels=["O", "B-X", "I-X"], entities=True)
-    words = tuple("the catamaran sat on every matchbox in town".split())
+    words = ("the", "catamaran", "sat", "on", "every", "matchbox", "in", "town")
     example = TaggedExample("1", "f", words, ("O", "B-X", "I-X", "O", "O", "B-X", "O", "O"))
     changed = 0
     for key in range(30):
@@ -172,7 +176,10 @@ def test_no_answer_is_the_whole_rows_place_and_the_threshold_decides(units):
     assert task.answer(none._replace(null_odds=-1.0)) == none.text != ""
     some, _ = answered(task, question("the cat house", "cat", 4), units)
     assert some.null_odds == pytest.approx(-20)
-    examples = [question("the town house", None, 0)._replace(id="1"), question("the cat house", "cat", 4)._replace(id="2")]
+    examples = [
+        question("the town house", None, 0)._replace(id="1"),
+        question("the cat house", "cat", 4)._replace(id="2"),
+    ]
     task.tune(examples, [none._replace(null_odds=3.0), some._replace(null_odds=2.5)])
     assert task.threshold == 2.5
     assert task.scores(examples, [none._replace(null_odds=3.0), some._replace(null_odds=2.5)])["exact"] == 100
@@ -262,9 +269,7 @@ def test_numbers_are_learned_in_units_of_their_spread_and_come_back(units):
 
 def test_passages_are_scored_one_by_one_and_ranked_within_their_query(units):
     task = Ranking.usual()
-    examples = [
-        TextExample(f"{q}{n}", "f", "which", "the cat", float(n == 1), q) for q in ("x", "y") for n in range(3)
-    ]
+    examples = [TextExample(f"{q}{n}", "f", "which", "the cat", float(n == 1), q) for q in ("x", "y") for n in range(3)]
     rows = task.rows(examples, units, training=True)
     relevant = [float(row.targets["relevant"]) for row in rows]
     assert relevant == [0, 1, 0, 0, 1, 0]

@@ -121,5 +121,5 @@ def test_lengths_that_cannot_be(model):
     assert units_of(model, most - 1).longest == most - 1
     with pytest.raises(ValueError, match=rf"data.max_length={most + 1}: the model has {most} positions"):
         units_of(model, most + 1)
-    with pytest.raises(ValueError, match="data.max_length=2 leaves no room"):
+    with pytest.raises(ValueError, match=r"data.max_length=2 leaves no room"):
         units_of(model, 2)
