@@ -29,7 +29,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["charlm", "charlm.*"]),
-    package_data={"charlm": ["py.typed"], "charlm.text": ["*.json"]},
+    package_data={"charlm": ["py.typed"], "charlm.robustness": ["*.css"], "charlm.text": ["*.json"]},
     install_requires=[
         "jax>=0.10",
         "flax>=0.12",

@@ -1,0 +1,49 @@
+"""From measurements to a report: `report.json` (all numbers), `report.md` and `report.html` (the same, with curves).
+
+    write_report(json.loads(Path("runs/report/report.json").read_text()), Path("elsewhere"))
+
+The same measurements give the same bytes. Names, paths and notes are text that may come from anywhere: both writers
+escape all of it. The page is one file that loads nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from charlm.data.cache_files import write_text
+from charlm.robustness.render_html import html
+from charlm.robustness.render_markdown import markdown
+from charlm.robustness.render_sections import report_of
+from charlm.robustness.render_view import View, plain
+
+
+def write_report(results: dict[str, Any], folder: Path) -> list[Path]:
+    """Writes the report into a folder, which is made when missing; each file appears when complete.
+
+    Args:
+      results: the measurements, as `charlm.robustness.measure` makes them; numbers that are not finite
+        are written as null.
+
+    Returns:
+      The files, report.json first.
+
+    Raises:
+      ValueError: keys are missing, another format, or the folder cannot be written.
+    """
+    results = plain(results)
+    view = View(results)
+    report = report_of(view)
+    texts = {
+        "report.json": json.dumps(results, indent=1, sort_keys=True, allow_nan=False) + "\n",
+        "report.md": markdown(report),
+        "report.html": html(report, view),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_text(str(folder / name), text)
+    except OSError as error:
+        raise ValueError(f"cannot write the report to {folder}: {error}") from error
+    return [folder / name for name in texts]

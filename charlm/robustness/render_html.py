@@ -1,0 +1,139 @@
+"""A report as one page: everything it needs is inside, and its own policy forbids it to load or run anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+
+from charlm.robustness.plots import curves
+from charlm.robustness.render_parts import (
+    Block,
+    Bullets,
+    Code,
+    Command,
+    Curves,
+    Inline,
+    Name,
+    Report,
+    Section,
+    Strong,
+    Table,
+    Text,
+    harmless,
+    inlines,
+)
+from charlm.robustness.render_view import View
+
+_LONG = 40  # a table of more rows scrolls inside itself
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>{css}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p class="subtitle">{subtitle}</p>
+<nav aria-label="Sections">
+<ul>
+{contents}
+</ul>
+</nav>
+</header>
+<main>
+{sections}
+</main>
+</body>
+</html>
+"""
+
+
+def html(report: Report, view: View) -> str:
+    """Returns the whole page."""
+    css = resources.files("charlm.robustness").joinpath("page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    contents = [f'<li><a href="#{s.key}">{_escaped(s.title)}</a></li>' for s in report.sections]
+    return _PAGE.format(
+        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        title=_escaped(report.title),
+        css=css,
+        subtitle=_inline(report.subtitle),
+        contents="\n".join(contents),
+        sections="\n".join(_section(section, view) for section in report.sections),
+    )
+
+
+def _section(section: Section, view: View) -> str:
+    blocks = "\n".join(_block(block, view) for block in section.blocks)
+    heading = f'<h2 id="{section.key}-title">{_escaped(section.title)}</h2>'
+    return f'<section id="{section.key}" aria-labelledby="{section.key}-title">\n{heading}\n{blocks}\n</section>'
+
+
+def _block(block: Block, view: View) -> str:
+    match block:
+        case Table():
+            return _table(block)
+        case Bullets():
+            return "<ul>\n" + "\n".join(f"<li>{_inline(item)}</li>" for item in block.items) + "\n</ul>"
+        case Command():
+            text = escape(harmless(block.text, keep_lines=True))
+            return f'<pre tabindex="0" role="region" aria-label="Command"><code>{text}</code></pre>'
+        case Curves():
+            return curves(view)
+    return f"<p>{_inline(block)}</p>"
+
+
+def _table(table: Table) -> str:
+    """Returns a table that scrolls inside itself where it is wider than the page, or long."""
+    head = "".join(f'<th scope="col"{_side(i, table)}>{_inline(cell)}</th>' for i, cell in enumerate(table.header))
+    body = "\n".join(_row(row, table) for row in table.rows)
+    box, more = "scroll", ""
+    if len(table.rows) > _LONG:
+        box, more = "scroll long", f' <small class="rows">{len(table.rows)} rows: scroll down.</small>'
+    return (
+        f'<div class="{box}" tabindex="0" role="region" aria-labelledby="{table.key}-caption">\n'
+        f'<table id="{table.key}">\n'
+        f'<caption id="{table.key}-caption"><span>{_inline(table.caption)}{more}</span></caption>\n'
+        f"<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+    )
+
+
+def _row(row: Sequence[Text], table: Table) -> str:
+    cells = []
+    for i, cell in enumerate(row):
+        tag = ("th", ' scope="row"') if i < table.row_headers else ("td", "")
+        cells.append(f"<{tag[0]}{tag[1]}{_side(i, table)}>{_inline(cell)}</{tag[0]}>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _side(column: int, table: Table) -> str:
+    return "" if column < table.texts else ' class="n"'
+
+
+def _inline(text: Text) -> str:
+    return "".join(_part(part) for part in inlines(text))
+
+
+def _part(part: Inline) -> str:
+    match part:
+        case Name():
+            return f"<bdi>{_escaped(part.text)}</bdi>"
+        case Strong():
+            return f"<strong>{_escaped(part.text)}</strong>"
+        case Code():
+            return f"<code>{_escaped(part.text)}</code>"
+    return _escaped(part)
+
+
+def _escaped(text: str) -> str:
+    return escape(harmless(text))

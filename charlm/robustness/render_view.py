@@ -1,0 +1,239 @@
+"""One JSON of measurements as the report reads it: in order, with averages, and its numbers as text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from charlm.robustness.render_parts import NOTHING
+from charlm.text.noise import KINDS, Kind
+
+KEYS = (
+    *("format", "task", "metric", "settings", "models", "examples", "clean", "noise"),
+    *("comparisons", "groups", "segmentation", "sensitivity", "adversarial", "notes"),
+)
+FORMAT = 1
+_LOWER_IS_BETTER = ("mse",)
+_NAMES = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "exact": "exact match", "mse": "MSE"}
+_NAMES |= {"mrr": "MRR", "map": "MAP", "matthews": "Matthews correlation", "pearson": "Pearson correlation"}
+_NAMES |= {"spearman": "Spearman correlation"}
+_COUNTS = ("total", "HasAns_total", "NoAns_total", "queries", "queries_without_right")
+
+Condition = tuple[str, float]
+
+
+class Interval(NamedTuple):
+    """A difference and the interval of it, which may be unknown."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.low is not None and self.high is not None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval lies on one side of 0; False when it is unknown."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    def turned(self) -> Interval:
+        """Returns the same of b - a."""
+        low, high = self.low, self.high
+        return Interval(0.0 - self.value, None if high is None else 0.0 - high, None if low is None else 0.0 - low)
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether two known intervals share a value."""
+        if self.low is None or self.high is None or other.low is None or other.high is None:
+            raise ValueError("an interval is unknown")
+        return self.low <= other.high and other.low <= self.high
+
+
+class Average(NamedTuple):
+    """How much a model loses over some conditions.
+
+    The bounds are means of the conditions' bounds. One sample of examples serves all conditions, so they move together,
+    and this is at least about as wide as the interval of the mean.
+    """
+
+    conditions: int
+    loss: Interval
+    score: float | None
+
+
+class View:
+    """Measurements in the order of the report; nothing in it depends on the order of a dictionary's keys."""
+
+    def __init__(self, results: dict[str, Any]) -> None:
+        """Raises ValueError when these are no measurements."""
+        check(results)
+        self.results = results
+        self.task: str = results["task"]
+        self.metric: str = results["metric"]
+        self.settings: dict[str, Any] = results["settings"] or {}
+        # Level 0 is the text as it is, whatever the kind: it is the clean score, and no condition.
+        self.noise: list[dict[str, Any]] = [row for row in results["noise"] if row["level"]]
+        self.models = _model_names(results)
+        self.lower_is_better = self.metric in _LOWER_IS_BETTER
+        self.metric_name = score_name(self.metric)
+        kinds = unique(row["kind"] for row in self.noise)
+        levels: dict[str, list[float]] = {
+            kind: sorted({row["level"] for row in self.noise if row["kind"] == kind}) for kind in kinds
+        }
+        self.levels = levels
+        self.conditions: list[Condition] = [(kind, level) for kind in kinds for level in levels[kind]]
+        self._rows = {(row["model"], row["kind"], row["level"]): row for row in self.noise}
+
+    def row(self, model: str, condition: Condition) -> dict[str, Any] | None:
+        """Returns what was measured of a model under noise, or None."""
+        return self._rows.get((model, *condition))
+
+    def clean(self, model: str, score: str | None = None) -> float | None:
+        """Returns a score on clean input; by default the report's own."""
+        return (self.results["clean"].get(model) or {}).get(score or self.metric)
+
+    def mean(self, model: str, condition: Condition) -> float | None:
+        """Returns the metric under noise, mean over seeds."""
+        return self._of_metric(model, condition, "mean")
+
+    def sd(self, model: str, condition: Condition) -> float | None:
+        """Returns its standard deviation over seeds."""
+        return self._of_metric(model, condition, "sd")
+
+    def _of_metric(self, model: str, condition: Condition, what: str) -> float | None:
+        row = self.row(model, condition)
+        return ((row["scores"] or {}).get(self.metric) or {}).get(what) if row else None
+
+    def loss(self, model: str, condition: Condition) -> Interval | None:
+        """Returns how much worse a model is under noise (positive: worse), or None where that is unknown."""
+        row = self.row(model, condition)
+        if row is None or not row["drop"] or row["drop"].get("difference") is None:
+            return None
+        return self.oriented(row["drop"])
+
+    def oriented(self, difference: dict[str, Any], score: str | None = None) -> Interval:
+        """Returns a difference a - b so that positive means: a is better."""
+        found = Interval(difference["difference"], difference.get("low"), difference.get("high"))
+        return found.turned() if (score or self.metric) in _LOWER_IS_BETTER else found
+
+    def measured(self, model: str, seen: bool) -> list[Condition]:
+        """Returns the conditions of which the loss is known, among those seen in training or not."""
+        found = []
+        for condition in self.conditions:
+            row = self.row(model, condition)
+            if row and bool(row["seen"]) == seen and self.loss(model, condition):
+                found.append(condition)
+        return found
+
+    def ranked(self) -> tuple[list[str], list[Condition]]:
+        """Returns models with losses under noise, and the conditions unseen by, and measured for, each of them."""
+        models = [model for model in self.models if self.measured(model, False) or self.measured(model, True)]
+        unseen = [set(self.measured(model, False)) for model in models]
+        return models, [condition for condition in self.conditions if unseen and all(condition in u for u in unseen)]
+
+    def average(self, model: str, conditions: Sequence[Condition]) -> Average | None:
+        """Returns the mean loss over conditions of which the loss is known; None of none."""
+        losses = [loss for condition in conditions if (loss := self.loss(model, condition))]
+        if not losses:
+            return None
+        scores = [self.mean(model, condition) for condition in conditions]
+        whole = all(loss.known for loss in losses)
+        return Average(
+            len(losses),
+            Interval(
+                mean([loss.value for loss in losses]),
+                mean([loss.low for loss in losses if loss.low is not None]) if whole else None,
+                mean([loss.high for loss in losses if loss.high is not None]) if whole else None,
+            ),
+            None if None in scores else mean([score for score in scores if score is not None]),
+        )
+
+    def number(self, value: float | None, score: str | None = None, signed: bool = False) -> str:
+        """Returns a score or a difference of scores as text."""
+        if value is None:
+            return NOTHING
+        score = score or self.metric
+        if score in _COUNTS:
+            return f"{value:.0f}"
+        if score in _LOWER_IS_BETTER or score.endswith("_thresh"):
+            return f"{value:+.4g}" if signed else f"{value:.4g}"
+        hundred = self.task == "question_answering" and score.split("_")[-1] in ("exact", "f1")
+        return fixed(value, 2 if hundred else 3, signed)
+
+    def interval(self, found: Interval | None, score: str | None = None, signed: bool = False) -> str:
+        """Returns a difference with its interval, "0.042 [0.031, 0.053]"."""
+        if found is None:
+            return NOTHING
+        value = self.number(found.value, score, signed)
+        low, high = self.number(found.low, score), self.number(found.high, score)
+        return f"{value} [{low}, {high}]" if found.known else f"{value} [no interval]"
+
+
+def check(results: dict[str, Any]) -> None:
+    """Raises ValueError when these are no measurements in the format that the report reads."""
+    missing = [key for key in KEYS if key not in results]
+    if missing:
+        raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(KEYS)}")
+    if results["format"] != FORMAT:
+        raise ValueError(f"robustness results: format {results['format']!r}, expected {FORMAT}")
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as JSON can hold it: what is no finite number becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def score_name(score: str) -> str:
+    """Returns what people call a score."""
+    return _NAMES.get(score, score)
+
+
+def fixed(value: float, digits: int, signed: bool = False) -> str:
+    """Returns a number with so many decimals, and never "-0.000"."""
+    value = round(value, digits) + 0.0
+    return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """Returns a share of 1 as text."""
+    return NOTHING if value is None else fixed(value, 3)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Returns the mean, rounded once."""
+    return math.fsum(values) / len(values)
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    """Returns values once each, in the order of their first."""
+    return list(dict.fromkeys(values))
+
+
+def noise_name(kind: str | None, level: float | None) -> str:
+    """Returns "keyboard 0.1", or "clean"."""
+    return "clean" if kind is None or not level else f"{kind} {level:g}"
+
+
+def kind_of(kind: str) -> Kind | None:
+    """Returns the kind behind a report's name for it, such as "keyboard:4@de"; None when it is no kind of ours."""
+    return KINDS.get(re.split("[:@]", kind)[0])
+
+
+def _model_names(results: dict[str, Any]) -> list[str]:
+    """Returns the models as listed, then any that have measurements alone."""
+    measured = {row["model"] for key in ("noise", "groups", "segmentation", "sensitivity") for row in results[key]}
+    measured |= {row["model"] for row in results["adversarial"]} | set(results["clean"])
+    listed = unique(model["name"] for model in results["models"])
+    return listed + sorted(measured - set(listed))
