@@ -1,0 +1,223 @@
+"""Tagged sentences in CoNLL columns, CoNLL-U and UNER's .iob2; and predictions in conlleval's columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from charlm.data.cache_files import replacing
+from charlm.data.conll_lines import CONLLU, DOCUMENT, FORMATS, Layout, Sentence, settle, split_sentences
+from charlm.data.examples import Skipped, TaggedExample, joined
+from charlm.data.lines import numbered_lines
+from charlm.data.parts import nearest
+from charlm.data.tag_schemes import check_scheme, detect_scheme, is_iob, orphans, to_iob2
+
+BROKEN = ("error", "repair")
+
+_BOUNDARY = "-X-"  # a word that conlleval takes for the end of a sentence
+_LOST = "\ufffd"
+
+
+def read_tagged(
+    path: str,
+    *,
+    word: int | None = None,
+    tag: int | str | None = "auto",
+    scheme: str = "auto",
+    format: str = "auto",
+    comments: bool | None = None,
+    tags: Sequence[str] | None = None,
+    broken: str = "error",
+    as_iob2: bool = False,
+    skipped: Skipped | None = None,
+) -> list[TaggedExample]:
+    """Reads the sentences of a file, also gzipped; not a character of a word is changed.
+
+    Formats: "columns" are parted by tabs when the first line of words has one, else by spaces; every line is a word,
+    also one that begins with "#"; -DOCSTART- lines part sentences. "conllu" has ten columns; ranges (3-4) and empty
+    nodes (3.1) are no words; `spaces` come from SpaceAfter=No, and inside a contraction there is one where its words
+    do not spell it ("im" = "in dem", but "cannot"). "iob2" is UNER's: id, word, tag, and more; `spaces` come from the
+    comment "# text". In both, lines that begin with "#" are comments, and "# sent_id" is the id (else file and line).
+    "auto" goes by the first line of words: when its first column is an id, it is "conllu" with ten columns, and "iob2"
+    with five in a file that begins with a comment; else it is "columns".
+
+    Args:
+      path: the file.
+      word: number of the words' column from 0; None: 0, of the other formats 1.
+      tag: number of the tags' column, negative from the end; of "conllu" also a name: "upos", "xpos" and so on, or a
+        key as in "misc:CSID", "feats:Case" ("_" where a word has none); "auto": the last, of "conllu" upos, of "iob2"
+        2; None: no tags are read.
+      scheme: "iob1", "iob2", "iobes", "none", or "auto": found over the file. In IOB2, I- must follow B- or I- of its
+        type.
+      format: one of the formats above.
+      comments: whether lines that begin with "#" are comments; None: by format.
+      tags: the tags there may be; None: any.
+      broken: I- that opens an entity in IOB2: "error", or "repair" (becomes B-, which conlleval reads the same;
+        counted).
+      as_iob2: entities are written as IOB2, whatever the scheme.
+      skipped: counts repairs.
+
+    Raises:
+      ValueError: unreadable file, too few columns, empty word or tag, unknown tag, broken scheme, no sentence at all.
+    """
+    check_scheme(scheme)
+    for name, value, known in (("format", format, FORMATS), ("broken", broken, BROKEN)):
+        if value not in known:
+            raise ValueError(f"{name}={value!r}: expected one of {', '.join(known)}{nearest(value, known)}")
+    lines = list(numbered_lines(path))
+    layout = settle(path, lines, format, word, tag, comments)
+    sentences = split_sentences(path, lines, layout)
+    if not sentences:
+        raise ValueError(f"{path}: no sentences")
+    if layout.tag is not None:
+        _check_tags(path, sentences, layout, tags)
+        found = detect_scheme(sentence.tags for sentence in sentences) if scheme == "auto" else scheme
+        _check_scheme(path, sentences, found, broken, skipped or Skipped())
+        if as_iob2:
+            for sentence in sentences:
+                sentence.tags = to_iob2(sentence.tags, found)
+    return [_example(path, sentence, layout) for sentence in sentences]
+
+
+def _check_tags(path: str, sentences: Sequence[Sentence], layout: Layout, known: Sequence[str] | None) -> None:
+    seen: set[str] = set()
+    allowed = None if known is None else set(known)
+    for sentence in sentences:
+        for number, tag in zip(sentence.numbers, sentence.tags, strict=True):
+            if not tag:
+                raise ValueError(f"{path}:{number}: empty tag (column {layout.tag})")
+            if allowed is not None and tag not in allowed:
+                some = ", ".join([*(known or ())][:20]) + (", ..." if len(allowed) > 20 else "")
+                raise ValueError(f"{path}:{number}: tag {tag!r}; expected one of {some}{nearest(tag, [*allowed])}")
+            seen.add(tag)
+    if layout.key and seen == {"_"}:
+        raise ValueError(f"{path}: no word has the key {layout.key!r} in column {CONLLU[layout.tag or 0]}")
+
+
+def _check_scheme(path: str, sentences: Sequence[Sentence], scheme: str, broken: str, skipped: Skipped) -> None:
+    """Repairs what breaks IOB2, or says where it is broken; of the other schemes only the tags' form is checked."""
+    if scheme == "none":
+        return
+    for sentence in sentences:
+        for number, tag in zip(sentence.numbers, sentence.tags, strict=True):
+            if not is_iob([tag]):
+                raise ValueError(f"{path}:{number}: tag {tag!r}; expected O or a tag such as B-PER (scheme {scheme})")
+        opening = orphans(sentence.tags) if scheme == "iob2" else []
+        for i in opening:
+            tag, place = sentence.tags[i], f"{path}:{sentence.numbers[i]}"
+            if broken == "error":
+                before = repr(sentence.tags[i - 1]) if i else "the beginning of the sentence"
+                raise ValueError(
+                    f"{place}: tag {tag!r} after {before} opens no entity in IOB2; expected {'B' + tag[1:]!r} "
+                    '(broken="repair" reads it so)'
+                )
+            skipped.repair("I- that opens an entity, read as B-", place)
+        for i in opening:
+            sentence.tags[i] = "B" + sentence.tags[i][1:]
+
+
+def _example(path: str, sentence: Sentence, layout: Layout) -> TaggedExample:
+    first = sentence.numbers[0]
+    spaces: list[bool] | None = None
+    if layout.format == "conllu":
+        spaces = _conllu_spaces(sentence)
+    elif sentence.text:
+        spaces = _spaces_in(sentence.text, sentence.words)
+    return TaggedExample(
+        sentence.id or f"{os.path.basename(path)}:{first}",
+        f"{path}:{first}",
+        tuple(sentence.words),
+        tuple(sentence.tags) if layout.tag is not None else None,
+        None if spaces is None else tuple(spaces),
+    )
+
+
+def _conllu_spaces(sentence: Sentence) -> list[bool]:
+    """Returns whether a space follows each word; a contraction's words take the place of its form."""
+    spaces, where = list(sentence.spaces), {name: i for i, name in enumerate(sentence.ids)}
+    for name, form, space in sentence.ranges:
+        first, last = (where.get(end) for end in name.split("-"))
+        if first is None or last is None:
+            continue
+        apart = "".join(sentence.words[first : last + 1]) != form
+        spaces[first:last] = [apart] * (last - first)
+        spaces[last] = space
+    return spaces
+
+
+def _spaces_in(text: str, words: Sequence[str]) -> list[bool] | None:
+    """Returns whether a space follows each word in the text, None when the text does not hold the words in a row."""
+    spaces, position = [], 0
+    for word in words:
+        if not text.startswith(word, position):
+            return None
+        position += len(word)
+        rest = text[position:].lstrip()
+        spaces.append(len(rest) < len(text) - position or not rest)
+        position = len(text) - len(rest)
+    return spaces if position == len(text) else None
+
+
+def write_conll(
+    path: str,
+    examples: Sequence[TaggedExample],
+    predicted: Sequence[Sequence[str]],
+    *,
+    offsets: bool = False,
+    separator: str | None = None,
+) -> int:
+    """Writes a line for each word: word, gold tag, predicted tag, as conlleval reads them; whole or not at all.
+
+    Args:
+      path: file to write.
+      examples: the sentences; where they have no tags, "_" stands for the gold tag.
+      predicted: the tags of each sentence.
+      offsets: two more columns after the word: its start and end in the sentence's text (`examples.joined`).
+      separator: between columns; None: a space, as conlleval expects, or a tab when a word or tag holds a space
+        (then `conlleval -d '\\t'`).
+
+    Returns:
+      How many words had to be written otherwise to keep their line: U+FFFD stands for an empty word, for a tab, line
+      end or separator within a word, and before -DOCSTART- and -X-, which readers take for something else.
+
+    Raises:
+      ValueError: a sentence has another number of predicted tags than of words, or a tag cannot be written.
+    """
+    if len(predicted) != len(examples):
+        raise ValueError(f"{path}: expected tags of {len(examples)} sentences, got {len(predicted)}")
+    if separator is None:
+        cells = (cell for example, tags in zip(examples, predicted, strict=True) for cell in (*example.words, *tags))
+        separator = "\t" if any(" " in cell for cell in cells) else " "
+    changed = 0
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        if examples and examples[0].words[:1] and examples[0].words[0].startswith("\ufeff"):
+            file.write("\ufeff")  # readers take the first one for the file's BOM
+        for example, tags in zip(examples, predicted, strict=True):
+            if len(tags) != len(example.words):
+                counts = f"expected {len(example.words)} predicted tags, one a word, got {len(tags)}"
+                raise ValueError(f"{path}: {example.place}: {counts}")
+            words = [_writable(word, separator) for word in example.words]
+            changed += sum(new != old for new, old in zip(words, example.words, strict=True))
+            where = joined(example.words, example.spaces)[1]
+            for i, word in enumerate(words):
+                span = [str(where[i][0]), str(where[i][1])] if offsets else []
+                gold = example.tags[i] if example.tags is not None else "_"
+                row = [word, *span, gold, tags[i]]
+                if any(not cell or _column(cell, separator) != cell for cell in row[1:]):
+                    raise ValueError(f"{path}: {example.place}: tags {gold!r}, {tags[i]!r} do not fit in columns")
+                file.write(separator.join(row) + "\n")
+            file.write("\n")
+    return changed
+
+
+def _writable(word: str, separator: str) -> str:
+    """Returns a word as one column that is read back as a word."""
+    word = _column(word, separator)
+    return _LOST + word if word in ("", DOCUMENT, _BOUNDARY) else word
+
+
+def _column(cell: str, separator: str) -> str:
+    cell = cell.encode("utf-8", "replace").decode()  # half a surrogate pair
+    for char in {"\t", "\n", "\r", separator}:
+        cell = cell.replace(char, _LOST)
+    return cell

@@ -1,0 +1,164 @@
+"""Lines in CoNLL columns, CoNLL-U and UNER's .iob2, parted into sentences; see `conll.read_tagged`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from charlm.data.parts import nearest
+
+FORMATS = ("auto", "columns", "conllu", "iob2")
+CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+DOCUMENT = "-DOCSTART-"  # a line of CoNLL-2003 between documents
+
+_DEFAULTS = {"columns": (0, -1), "conllu": (1, "upos"), "iob2": (1, 2)}  # word and tag
+_NUMBER = re.compile(r"\d+")
+_ID = re.compile(r"\d+([-.]\d+)?")  # 3, the range 3-4 of a contraction, the empty node 3.1
+_COMMENT = re.compile(r"#\s*(sent_id|text)\s*=\s?(.*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Which columns are what.
+
+    Attributes:
+      format: "columns", "conllu" or "iob2".
+      word: number of the words' column.
+      tag: number of the tags' column; None: no tags are read.
+      key: of "misc:KEY" or "feats:KEY".
+      tabs: whether tabs, not spaces, part the columns.
+      comments: whether lines that begin with "#" are comments.
+      width: number of columns that every line must have, for columns counted from the end; 0: any.
+    """
+
+    format: str
+    word: int
+    tag: int | None
+    key: str
+    tabs: bool
+    comments: bool
+    width: int
+
+
+@dataclasses.dataclass
+class Sentence:
+    """A sentence while it is read; `ranges`: first and last word id, form and SpaceAfter=No of contractions."""
+
+    id: str = ""
+    text: str = ""
+    numbers: list[int] = dataclasses.field(default_factory=list)
+    ids: list[str] = dataclasses.field(default_factory=list)
+    words: list[str] = dataclasses.field(default_factory=list)
+    tags: list[str] = dataclasses.field(default_factory=list)
+    spaces: list[bool] = dataclasses.field(default_factory=list)
+    ranges: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list)
+
+
+def settle(
+    path: str,
+    lines: Sequence[tuple[int, str]],
+    format: str,
+    word: int | None,
+    tag: int | str | None,
+    comments: bool | None,
+) -> Layout:
+    """Settles format and columns by the first line of words."""
+    written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
+    first = next((line for line in written if not line.startswith("#")), "".join(written[:1]))
+    cells = first.split("\t")
+    if format == "auto":
+        width = len(cells) if _ID.fullmatch(cells[0]) else 0
+        after_comment = written[0].startswith("#") and "\t" not in written[0] if written else False
+        format = "conllu" if width == len(CONLLU) else "iob2" if width == 5 and after_comment else "columns"
+    default_word, default_tag = _DEFAULTS[format]
+    column, key = _tag_column(path, default_tag if tag == "auto" else tag, format)
+    word = default_word if word is None else word
+    tabs = format != "columns" or len(cells) > 1
+    width = len(_cells(first, tabs)) if min(word, column or 0) < 0 else 0
+    return Layout(format, word, column, key, tabs, format != "columns" if comments is None else comments, width)
+
+
+def _cells(line: str, tabs: bool) -> list[str]:
+    """Returns the columns of a line; only tabs and spaces part them: other white space is part of a word."""
+    return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
+
+
+def _tag_column(path: str, tag: int | str | None, format: str) -> tuple[int | None, str]:
+    """Returns the number of the tag's column and the key in it."""
+    if tag is None or isinstance(tag, int):
+        return tag, ""
+    name, _, key = tag.partition(":")
+    if format == "conllu" and name in CONLLU and (not key or name in ("feats", "misc")):
+        return CONLLU.index(name), key
+    if tag.removeprefix("-").isdecimal():
+        return int(tag), ""
+    expected = "a number"
+    if format == "conllu":
+        expected = f"a number, feats:KEY, misc:KEY or one of {', '.join(CONLLU)}{nearest(name, CONLLU)}"
+    raise ValueError(f"{path}: tag={tag!r} in the format {format}: expected {expected}")
+
+
+def split_sentences(path: str, lines: Sequence[tuple[int, str]], layout: Layout) -> list[Sentence]:
+    """Returns the sentences that have words."""
+    found, sentence = [], Sentence()
+    for number, line in [*lines, (0, "")]:
+        cells = _cells(line, layout.tabs)
+        if not line.strip(" \t") or (layout.format == "columns" and cells[0] == DOCUMENT):
+            if sentence.words:
+                found.append(sentence)
+            sentence = Sentence()
+        elif layout.comments and line.startswith("#"):
+            _add_comment(sentence, line)
+        else:
+            _add_word(sentence, f"{path}:{number}", number, cells, layout)
+    return found
+
+
+def _add_comment(sentence: Sentence, line: str) -> None:
+    match = _COMMENT.match(line)
+    if match and match[1] == "sent_id":
+        sentence.id = match[2].strip()
+    elif match:
+        sentence.text = match[2]
+
+
+def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], layout: Layout) -> None:
+    """Adds the word of a line, or notes a contraction."""
+    _check_width(place, cells, layout)
+    word, space = cells[layout.word], True
+    if layout.format == "conllu":
+        space = "SpaceAfter=No" not in cells[CONLLU.index("misc")].split("|")
+    if layout.format != "columns" and not _NUMBER.fullmatch(cells[0]):
+        if not _ID.fullmatch(cells[0]):
+            raise ValueError(f"{place}: first column is {cells[0]!r}; expected the number of a word ({layout.format})")
+        if "-" in cells[0]:
+            sentence.ranges.append((cells[0], word, space))
+        return
+    if not word:
+        raise ValueError(f"{place}: empty word (column {layout.word})")
+    sentence.numbers.append(number)
+    sentence.ids.append(cells[0])
+    sentence.words.append(word)
+    sentence.spaces.append(space)
+    if layout.tag is not None:
+        sentence.tags.append(_tag(cells[layout.tag].strip(" "), layout.key))
+
+
+def _check_width(place: str, cells: list[str], layout: Layout) -> None:
+    if layout.width and len(cells) != layout.width:
+        raise ValueError(f"{place}: line has {len(cells)} columns; expected {layout.width} as in the first line")
+    asked = {layout.word, layout.word if layout.tag is None else layout.tag}
+    needed = len(CONLLU) if layout.format == "conllu" else max(i + 1 if i >= 0 else -i for i in asked)
+    if len({i % len(cells) for i in asked}) < len(asked):
+        needed = max(needed, len(cells) + 1)  # one column cannot be both
+    if len(cells) < needed:
+        raise ValueError(f"{place}: line has {len(cells)} columns; expected at least {needed} ({layout.format})")
+
+
+def _tag(cell: str, key: str) -> str:
+    """Returns a cell, or the value of a key in it, "_" without the key."""
+    if not key:
+        return cell
+    values = dict(pair.partition("=")[::2] for pair in cell.split("|"))
+    return values.get(key, "_")

@@ -1,0 +1,124 @@
+"""What the readers of fine-tuning data hand over: examples of each kind of task, and what was skipped or repaired."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+PLACES = 3  # places kept for each reason: enough to find the pattern, few enough to print
+
+
+class TextExample(NamedTuple):
+    """A text or a pair of texts with a class, a number or a relevance.
+
+    Attributes:
+      id: what predictions are written under.
+      place: where it was read, such as "train.tsv:12".
+      text: the text; of ranking: the query.
+      pair: the second text; of ranking: the passage; None: there is none.
+      label: class name, or number for regression and ranking; None: not known.
+      group: what belongs together: the query's id of ranking, the fold of cross-validation; empty: nothing.
+    """
+
+    id: str
+    place: str
+    text: str
+    pair: str | None = None
+    label: str | float | None = None
+    group: str = ""
+
+
+class TaggedExample(NamedTuple):
+    """A sentence of words with one tag each.
+
+    Attributes:
+      id: what predictions are written under.
+      place: where its first word was read, such as "dev.conll:12".
+      words: the words, exactly as in the file.
+      tags: one for each word; None: not known.
+      spaces: whether a space follows each word; None: one follows every word.
+    """
+
+    id: str
+    place: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None
+    spaces: tuple[bool, ...] | None = None
+
+
+class Answer(NamedTuple):
+    """An answer: `context[start : start + len(text)]`; start -1: the context does not contain it."""
+
+    text: str
+    start: int
+
+
+class QuestionExample(NamedTuple):
+    """A question about a context.
+
+    Attributes:
+      id: unique; what predictions are written under.
+      place: file and id, such as "dev.json: 5726469".
+      question: the question.
+      context: the text that is searched for the answer.
+      answers: every annotator's answer; empty when there is none or none is known.
+      impossible: the context is known not to answer the question.
+    """
+
+    id: str
+    place: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...] = ()
+    impossible: bool = False
+
+
+class Skipped:
+    """Counts what a reader left out or changed, by reason, with the first places; one may serve several files.
+
+    Attributes:
+      skipped: examples left out, by reason.
+      repaired: defects mended (the example stays), by reason.
+    """
+
+    def __init__(self) -> None:
+        self.skipped: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
+        self._places: dict[str, list[str]] = {}
+
+    def skip(self, reason: str, place: str) -> None:
+        """Counts an example that is left out."""
+        self.skipped[reason] += 1
+        self._keep(f"skipped: {reason}", place)
+
+    def repair(self, reason: str, place: str) -> None:
+        """Counts a defect that was mended."""
+        self.repaired[reason] += 1
+        self._keep(f"repaired: {reason}", place)
+
+    def _keep(self, key: str, place: str) -> None:
+        places = self._places.setdefault(key, [])
+        if len(places) < PLACES:
+            places.append(place)
+
+    def report(self) -> list[str]:
+        """Returns a line for each reason, the most frequent first: "skipped 12 x empty text: a.tsv:3, ..."."""
+        lines = []
+        for kind, counts in (("skipped", self.skipped), ("repaired", self.repaired)):
+            for reason, count in counts.most_common():
+                places = self._places[f"{kind}: {reason}"]
+                more = ", ..." if count > len(places) else ""
+                lines.append(f"{kind} {count:,} x {reason}: {', '.join(places)}{more}")
+        return lines
+
+
+def joined(words: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text of words, without a space at its end, and the start and end of each word in it."""
+    pieces, offsets, position = [], [], 0
+    for i, word in enumerate(words):
+        offsets.append((position, position + len(word)))
+        space = " " if i + 1 < len(words) and (spaces is None or spaces[i]) else ""
+        pieces += [word, space]
+        position += len(word) + len(space)
+    return "".join(pieces), offsets

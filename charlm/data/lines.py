@@ -1,0 +1,55 @@
+"""Lines of labelled data, with their numbers.
+
+Unlike the text of a corpus, a labelled line is never dropped for being damaged: what cannot be read stops the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from charlm.data.files import _BOM, _check_is_text, _gzip_errors, _open
+from charlm.data.parts import clear_read_errors
+
+
+def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a text file, also gzipped, with their numbers from 1, without line end and file BOM.
+
+    A line ends at LF or CRLF and nowhere else: U+2028, U+0085 and their like are text.
+
+    Raises:
+      ValueError: the file cannot be read, is binary or not UTF-8; names the line.
+    """
+    with clear_read_errors(path):
+        _check_is_text(path)
+        with _gzip_errors(path), _open(path) as stream:
+            for number, line in enumerate(stream, 1):
+                data = line.removeprefix(_BOM) if number == 1 else line
+                if data:  # a file of a BOM alone has no line
+                    yield number, decoded(data, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
+
+
+def whole_text(path: str) -> str:
+    """Returns the content of a text file, also gzipped, without its BOM; ValueError when it cannot be read."""
+    with clear_read_errors(path):
+        _check_is_text(path)
+        with _gzip_errors(path), _open(path) as stream:
+            return decoded(stream.read().removeprefix(_BOM), path)
+
+
+def decoded(data: bytes, place: str) -> str:
+    """Returns UTF-8 as text; ValueError that names the place when it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        bad = data[error.start]
+        raise ValueError(f"{place}: invalid UTF-8 (byte 0x{bad:02x} at {error.start}); expected UTF-8 text") from error
+
+
+def parsed_json(text: str, place: str) -> Any:
+    """Returns the value of a JSON text; ValueError in one line when it is damaged."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{place}: invalid JSON ({error})") from error

@@ -1,0 +1,268 @@
+"""Rows of labelled data: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets, each with its place."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from charlm.data.examples import Skipped
+from charlm.data.files import _open_parquet
+from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
+from charlm.data.parts import clear_read_errors, nearest
+from charlm.data.tfds_source import tfds_parts
+
+Column = str | int
+
+JSON_EXTENSIONS = (".jsonl", ".ndjson", ".json")
+_TFDS_BATCH = 256
+
+
+class Row(NamedTuple):
+    """A row.
+
+    Attributes:
+      place: file and line (of JSON in one piece: the item), for messages.
+      name: the same without folders: an id that does not depend on where the data lie.
+      cells: the columns asked for, in that order: `str` from TSV and CSV, any value otherwise.
+    """
+
+    place: str
+    name: str
+    cells: tuple[Any, ...]
+
+
+def read_rows(
+    path: str,
+    columns: Sequence[Column],
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[Row]:
+    """Yields the asked columns of every row; blank lines are counted.
+
+    Args:
+      path: a file, or "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" of a prepared data set. By extension, each also with
+        .gz: .csv; .jsonl, .ndjson and .json (one object a line, an array, or an object of objects); .parquet; all
+        others are TSV.
+      columns: name, or number from 0 (negative: from the end; TSV and CSV only) of each column.
+      header: whether the first line holds names; None: yes when a column is asked for by name.
+      delimiter: of TSV and CSV; None: a tab, of .csv a comma.
+      quoting: whether double quotes enclose cells; None: in .csv only, since GLUE's files hold unbalanced quotes.
+      skipped: counts blank lines.
+
+    Raises:
+      ValueError: unreadable file, missing column, row with too few columns; says where, expected and got.
+    """
+    skipped = skipped or Skipped()
+    if path.startswith("tfds:"):
+        return _tfds_rows(path, columns)
+    extension = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    if extension == ".parquet":
+        return _parquet_rows(path, columns)
+    if extension in JSON_EXTENSIONS:
+        return _json_rows(path, columns, skipped)
+    is_csv = extension == ".csv"
+    delimiter = delimiter or ("," if is_csv else "\t")
+    if len(delimiter) != 1:
+        raise ValueError(f"{path}: delimiter={delimiter!r}: expected one character")
+    quoting = is_csv if quoting is None else quoting
+    records = _quoted(path, delimiter, skipped) if quoting else _unquoted(path, delimiter, skipped)
+    if header is None:
+        header = any(_as_number(column) is None for column in columns)
+    return _delimited_rows(path, records, columns, header)
+
+
+def _unquoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, list[str]]]:
+    for number, line in numbered_lines(path):
+        if line.strip(" "):  # tabs may be empty cells, so they do not make a line blank
+            yield number, line.split(delimiter)
+        else:
+            skipped.skip("blank line", f"{path}:{number}")
+
+
+def _quoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, list[str]]]:
+    """Yields the first line and cells of each CSV row; a cell may hold line ends."""
+    lines = (f"{line}\n" for _, line in numbered_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)  # strict: an open quote must not swallow the file
+    start = 1
+    limit = csv.field_size_limit(sys.maxsize >> 32)  # 131,072 by default, less than a long document
+    try:
+        rows = []
+        for cells in reader:
+            rows.append((start, cells))
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(f"{path}:{start}: not a CSV row ({error}); expected balanced quotes") from error
+    finally:
+        csv.field_size_limit(limit)
+    for number, cells in rows:
+        if cells:
+            yield number, cells
+        else:
+            skipped.skip("blank line", f"{path}:{number}")
+
+
+def _as_number(column: Column) -> int | None:
+    """Returns a column's number, None when it goes by name; "2" is a number: command lines know strings only."""
+    if isinstance(column, int):
+        return column
+    return int(column) if column.removeprefix("-").isdecimal() else None
+
+
+def _delimited_rows(
+    path: str, records: Iterator[tuple[int, list[str]]], columns: Sequence[Column], header: bool
+) -> Iterator[Row]:
+    name, names = os.path.basename(path), None
+    numbers = [_as_number(column) for column in columns]
+    if header:
+        number, cells = next(records, (0, None))
+        if cells is None:
+            raise ValueError(f"{path}: file is empty; expected a header with {_listed(columns)}")
+        names = [cell.strip() for cell in cells]
+        numbers = [_named_number(f"{path}:{number}", column, names) for column in columns]
+    elif None in numbers:
+        column = columns[numbers.index(None)]
+        raise ValueError(f"{path}: column {column!r} goes by name, but the file has no header; expected its number")
+    for number, cells in records:
+        place = f"{path}:{number}"
+        if names is not None and len(cells) > len(names) and any(cells[len(names) :]):
+            raise ValueError(f"{place}: row has {len(cells)} columns; expected {len(names)} as in the header")
+        picked = tuple(_cell(place, cells, i, column) for i, column in zip(numbers, columns, strict=True))
+        yield Row(place, f"{name}:{number}", picked)
+
+
+def _cell(place: str, cells: list[str], index: int | None, column: Column) -> str:
+    assert index is not None
+    if -len(cells) <= index < len(cells):
+        return cells[index]
+    needed = index + 1 if index >= 0 else -index
+    raise ValueError(f"{place}: row has {len(cells)} columns; expected at least {needed} (column {column!r})")
+
+
+def _named_number(place: str, column: Column, names: list[str]) -> int:
+    if isinstance(column, str) and names.count(column) > 1:
+        raise ValueError(f"{place}: column {column!r} occurs {names.count(column)} times in the header")
+    if column in names:
+        return names.index(str(column))
+    if (number := _as_number(column)) is None:
+        raise ValueError(f"{place}: no column {column!r} in the header; {_known(str(column), names)}")
+    return number
+
+
+def _listed(names: Iterable[Any]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _known(column: str, names: Sequence[str]) -> str:
+    return f"columns: {_listed(names)}{nearest(column, names)}"
+
+
+def _names_only(path: str, columns: Sequence[Column]) -> list[str]:
+    for column in columns:
+        if isinstance(column, int):
+            raise ValueError(f"{path}: column {column} is a number; expected a name (numbers are for TSV and CSV)")
+    return [str(column) for column in columns]
+
+
+def _json_rows(path: str, columns: Sequence[Column], skipped: Skipped) -> Iterator[Row]:
+    keys, name = _names_only(path, columns), os.path.basename(path)
+    for where, item in _json_items(path, skipped):
+        place = f"{path}{where}"
+        if not isinstance(item, dict):
+            raise ValueError(f"{place}: not a JSON object; expected one with {_listed(keys)}, got {_kind(item)}")
+        for key in keys:
+            if key not in item:
+                raise ValueError(f"{place}: no key {key!r}; keys: {_listed(item)}{nearest(key, [*item])}")
+        yield Row(place, f"{name}{where}", tuple(item[key] for key in keys))
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", type(None): "null", bool: "true or false"}
+    return names.get(type(value), "a number")
+
+
+def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+    """Yields ":LINE" and the value of each line; of JSON in one piece "[3]" or "['key']" and each item."""
+    lines = []
+    for number, line in numbered_lines(path):
+        if line.strip():
+            lines.append((number, line))
+        else:
+            skipped.skip("blank line", f"{path}:{number}")
+    if not lines:
+        return
+    first = lines[0][1]
+    if len(lines) > 1 and not first.lstrip().startswith("[") and _is_json(first):
+        for number, line in lines:
+            yield f":{number}", parsed_json(line, f"{path}:{number}")
+        return
+    value = parsed_json(whole_text(path), path)
+    if isinstance(value, list):
+        yield from ((f"[{i}]", item) for i, item in enumerate(value))
+    elif isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    else:  # a single line of JSON lines
+        yield f":{lines[0][0]}", value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
+    keys, name = _names_only(path, columns), os.path.basename(path)
+    with clear_read_errors(path), _open_parquet(path) as file:
+        names = file.schema_arrow.names
+        for key in keys:
+            if key not in names:
+                raise ValueError(f"{path}: no column {key!r}; {_known(key, names)}")
+        start = 0
+        try:
+            for batch in file.iter_batches(columns=sorted(set(keys))):
+                picked = [batch.column(key).to_pylist() for key in keys]
+                for i, cells in enumerate(zip(*picked, strict=True), start):
+                    yield Row(f"{path}[{i}]", f"{name}[{i}]", cells)
+                start += batch.num_rows
+        except (ArithmeticError, ValueError) as error:  # pyarrow's own errors derive from these and from OSError
+            raise ValueError(f"{path}: damaged Parquet file ({error})") from error
+
+
+def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
+    keys = _names_only(spec, columns)
+    parts, _ = tfds_parts(spec, keys[0], "data")  # also says what is wrong with the name, the split and the format
+    from tensorflow_datasets.core import read_only_builder
+
+    builder = read_only_builder.builder_from_directory(parts[0].path)
+    features = builder.info.features
+    for key in keys:
+        if key not in features:
+            raise ValueError(f"{spec}: no feature {key!r}; {_known(key, [*features])}")
+    examples, stop = builder.as_data_source(split=parts[0].detail), parts[-1].stop or 0
+    for start in range(0, stop, _TFDS_BATCH):
+        batch = examples.__getitems__(list(range(start, min(start + _TFDS_BATCH, stop))))
+        for i, example in enumerate(batch, start):
+            cells = tuple(_tfds_value(example[key], features[key], f"{spec}[{i}]") for key in keys)
+            yield Row(f"{spec}[{i}]", f"{spec}[{i}]", cells)
+
+
+def _tfds_value(value: Any, feature: Any, place: str) -> Any:
+    """Returns a value as JSON would hold it: TFDS has text as bytes, numbers as NumPy's, classes as their numbers."""
+    if isinstance(value, list) or getattr(value, "ndim", 0):
+        inner = getattr(feature, "feature", feature)
+        return [_tfds_value(item, inner, place) for item in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bytes):
+        return decoded(value, place)
+    if getattr(feature, "names", None):
+        return None if value < 0 else feature.int2str(value)  # -1: the label of a test set is not published
+    return value

@@ -1,0 +1,168 @@
+"""Questions about contexts in SQuAD's JSON (1.1, 2.0, XQuAD, JSQuAD, ARCD), and predictions for its evaluation.
+
+Offsets count characters of the context as it is: a U+FEFF that begins a context is a character of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from charlm.data.cache_files import replacing
+from charlm.data.examples import Answer, QuestionExample, Skipped
+from charlm.data.lines import parsed_json, whole_text
+from charlm.data.parts import nearest
+
+_MOVED = "answer moved to its nearest occurrence in the context"
+_SPACED = "answer found with other spaces in the context"
+
+_KINDS: dict[type, str] = {str: "a string", list: "an array", dict: "an object", int: "a whole number"}
+
+
+class Candidate(NamedTuple):
+    """One of a question's best answers; start and end: characters of the context, end not included."""
+
+    text: str
+    probability: float
+    start: int
+    end: int
+
+
+def read_squad(path: str, *, training: bool = False, skipped: Skipped | None = None) -> list[QuestionExample]:
+    """Reads the questions of a file, also gzipped, in its order.
+
+    An answer that does not stand at its `answer_start` is taken from its nearest occurrence, else from the nearest
+    one with other white space (the answer is then the context's own text), and counted as repaired. One that is
+    nowhere keeps its text for scoring, with start -1.
+
+    Args:
+      path: the file.
+      training: questions need an answer in the context or must be impossible: others are skipped and counted.
+      skipped: counts repairs and what is skipped.
+
+    Raises:
+      ValueError: damaged JSON, missing or wrong value, id that is not unique; names the file and the path to it, as
+        in "data[3].paragraphs[0].qas[2]: missing 'id'".
+    """
+    skipped = skipped or Skipped()
+    root = parsed_json(whole_text(path), path)
+    examples: list[QuestionExample] = []
+    seen: dict[str, str] = {}
+    for where, context, qa in _questions(root, f"{path}: "):
+        identifier = str(_value(qa, where, "id", str, int))
+        place = f"{path}: {identifier}"
+        if identifier in seen:
+            raise ValueError(f"{where}: id {identifier!r} is also that of {seen[identifier].removeprefix(f'{path}: ')}")
+        seen[identifier] = where
+        question = _value(qa, where, "question", str)
+        answers, known = _answers(qa, where, context, place, skipped)
+        impossible = known and not answers
+        if known and bool(qa.get("is_impossible", impossible)) != impossible:
+            skipped.repair("is_impossible contradicts the answers, which count", place)
+        if training and not known:
+            raise ValueError(f"{where}: missing 'answers'; keys: {', '.join(qa)}{nearest('answers', [*qa])}")
+        absent = sum(answer.start < 0 for answer in answers)
+        if training and answers and absent == len(answers):
+            skipped.skip("no answer is in the context", place)
+            continue
+        for _ in range(absent):
+            skipped.repair("answer that is not in the context, kept for scoring only", place)
+        examples.append(QuestionExample(identifier, place, question, context, answers, impossible))
+    if not seen:
+        raise ValueError(f"{path}: no questions")
+    return examples
+
+
+def _questions(root: Any, prefix: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields the path, the context and the object of each question."""
+    _checked(root, f"{prefix}top level", dict)
+    for i, article in enumerate(_value(root, f"{prefix}top level", "data", list)):
+        here = f"{prefix}data[{i}]"
+        _checked(article, here, dict)
+        for j, paragraph in enumerate(_value(article, here, "paragraphs", list)):
+            there = f"{here}.paragraphs[{j}]"
+            _checked(paragraph, there, dict)
+            context = _value(paragraph, there, "context", str)
+            for k, qa in enumerate(_value(paragraph, there, "qas", list)):
+                where = f"{there}.qas[{k}]"
+                yield where, context, _checked(qa, where, dict)
+
+
+def _value(item: Mapping[str, Any], where: str, key: str, *kinds: type) -> Any:
+    if key not in item:
+        raise ValueError(f"{where}: missing {key!r}; keys: {', '.join(item)}{nearest(key, [*item])}")
+    return _checked(item[key], f"{where}.{key}", *kinds)
+
+
+def _checked(value: Any, where: str, *kinds: type) -> Any:
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        expected = " or ".join(_KINDS[kind] for kind in kinds)
+        raise ValueError(f"{where}: expected {expected}, got {json.dumps(value)[:40]}")
+    return value
+
+
+def _answers(
+    qa: dict[str, Any], where: str, context: str, place: str, skipped: Skipped
+) -> tuple[tuple[Answer, ...], bool]:
+    """Returns the answers, and whether they are known: test sets have none."""
+    if "answers" not in qa:
+        return (), False
+    answers = []
+    for i, answer in enumerate(_value(qa, where, "answers", list)):
+        here = f"{where}.answers[{i}]"
+        text = _value(_checked(answer, here, dict), here, "text", str)
+        start = _value(answer, here, "answer_start", int)
+        found, reason = _located(context, text, start)
+        if reason:
+            skipped.repair(reason, place)
+        answers.append(found)
+    return tuple(answers), True
+
+
+def _located(context: str, text: str, start: int) -> tuple[Answer, str]:
+    """Returns the answer where the context has it, and what had to be done for that."""
+    if start >= 0 and text and context[start : start + len(text)] == text:
+        return Answer(text, start), ""
+    pieces = [re.escape(piece) for piece in text.split()]
+    if not pieces:
+        return Answer(text, -1), ""
+    for pattern, reason in ((re.escape(text), _MOVED), (r"\s+".join(pieces), _SPACED)):
+        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context)]
+        if spans:
+            first, stop = min(spans, key=lambda span: abs(span[0] - start))
+            return Answer(context[first:stop], first), reason
+    return Answer(text, -1), ""
+
+
+def write_squad_predictions(path: str, texts: Mapping[str, str]) -> None:
+    """Writes the answer of each question ("" for none), as SQuAD's evaluation reads them; whole or not at all."""
+    _write_json(path, dict(texts))
+
+
+def write_squad_nbest(path: str, candidates: Mapping[str, Sequence[Candidate]]) -> None:
+    """Writes the best answers of each question, best first, as objects with text, probability, start and end."""
+    _write_json(path, {key: [candidate._asdict() for candidate in value] for key, value in candidates.items()})
+
+
+def write_squad_null_odds(path: str, odds: Mapping[str, float]) -> None:
+    """Writes how much speaks for no answer to each question, as SQuAD's evaluation reads it."""
+    for key, value in odds.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{path}: question {key!r}: odds of no answer are {value}; expected a finite number")
+    _write_json(path, {key: float(value) for key, value in odds.items()})
+
+
+def _write_json(path: str, value: Any) -> None:
+    # Half a surrogate pair has no UTF-8; its backslash form is JSON's own escape.
+    data = json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(data + b"\n")
+
+
+def read_squad_predictions(path: str) -> dict[str, str]:
+    """Reads the answer of each question; ValueError when the file does not hold that."""
+    value = _checked(parsed_json(whole_text(path), path), f"{path}: top level", dict)
+    return {key: _checked(text, f"{path}: {key}", str) for key, text in value.items()}

@@ -1,0 +1,43 @@
+"""Scores of the fine-tuning tasks, and the comparison of systems by them. Nothing here knows JAX."""
+
+from charlm.metrics.answers import SPLITTING, normalized, per_example_answers, squad_scores
+from charlm.metrics.classification import (
+    classification_scores,
+    per_example_classes,
+    per_example_numbers,
+    regression_scores,
+)
+from charlm.metrics.compare import (
+    Difference,
+    MeanAndSd,
+    mean_and_sd,
+    paired_bootstrap,
+    score_from_statistics,
+    score_of,
+)
+from charlm.metrics.ranking import RECALL_AT, per_example_ranking, ranking_scores
+from charlm.metrics.tagging import entity_scores, per_example_entities, per_example_tags, tag_scores
+
+__all__ = [
+    "RECALL_AT",
+    "SPLITTING",
+    "Difference",
+    "MeanAndSd",
+    "classification_scores",
+    "entity_scores",
+    "mean_and_sd",
+    "normalized",
+    "paired_bootstrap",
+    "per_example_answers",
+    "per_example_classes",
+    "per_example_entities",
+    "per_example_numbers",
+    "per_example_ranking",
+    "per_example_tags",
+    "ranking_scores",
+    "regression_scores",
+    "score_from_statistics",
+    "score_of",
+    "squad_scores",
+    "tag_scores",
+]

@@ -1,0 +1,171 @@
+"""Scores of classes and of numbers, as shares of 1.
+
+Undefined cases: a class or number that never varies gives Matthews, Pearson and Spearman 0; a class that is never
+predicted or never right has precision, recall and F1 0; nothing to score is a ValueError.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from charlm.metrics.optional import check_lengths, load
+
+_NO_VARIANCE = 1e-12  # share of a sum of squares below which its variance is a rounding error
+
+
+def classification_scores(
+    gold: Sequence[str], predicted: Sequence[str], *, positive: str | None = None
+) -> dict[str, float]:
+    """Returns accuracy, macro_f1 (over the classes that occur in either), micro_f1 (= accuracy) and matthews.
+
+    Args:
+      gold: right class of each example.
+      predicted: predicted class of each.
+      positive: class whose precision, recall and f1 are returned as well.
+
+    Raises:
+      ValueError: no examples, lengths that differ, a positive class that occurs nowhere.
+    """
+    check_lengths(gold, predicted)
+    metrics = load("sklearn.metrics")
+    gold, predicted = [str(label) for label in gold], [str(label) for label in predicted]
+    scores = {
+        "accuracy": float(metrics.accuracy_score(gold, predicted)),
+        "macro_f1": float(metrics.f1_score(gold, predicted, average="macro", zero_division=0)),
+        "micro_f1": float(metrics.f1_score(gold, predicted, average="micro", zero_division=0)),
+        "matthews": 0.0,
+    }
+    if len({*gold, *predicted}) > 1:
+        scores["matthews"] = float(metrics.matthews_corrcoef(gold, predicted))
+    if positive is not None:
+        labels = sorted({*gold, *predicted})
+        if positive not in labels:
+            raise ValueError(f"positive class {positive!r} occurs nowhere; classes: {', '.join(labels)}")
+        parts = metrics.precision_recall_fscore_support(
+            gold, predicted, labels=[positive], average=None, zero_division=0
+        )
+        scores |= {name: float(part[0]) for name, part in zip(("precision", "recall", "f1"), parts[:3], strict=True)}
+    return scores
+
+
+def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """Returns pearson, spearman (ties have their mean rank) and mse.
+
+    Raises:
+      ValueError: no examples, lengths that differ, a number that is not finite.
+    """
+    x, y = _numbers(gold, predicted)
+    scores = {"pearson": 0.0, "spearman": 0.0, "mse": float(np.mean((x - y) ** 2))}
+    if np.ptp(x) > 0 and np.ptp(y) > 0:
+        stats = load("scipy.stats")
+        with warnings.catch_warnings():  # of numbers that hardly vary
+            warnings.simplefilter("ignore")
+            scores["pearson"] = float(stats.pearsonr(x, y).statistic)
+            scores["spearman"] = float(stats.spearmanr(x, y).statistic)
+    return scores
+
+
+def _numbers(gold: Sequence[float], predicted: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    check_lengths(gold, predicted)
+    x, y = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
+    for name, values in (("gold", x), ("predicted", y)):
+        if not np.isfinite(values).all():
+            i = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise ValueError(f"{name} number {i} is {values[i]}; expected a finite number")
+    return x, y
+
+
+def per_example_classes(
+    gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None
+) -> np.ndarray:
+    """Returns what the scores of classes sum up: a row [right, predicted, gold], each one-hot over classes.
+
+    Args:
+      gold: right class of each example.
+      predicted: predicted class of each.
+      labels: the classes in order; None: those that occur, sorted.
+    """
+    check_lengths(gold, predicted)
+    index = _label_index(gold, predicted, labels)
+    count, n = len(index), len(gold)
+    rows, examples = np.zeros((n, 3, count)), np.arange(n)
+    right = np.array([a == b for a, b in zip(gold, predicted, strict=True)], float)
+    rows[examples, 1, [index[label] for label in predicted]] = 1
+    rows[examples, 2, [index[label] for label in gold]] = 1
+    rows[:, 0] = rows[:, 1] * right[:, None]
+    return rows.reshape(n, 3 * count)
+
+
+def _label_index(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None) -> dict[str, int]:
+    occurring = {*gold, *predicted}
+    index = {label: i for i, label in enumerate(sorted(occurring) if labels is None else labels)}
+    if unknown := occurring - {*index}:
+        raise ValueError(f"class {min(unknown)!r} is none of the labels: {', '.join(map(str, index))}")
+    return index
+
+
+def class_scores_from_sums(sums_RS: np.ndarray, positive: int | None = None) -> dict[str, np.ndarray]:
+    """Returns the scores of `classification_scores` from sums over `per_example_classes`; `positive`: its number."""
+    right, predicted, gold = np.moveaxis(sums_RS.reshape(len(sums_RS), 3, -1), 1, 0)
+    total = gold.sum(-1)
+    accuracy = divide(right.sum(-1), total)
+    f1 = divide(2 * right, predicted + gold)
+    occurs = (predicted + gold > 0).sum(-1)
+    # Matthews' correlation of K classes, as scikit-learn defines it.
+    covariance = right.sum(-1) * total - (predicted * gold).sum(-1)
+    variances = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))
+    matthews = divide(covariance, np.sqrt(variances))
+    scores = {
+        "accuracy": accuracy,
+        "macro_f1": divide(f1.sum(-1), occurs),
+        "micro_f1": accuracy,
+        "matthews": matthews,
+    }
+    if positive is not None:
+        scores["precision"] = divide(right, predicted)[:, positive]
+        scores["recall"] = divide(right, gold)[:, positive]
+        scores["f1"] = f1[:, positive]
+    return scores
+
+
+def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Returns the quotient, 0 where the denominator is 0."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)
+
+
+def per_example_numbers(gold: Sequence[float], predicted: Sequence[float]) -> np.ndarray:
+    """Returns what the scores of numbers sum up: a row of 1, (x - y)², and x, y, x², y², xy of values and of ranks.
+
+    Values and ranks are shifted by their means, which changes no correlation and keeps the sums exact. Ranks are those
+    in the whole set: of a resample, they stand for its own.
+    """
+    x, y = _numbers(gold, predicted)
+    rank = load("scipy.stats").rankdata
+    columns = [np.ones_like(x), (x - y) ** 2]
+    for a, b in ((x, y), (rank(x), rank(y))):
+        a, b = (values - values.mean() if np.ptp(values) else np.zeros_like(values) for values in (a, b))
+        columns += [a, b, a * a, b * b, a * b]
+    return np.stack(columns, axis=1)
+
+
+def number_scores_from_sums(sums_RS: np.ndarray) -> dict[str, Any]:
+    """Returns the scores of `regression_scores` from sums over `per_example_numbers`."""
+    total = sums_RS[:, 0]
+    return {
+        "pearson": _correlation(total, sums_RS[:, 2:7]),
+        "spearman": _correlation(total, sums_RS[:, 7:12]),
+        "mse": divide(sums_RS[:, 1], total),
+    }
+
+
+def _correlation(n: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    a, b, aa, bb, ab = sums.T
+    a_variance, b_variance = n * aa - a * a, n * bb - b * b
+    varies = (a_variance > _NO_VARIANCE * n * aa) & (b_variance > _NO_VARIANCE * n * bb)
+    product = np.where(varies, a_variance * b_variance, 0)
+    return divide(n * ab - a * b, np.sqrt(product))

@@ -1,0 +1,127 @@
+"""Whether one system is better than another: means over runs, and resampled examples.
+
+Scores such as entity F1 or Matthews are no means over examples, but functions of sums over them. `per_example_*` gives
+each example's share of those sums, `score_from_statistics` the scores of their sums; so a resample of the examples is
+one product of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charlm.metrics.answers import answer_scores_from_sums
+from charlm.metrics.classification import class_scores_from_sums, number_scores_from_sums
+from charlm.metrics.ranking import ranking_scores_from_sums
+from charlm.metrics.tagging import entity_scores_from_sums
+
+Metric = Callable[[np.ndarray], np.ndarray]
+
+_TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "classification": class_scores_from_sums,  # rows of per_example_classes; option: positive
+    "regression": number_scores_from_sums,  # per_example_numbers
+    "tags": class_scores_from_sums,  # per_example_tags
+    "entities": entity_scores_from_sums,  # per_example_entities
+    "squad": answer_scores_from_sums,  # per_example_answers
+    "ranking": ranking_scores_from_sums,  # per_example_ranking; option: recall_at
+}
+_CHUNK_BYTES = 64 << 20  # of drawn examples at a time
+
+
+class MeanAndSd(NamedTuple):
+    """Mean and standard deviation (of a sample: divided by count - 1; not a number of a single value)."""
+
+    mean: float
+    sd: float
+    count: int
+
+
+class Difference(NamedTuple):
+    """Scores of two systems on the same examples, a - b, and the interval of that when the examples are resampled."""
+
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+
+def mean_and_sd(values: Sequence[float]) -> MeanAndSd:
+    """Returns mean and standard deviation of the scores of several runs; ValueError when there are none."""
+    if not len(values):
+        raise ValueError("mean_and_sd: expected at least one value")
+    array = np.asarray(values, np.float64)
+    return MeanAndSd(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan"), len(array))
+
+
+def score_from_statistics(task: str, sums: np.ndarray, **options: Any) -> dict[str, Any]:
+    """Returns the scores of a task from sums of its `per_example_*` rows.
+
+    Args:
+      task: "classification", "regression", "tags", "entities", "squad" or "ranking".
+      sums: [S], or [R, S] of R resamples: then every score is an array of R.
+      options: `positive` (classification: the positive class's number), `recall_at` (ranking).
+
+    Raises:
+      ValueError: no such task.
+    """
+    if task not in _TASKS:
+        raise ValueError(f"task={task!r}: expected one of {', '.join(_TASKS)}")
+    sums = np.asarray(sums, np.float64)
+    scores = _TASKS[task](np.atleast_2d(sums), **options)
+    return {name: float(value[0]) for name, value in scores.items()} if sums.ndim == 1 else scores
+
+
+def score_of(task: str, name: str, **options: Any) -> Metric:
+    """Returns one score of a task as a function of sums, for `paired_bootstrap`: `score_of("entities", "f1")`."""
+
+    def metric(sums_RS: np.ndarray) -> np.ndarray:
+        scores = score_from_statistics(task, sums_RS, **options)
+        if name not in scores:
+            raise ValueError(f"score {name!r} of {task}: expected one of {', '.join(scores)}")
+        return scores[name]
+
+    return metric
+
+
+def paired_bootstrap(
+    per_example_a: np.ndarray,
+    per_example_b: np.ndarray,
+    metric: Metric,
+    samples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Difference:
+    """Compares two systems on the same examples: both are scored on `samples` resamples of them.
+
+    Args:
+      per_example_a: a row for each example from `per_example_*`; of system a.
+      per_example_b: of system b, in the same order; it may have other columns (classes, types).
+      metric: the score of sums [R, S] as an array of R, such as `score_of("entities", "f1")`.
+      samples: how many resamples, each of as many examples as there are, drawn with replacement.
+      seed: of the draws.
+      confidence: share of the resamples whose difference lies in the interval, cut equally on both sides.
+
+    Raises:
+      ValueError: no examples, systems with another number of them, settings out of range.
+    """
+    a, b = np.asarray(per_example_a, np.float64), np.asarray(per_example_b, np.float64)
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"paired_bootstrap: expected the same examples of both, at least one; got {len(a)}, {len(b)}")
+    if samples < 1 or not 0 < confidence < 1:
+        raise ValueError(f"samples={samples}, confidence={confidence}: expected at least 1, and between 0 and 1")
+    rng, n = np.random.default_rng(seed), len(a)
+    both, differences = np.concatenate([a, b], axis=1), []
+    chunk = max(1, _CHUNK_BYTES // (16 * n))
+    for start in range(0, samples, chunk):
+        rows = min(chunk, samples - start)
+        drawn = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        sums = times @ both
+        differences.append(metric(sums[:, : a.shape[1]]) - metric(sums[:, a.shape[1] :]))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(differences), [tail, 1 - tail])
+    score_a, score_b = (float(metric(part.sum(0)[None])[0]) for part in (a, b))
+    return Difference(score_a, score_b, score_a - score_b, float(low), float(high))

@@ -1,0 +1,113 @@
+"""Scores of ranked passages, as shares of 1, averaged over queries.
+
+Passages of equal score have no order of their own: every score is its mean over all orders of them (McSherry and
+Najork 2008, as scikit-learn's nDCG does). The order of the file would favour data that lists the right passage first.
+
+A passage is right when its relevance is above 0; nDCG's gain is the relevance itself. Queries without a right passage
+have no score: they are left out of the means, as trec_eval does, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from charlm.metrics.classification import divide
+from charlm.metrics.optional import check_lengths
+
+RECALL_AT = (1, 5, 10)
+
+_DEPTH = 10  # of MRR@10 and nDCG@10
+
+
+def ranking_scores(
+    groups: Sequence[str],
+    relevance: Sequence[float],
+    scores: Sequence[float],
+    recall_at: Sequence[int] = RECALL_AT,
+) -> dict[str, float]:
+    """Returns mrr, mrr@10, ndcg@10, map, recall@K for each K, queries (that count) and queries_without_right.
+
+    Args:
+      groups: the query of each passage; a query's passages may stand anywhere.
+      relevance: how right each passage is, at least 0.
+      scores: how right the model holds each to be.
+      recall_at: the values of K.
+
+    Raises:
+      ValueError: no passages, lengths that differ, a score that is not a number, no query with a right passage.
+    """
+    rows = per_example_ranking(groups, relevance, scores, recall_at)
+    if not rows[:, 0].any():
+        raise ValueError(f"none of the {len(rows)} queries has a right passage (relevance above 0)")
+    found = ranking_scores_from_sums(rows.sum(0)[None], recall_at)
+    return {name: float(value[0]) for name, value in found.items()} | {
+        "queries": float(rows[:, 0].sum()),
+        "queries_without_right": float((rows[:, 0] == 0).sum()),
+    }
+
+
+def per_example_ranking(
+    groups: Sequence[str],
+    relevance: Sequence[float],
+    scores: Sequence[float],
+    recall_at: Sequence[int] = RECALL_AT,
+) -> np.ndarray:
+    """Returns a row for each query, in the order they begin: 1 and its scores; zeros without a right passage."""
+    check_lengths(groups, relevance, "passages")
+    check_lengths(groups, scores, "passages")
+    gains, values = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
+    if np.isnan(values).any() or not np.isfinite(gains).all() or gains.min() < 0:
+        wrong = np.isnan(values) | ~np.isfinite(gains) | (gains < 0)
+        i = int(np.flatnonzero(wrong)[0])
+        raise ValueError(f"passage {i}: score {values[i]}, relevance {gains[i]}; expected numbers, relevance >= 0")
+    positions: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        positions.setdefault(group, []).append(i)
+    return np.array([_query(gains[i], values[i], recall_at) for i in positions.values()])
+
+
+def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> list[float]:
+    """Returns the row of one query."""
+    right_total = int((gains > 0).sum())
+    if not right_total:
+        return [0.0] * (5 + len(recall_at))
+    discounts = 1 / np.log2(np.arange(len(gains)) + 2)
+    discounts[_DEPTH:] = 0
+    reciprocal, reciprocal_at, dcg, precision = 0.0, 0.0, 0.0, 0.0
+    recall = np.zeros(len(recall_at))
+    before = right_before = 0
+    for score in np.unique(scores)[::-1]:
+        tied = gains[scores == score]
+        size, right = len(tied), int((tied > 0).sum())
+        ranks = np.arange(before + 1, before + size + 1)
+        dcg += tied.mean() * discounts[ranks - 1].sum()
+        if right:
+            if not right_before:
+                chances = _first_right(size, right)
+                reciprocal = float((chances / ranks).sum())
+                reciprocal_at = float((chances / ranks)[ranks <= _DEPTH].sum())
+            # A right passage at place j of the tied ones has on average this many right ones up to it.
+            up_to = right_before + 1 + np.arange(size) * ((right - 1) / max(size - 1, 1))
+            precision += float((right / size * up_to / ranks).sum())
+            recall += [right * min(max(k - before, 0), size) / size for k in recall_at]
+        before, right_before = before + size, right_before + right
+    ideal = np.sort(gains)[::-1] @ discounts
+    return [1.0, reciprocal, reciprocal_at, dcg / ideal, precision / right_total, *(recall / right_total)]
+
+
+def _first_right(size: int, right: int) -> np.ndarray:
+    """Returns the chance of each place to hold the first of `right` among `size` passages in random order."""
+    chances, none_so_far = np.zeros(size), 1.0
+    for place in range(size - right + 1):
+        chance = right / (size - place)
+        chances[place] = none_so_far * chance
+        none_so_far *= 1 - chance
+    return chances
+
+
+def ranking_scores_from_sums(sums_RS: np.ndarray, recall_at: Sequence[int] = RECALL_AT) -> dict[str, np.ndarray]:
+    """Returns the mean scores from sums over `per_example_ranking`."""
+    names = ["mrr", f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}", "map", *(f"recall@{k}" for k in recall_at)]
+    return {name: divide(sums_RS[:, i], sums_RS[:, 0]) for i, name in enumerate(names, 1)}

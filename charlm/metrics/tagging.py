@@ -1,0 +1,136 @@
+"""Scores of tags and of entities, as shares of 1.
+
+Entities are counted as conlleval counts them (seqeval's default mode). Undefined cases: no entity predicted is
+precision 0, none right is recall 0, neither is F1 0, as conlleval prints; nothing to score is a ValueError.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from charlm.data.tag_schemes import entities, is_iob, strict_entities, to_iob2
+from charlm.metrics.classification import classification_scores, divide, per_example_classes
+from charlm.metrics.optional import check_lengths, load
+
+Tags = Sequence[Sequence[str]]
+
+_BEYOND_SEQEVAL = set("LUMW")  # letters of BILOU and BMES
+
+
+def tag_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
+    """Returns accuracy over all words, and macro_f1 over the tags that occur: for tags that mark no entities.
+
+    Raises:
+      ValueError: no words, sentences that differ in length.
+    """
+    flat_gold, flat_predicted = _flat(gold, predicted)
+    scores = classification_scores(flat_gold, flat_predicted)
+    return {name: scores[name] for name in ("accuracy", "macro_f1")}
+
+
+def _flat(gold: Tags, predicted: Tags) -> tuple[list[str], list[str]]:
+    check_lengths(gold, predicted, "sentences")
+    for i, (right, guess) in enumerate(zip(gold, predicted, strict=True)):
+        if len(right) != len(guess):
+            raise ValueError(f"sentence {i}: expected {len(right)} predicted tags, got {len(guess)}")
+    flat = [tag for tags in gold for tag in tags]
+    if not flat:
+        raise ValueError("no words to score")
+    return flat, [tag for tags in predicted for tag in tags]
+
+
+def entity_scores(gold: Tags, predicted: Tags, *, strict: bool = False) -> dict[str, float]:
+    """Returns precision, recall and f1 of entities, accuracy of tags, macro_f1 over types, and each type's scores.
+
+    Args:
+      gold: right tags of each sentence, of any scheme that `is_iob` knows.
+      predicted: predicted tags of each.
+      strict: entities must keep to IOB2: I- that opens one makes none.
+
+    Returns:
+      "precision", "recall", "f1" and "accuracy"; "macro_f1" over the types that occur in either; and for each type
+      "precision/TYPE", "recall/TYPE", "f1/TYPE" and "support/TYPE" (right entities).
+
+    Raises:
+      ValueError: no words, sentences that differ in length, tags that mark no entities, strict without IOB2's tags.
+    """
+    flat_gold, flat_predicted = _flat(gold, predicted)
+    _check_entities({*flat_gold, *flat_predicted}, strict)
+    sequence_labeling = load("seqeval.metrics")
+    if {tag[0] for tag in (*flat_gold, *flat_predicted)} & _BEYOND_SEQEVAL:
+        gold, predicted = [to_iob2(tags) for tags in gold], [to_iob2(tags) for tags in predicted]
+    scores = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "macro_f1": 0.0}
+    options = {"mode": "strict", "scheme": load("seqeval.scheme").IOB2} if strict else {}
+    read = strict_entities if strict else entities
+    if any(read(tags) for tags in (*gold, *predicted)):
+        with warnings.catch_warnings():  # NumPy's, of a type that nobody predicted
+            warnings.simplefilter("ignore")
+            report = sequence_labeling.classification_report(
+                [list(tags) for tags in gold], [list(tags) for tags in predicted],
+                output_dict=True, zero_division=0, **options,
+            )  # fmt: skip
+        total = report.pop("micro avg")
+        scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
+        scores["macro_f1"] = report.pop("macro avg")["f1-score"]
+        report.pop("weighted avg")
+        for kind, values in sorted(report.items()):
+            for name in ("precision", "recall", "f1-score", "support"):
+                scores[f"{name.removesuffix('-score')}/{kind}"] = values[name]
+    scores["accuracy"] = sum(a == b for a, b in zip(flat_gold, flat_predicted, strict=True)) / len(flat_gold)
+    return {name: float(value) for name, value in scores.items()}
+
+
+def _check_entities(tags: set[str], strict: bool) -> None:
+    for tag in sorted(tags):
+        if not is_iob([tag]):
+            raise ValueError(f"tag {tag!r} marks no entity; expected O or a tag such as B-PER (else use tag_scores)")
+        if strict and tag[0] not in "BIO":
+            raise ValueError(f"tag {tag!r}: strict scores are for IOB2; expected O, B- and I- only")
+
+
+def per_example_tags(gold: Tags, predicted: Tags, labels: Sequence[str] | None = None) -> np.ndarray:
+    """Returns what `tag_scores` sums up: for each sentence the rows of `per_example_classes` of its words, summed."""
+    flat_gold, flat_predicted = _flat(gold, predicted)
+    rows = per_example_classes(flat_gold, flat_predicted, labels)
+    sums = np.vstack([np.zeros(rows.shape[1]), np.cumsum(rows, axis=0)])
+    ends = np.cumsum([len(tags) for tags in gold])
+    return sums[ends] - sums[np.concatenate([[0], ends[:-1]])]
+
+
+def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False) -> np.ndarray:
+    """Returns what `entity_scores` sums up: a row of right tags, tags, then [right, predicted, gold] over types."""
+    flat_gold, flat_predicted = _flat(gold, predicted)
+    _check_entities({*flat_gold, *flat_predicted}, strict)
+    read = strict_entities if strict else entities
+    counts = []
+    for right, guess in zip(gold, predicted, strict=True):
+        wanted, found = {*read(right)}, {*read(guess)}
+        counts.append([Counter(entity.type for entity in part) for part in (wanted & found, found, wanted)])
+    kinds = sorted({kind for sentence in counts for part in sentence for kind in part})
+    rows = [
+        [
+            sum(a == b for a, b in zip(right, guess, strict=True)),
+            len(right),
+            *(part[kind] for part in sentence for kind in kinds),
+        ]
+        for right, guess, sentence in zip(gold, predicted, counts, strict=True)
+    ]
+    return np.array(rows, float)
+
+
+def entity_scores_from_sums(sums_RS: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns precision, recall, f1, macro_f1 and accuracy from sums over `per_example_entities`."""
+    kinds = (sums_RS.shape[1] - 2) // 3
+    right, predicted, gold = np.moveaxis(sums_RS[:, 2:].reshape(len(sums_RS), 3, kinds), 1, 0)
+    f1 = divide(2 * right, predicted + gold)
+    return {
+        "precision": divide(right.sum(-1), predicted.sum(-1)),
+        "recall": divide(right.sum(-1), gold.sum(-1)),
+        "f1": divide(2 * right.sum(-1), predicted.sum(-1) + gold.sum(-1)),
+        "macro_f1": divide(f1.sum(-1), (predicted + gold > 0).sum(-1)),
+        "accuracy": divide(sums_RS[:, 0], sums_RS[:, 1]),
+    }

@@ -1,0 +1,240 @@
+"""What noise did to a text or to words, so that spans, tags and predictions can follow it there and back."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from charlm.text.words import Span
+
+T = TypeVar("T")
+
+
+class Edit(NamedTuple):
+    """Puts `text` in the place of original[start:end]: a deletion if empty, an insertion if start == end."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class NoisedText:
+    """A text, its noised form, and the edits between them: ascending, none overlaps another."""
+
+    original: str
+    text: str
+    edits: tuple[Edit, ...]
+
+    @classmethod
+    def of(cls, original: str, edits: Sequence[Edit]) -> NoisedText:
+        """Applies `edits`, which must be ascending and within the text and must not overlap (ValueError)."""
+        pieces = []
+        position = 0
+        for edit in edits:
+            start, end, text = edit
+            if not position <= start <= end <= len(original):
+                raise ValueError(f"{edit}: expected {position} <= start <= end <= {len(original)}")
+            pieces += original[position:start], text
+            position = end
+        pieces.append(original[position:])
+        return cls(original, "".join(pieces), tuple(edits))
+
+    def move(self, start: int, end: int) -> Span:
+        """Returns where original[start:end] lies in the noised text.
+
+        The span keeps its characters that survive, and what was inserted strictly inside it. A replaced text survives:
+        its characters stand for the original ones one by one, and where one side is longer, what is left over on it
+        goes with the other's last character; so copies of a repeated character belong to its span. A non-empty span
+        becomes empty only if all of it was deleted, an empty one stays so. Both ends of non-empty spans move
+        monotonically.
+
+        Raises:
+          ValueError: this is no span of the original.
+        """
+        if not 0 <= start <= end <= len(self.original):
+            raise ValueError(f"span ({start}, {end}): expected 0 <= start <= end <= {len(self.original)}")
+        moved, moved_end = self._start(start), self._end(end)
+        if start == end:  # their order depends on what happened there
+            return (max(moved, moved_end),) * 2
+        return moved, moved_end
+
+    def back(self, start: int, end: int) -> Span:
+        """Returns which part of the original text[start:end] comes from: `move` of the opposite edits.
+
+        So deleted characters count as inserted by the way back, and inserted text alone comes from an empty span.
+        """
+        return self._reverse.move(start, end)
+
+    @functools.cached_property
+    def _reverse(self) -> NoisedText:
+        places = (edit.start + shift for edit, shift in zip(self.edits, self._shifts, strict=False))
+        edits = (
+            Edit(place, place + len(edit.text), self.original[edit.start : edit.end])
+            for edit, place in zip(self.edits, places, strict=True)
+        )
+        return NoisedText(self.text, self.original, tuple(edits))
+
+    @functools.cached_property
+    def _ends(self) -> list[int]:
+        return [edit.end for edit in self.edits]
+
+    @functools.cached_property
+    def _shifts(self) -> list[int]:
+        """How far the first 0, 1, 2 ... edits together push what follows them."""
+        growth = (len(text) - (end - start) for start, end, text in self.edits)
+        return list(itertools.accumulate(growth, initial=0))
+
+    def _start(self, position: int) -> int:
+        """Where a span beginning at `position` begins now: behind what was inserted there."""
+        index = bisect.bisect_right(self._ends, position)
+        return self._within(index, position, -1)
+
+    def _end(self, position: int) -> int:
+        """Where a span ending at `position` ends now: before what was inserted there."""
+        index = bisect.bisect_left(self._ends, position)
+        if index < len(self.edits) and self.edits[index].start < position == self._ends[index]:
+            return position + self._shifts[index + 1]
+        return self._within(index, position, 0)
+
+    def _within(self, index: int, position: int, margin: int) -> int:
+        """Moves a position by the edits before edit `index`; inside that edit, at most to the end of its text + margin.
+
+        A start (margin -1) stays before the last character of the text and an end (margin 0) may lie behind it, so
+        that every character of a replaced text keeps at least one.
+        """
+        shift = self._shifts[index]
+        if index == len(self.edits) or position <= self.edits[index].start:
+            return position + shift
+        start, _, text = self.edits[index]
+        return start + shift + max(0, min(position - start, len(text) + margin))
+
+
+@dataclass(frozen=True)
+class NoisedWords:
+    """Noised words, none empty, and where the original ones went.
+
+    Attributes:
+      words: the noised words.
+      first: for every original word, the index of the noised word it begins in.
+      origin: for every noised word, the index of the original word that its first character came from.
+    """
+
+    words: tuple[str, ...]
+    first: tuple[int, ...]
+    origin: tuple[int, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str], edits: Sequence[Edit]) -> NoisedWords:
+        """Applies edits of " ".join(words): a space that is deleted merges two words, one put inside a word cuts it."""
+        noised: list[str] = []
+        first: list[int] = []
+        origin: list[int] = []
+        queue = list(reversed(edits))
+        start, merged = 0, False
+        for index, word in enumerate(words):
+            end = start + len(word)
+            parts, position = [""], start
+            while queue and queue[-1].end <= end:
+                edit = queue.pop()
+                parts[-1] += word[position - start : edit.start - start]
+                if edit.text == " " and start < edit.start == edit.end < end:
+                    parts.append("")
+                else:
+                    parts[-1] += edit.text
+                position = edit.end
+            parts[-1] += word[position - start :]
+            if merged:
+                noised[-1] += parts.pop(0)
+            first.append(len(noised) - merged)
+            noised += parts
+            origin += [index] * len(parts)
+            merged = bool(queue) and queue[-1] == (end, end + 1, "")
+            if queue and queue[-1].start == end:  # the space: what became of it does not concern the next word
+                queue.pop()
+            start = end + 1
+        return cls(tuple(noised), tuple(first), tuple(origin))
+
+
+def move_tags(tags: Sequence[str], noised: NoisedWords) -> list[str]:
+    """Returns one tag for every noised word, for training on it: that of its origin.
+
+    Where all tags are "O" or begin with B- or I-, the later parts of a word that was cut continue its entity. Valid
+    IOB2 stays valid: an entity whose beginning was swallowed by the word before begins at what is left of it.
+
+    Raises:
+      ValueError: there are not as many tags as original words.
+    """
+    _check_count("tags", tags, "original", len(noised.first))
+    moved = [tags[origin] for origin in noised.origin]
+    if not all(tag == "O" or tag.startswith(("B-", "I-")) for tag in tags):
+        return moved
+    valid = all(_continues(before, tag) for before, tag in zip(["O", *tags], tags, strict=False))
+    for index, tag in enumerate(moved):
+        if noised.first[noised.origin[index]] != index and tag != "O":
+            moved[index] = "I-" + tag[2:]
+        if valid and not _continues(moved[index - 1] if index else "O", moved[index]):
+            moved[index] = "B-" + tag[2:]
+    return moved
+
+
+def _continues(before: str, tag: str) -> bool:
+    """Whether `tag` may follow `before` in IOB2."""
+    return not tag.startswith("I-") or (before[:1] in ("B", "I") and before[1:] == tag[1:])
+
+
+def collect(predicted: Sequence[T], noised: NoisedWords) -> list[T]:
+    """Returns one prediction for every original word: that of the noised word in which it begins.
+
+    Raises:
+      ValueError: there are not as many predictions as noised words.
+    """
+    _check_count("predictions", predicted, "noised", len(noised.words))
+    return [predicted[index] for index in noised.first]
+
+
+def _check_count(name: str, values: Sequence[object], kind: str, expected: int) -> None:
+    if len(values) != expected:
+        raise ValueError(f"{name}: expected one for each of the {expected} {kind} words, got {len(values)}")
+
+
+def keep_protected(text: str, edits: list[Edit], protected: Sequence[Span], rng: np.random.Generator) -> list[Edit]:
+    """Leaves out what edits would do to protected spans: none vanishes, none exchanges characters with its outside.
+
+    Of a span of which no character but whitespace would survive, a random deletion is left out. (Of a span of
+    whitespace alone, any character will do.)
+    """
+    borders = sorted({border for span in protected for border in span})
+    kept = [edit for edit in edits if not edit.text or not _straddles(edit, borders)]
+    deletions = [edit for edit in kept if not edit.text]
+    if not deletions or not protected:
+        return kept
+    visible = np.array([not char.isspace() for char in text])
+    alive = np.ones(len(text), bool)
+    for start, end, _ in deletions:
+        alive[start:end] = False
+    surviving = np.concatenate([[0], np.cumsum(visible & alive)])
+    spans_S2 = np.array(protected)
+    doubtful = surviving[spans_S2[:, 0]] == surviving[spans_S2[:, 1]]
+    spared: set[Edit] = set()
+    for start, end in spans_S2[doubtful].tolist():
+        matters = visible if visible[start:end].any() else ~visible
+        if start < end and not (alive & matters)[start:end].any():
+            near = [edit for edit in deletions if edit.start < end and start < edit.end]
+            fatal = [edit for edit in near if matters[max(edit.start, start) : min(edit.end, end)].any()]
+            edit = fatal[int(rng.random() * len(fatal))]
+            alive[edit.start : edit.end] = True
+            spared.add(edit)
+    return [edit for edit in kept if edit not in spared]
+
+
+def _straddles(edit: Edit, borders: list[int]) -> bool:
+    """Whether one of the ascending `borders` lies inside the edit."""
+    index = bisect.bisect_right(borders, edit.start)
+    return index < len(borders) and borders[index] < edit.end
