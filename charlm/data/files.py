@@ -35,7 +35,7 @@ _LINE_BYTES = {
 }  # a character: <= 4 bytes; \uXXXX twice
 _HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
 _HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 def matching_files(spec: str, key: str) -> list[str]:
@@ -66,7 +66,7 @@ def file_parts(path: str, text_key: str) -> list[Part]:
     with clear_read_errors(path):
         if name.endswith(".parquet"):
             return _parquet_parts(path, name, text_key)
-        _check_is_text(path)
+        check_is_text(path)
         size = os.path.getsize(path)
     if name.endswith(".gz") or size <= PART_BYTES:  # gzip cannot be entered in the middle
         return [Part(name, kind, path)]
@@ -74,21 +74,23 @@ def file_parts(path: str, text_key: str) -> list[Part]:
     return [Part(f"{name}@{start}", kind, path, start, min(start + PART_BYTES, size)) for start in starts]
 
 
-def _open(path: str) -> BinaryIO:
+def open_binary(path: str) -> BinaryIO:
+    """Opens a file, unpacked where its name ends in .gz."""
     return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
-def _gzip_errors(path: str) -> Iterator[None]:
+def gzip_errors(path: str) -> Iterator[None]:
+    """Turns what a damaged gzip file raises into one line."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: truncated or damaged gzip file ({error})") from error
 
 
-def _check_is_text(path: str) -> None:
+def check_is_text(path: str) -> None:
     """Raises ValueError when the beginning of the file is not UTF-8 text."""
-    with _gzip_errors(path), _open(path) as stream:
+    with gzip_errors(path), open_binary(path) as stream:
         head = stream.read(_HEAD_BYTES)
     if b"\0" in head:
         raise ValueError(f"{path}: file looks binary (NUL byte in its first {_HEAD_BYTES} bytes); expected UTF-8 text")
@@ -112,7 +114,7 @@ def _decodes(data: bytes, cut: bool = False) -> bool:
 def _raw_lines(part: Part) -> Iterator[bytes | None]:
     """Yields the lines that begin inside the part, without holding more than one bounded line; None: one too long."""
     limit = _LINE_BYTES[part.kind]
-    with _gzip_errors(part.path), _open(part.path) as stream:
+    with gzip_errors(part.path), open_binary(part.path) as stream:
         position = part.start
         if part.start:  # the line that is under way belongs to the part before
             stream.seek(part.start - 1)
@@ -126,7 +128,7 @@ def _raw_lines(part: Part) -> Iterator[bytes | None]:
                 size += _drain(stream)
                 yield None
             else:
-                yield line.removeprefix(_BOM) if first else line
+                yield line.removeprefix(BOM) if first else line
             position += size
 
 
@@ -184,7 +186,8 @@ def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
     return (item[text_key], "") if isinstance(item[text_key], str) else (None, f"value of {text_key!r} is not a string")
 
 
-def _open_parquet(path: str) -> Any:
+def open_parquet(path: str) -> Any:
+    """Opens a Parquet file; ValueError when it is none, or pyarrow is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -198,7 +201,7 @@ def _open_parquet(path: str) -> Any:
 
 def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
     """Groups row groups to parts of about `PART_BYTES`; ValueError when the text column is missing or not text."""
-    with _open_parquet(path) as file:
+    with open_parquet(path) as file:
         types = {field.name: str(field.type) for field in file.schema_arrow}
         if text_key not in types:
             known = ", ".join(types)
@@ -220,7 +223,7 @@ def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
 def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
     """Yields the text column of the part's row groups."""
     groups = list(range(part.start, part.stop or 0))
-    with _open_parquet(part.path) as file:
+    with open_parquet(part.path) as file:
         batches = file.iter_batches(batch_size=1024, row_groups=groups, columns=[text_key]) if groups else ()
         try:
             for batch in batches:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from charlm.data.files import _BOM, _check_is_text, _gzip_errors, _open
+from charlm.data.files import BOM, check_is_text, gzip_errors, open_binary
 from charlm.data.parts import clear_read_errors
 
 
@@ -22,10 +22,10 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
       ValueError: the file cannot be read, is binary or not UTF-8; names the line.
     """
     with clear_read_errors(path):
-        _check_is_text(path)
-        with _gzip_errors(path), _open(path) as stream:
+        check_is_text(path)
+        with gzip_errors(path), open_binary(path) as stream:
             for number, line in enumerate(stream, 1):
-                data = line.removeprefix(_BOM) if number == 1 else line
+                data = line.removeprefix(BOM) if number == 1 else line
                 if data:  # a file of a BOM alone has no line
                     yield number, decoded(data, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
 
@@ -33,9 +33,9 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
 def whole_text(path: str) -> str:
     """Returns the content of a text file, also gzipped, without its BOM; ValueError when it cannot be read."""
     with clear_read_errors(path):
-        _check_is_text(path)
-        with _gzip_errors(path), _open(path) as stream:
-            return decoded(stream.read().removeprefix(_BOM), path)
+        check_is_text(path)
+        with gzip_errors(path), open_binary(path) as stream:
+            return decoded(stream.read().removeprefix(BOM), path)
 
 
 def decoded(data: bytes, place: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from charlm.data.examples import Skipped
-from charlm.data.files import _open_parquet
+from charlm.data.files import open_parquet
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
 from charlm.data.parts import clear_read_errors, nearest
 from charlm.data.tfds_source import tfds_parts
@@ -221,7 +221,7 @@ def _is_json(text: str) -> bool:
 
 def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
     keys, name = _names_only(path, columns), os.path.basename(path)
-    with clear_read_errors(path), _open_parquet(path) as file:
+    with clear_read_errors(path), open_parquet(path) as file:
         names = file.schema_arrow.names
         for key in keys:
             if key not in names:

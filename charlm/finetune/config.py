@@ -9,6 +9,8 @@ import math
 
 import ml_collections
 
+from charlm.text.noise import Noise
+
 TASKS = ("classification", "regression", "tagging", "question_answering", "ranking")
 CHOICES = {
     "task": TASKS,
@@ -137,6 +139,9 @@ def validate(flat: dict[str, object]) -> None:
             raise ValueError(f"{key}={flat[key]} must lie in [0, 1), or be -1: as the model was pre-trained")
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
+    kinds = [Noise.parse(spec) for spec in flat["data.noise"]]
+    if any(kind.kind == "misspelling" for kind in kinds) and not flat["data.misspellings"]:
+        raise ValueError("data.noise: misspelling needs a list; data.misspellings names none")
     if not 0 <= flat["data.noise_share"] <= 1:
         raise ValueError(f"data.noise_share={flat['data.noise_share']} must lie in [0, 1]")
     if flat["data.folds"] == 1:

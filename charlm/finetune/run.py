@@ -109,8 +109,13 @@ def _summary(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
         held = [result[part] for result in results.values() if part in result]
         names = [name for name in (held[0] if held else {}) if all(name in one for one in held)]
         if held:
-            scores[part] = {name: metrics.mean_and_sd([one[name] for one in held])._asdict() for name in names}
+            scores[part] = {name: _mean_and_sd([one[name] for one in held]) for name in names}
     return {"runs": results, "scores": scores}
+
+
+def _mean_and_sd(values: list[float]) -> dict[str, Any]:
+    found = metrics.mean_and_sd(values)._asdict()
+    return found | ({"sd": None} if len(values) == 1 else {})  # JSON has no NaN
 
 
 def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:

@@ -106,7 +106,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             self.entities = self.scheme != "none" and is_iob(tags)
         if self.entities:
             types = sorted({tag[2:] for tag in tags if tag != "O"})
-            tags = {"O", *(f"{part}-{kind}" for kind in types for part in "BI")}
+            tags = {"O", *(f"{part}-{kind}" if kind else part for kind in types for part in "BI")}
         self.labels = learned(sorted(tags, key=lambda tag: (tag != "O", tag[2:], tag)), self.labels, "tags")
         if self.entities:
             self.labels = tuple(sorted(self.labels, key=lambda tag: (tag != "O", tag[2:], tag)))

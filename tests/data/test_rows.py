@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -109,7 +110,9 @@ def test_csv_has_quotes_and_cells_of_several_lines(tmp_path):
     assert rows(write(tmp_path / "B.CSV", '"a,",b\n'), [0]) == [("a,",)]
     assert rows(write(tmp_path / "c.csv", '"a,b\n'), [0], quoting=False) == [('"a',)]
     assert rows(write(tmp_path / "d.tsv", '"a\tb"\tc\n'), [0], quoting=True) == [("a\tb",)]
+    limit = csv.field_size_limit()
     assert rows(write(tmp_path / "e.csv", "x" * 200_000 + ",y\n"), [1]) == [("y",)]
+    assert csv.field_size_limit() == limit
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def query(identifier, *passages):
 
 def test_passages_of_json_lines(tmp_path):
     lines = [query(1, ("a", 0), ("b", 1)), query("q2", ("c", 2), (" ", 0)), query(3)]
-    path = write(tmp_path / "a.jsonl.gz", "\n".join(map(json.dumps, lines)))
+    path = write(tmp_path / "a.JSONL.gz", "\n".join(map(json.dumps, lines)))
     skipped = Skipped()
     found = read_passages(path, skipped=skipped)
     assert found == [

@@ -83,6 +83,9 @@ def test_strict_entities(tags, expected):
         (["B-A L-A O", "U-B"], "iobes"),
         (["O B-A", "NOUN"], "none"),
         (["B I O", "B"], "iob2"),
+        (["I-A B-B"], "iob2"),
+        (["B-A I-B"], "iob2"),
+        (["O I I", "I B"], "iob1"),
     ],
 )
 def test_detect_scheme(sentences, expected):

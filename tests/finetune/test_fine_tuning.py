@@ -258,7 +258,7 @@ def command(task, *arguments, **options):
         ("tag", "a.conll", "the O\n", ["--config.data.noise=dorp:0.1"], "drop"),
         ("tag", "a.conll", "the O\ncat B-X\n", ["--config.init_from=nowhere"], "nowhere"),
         ("tag", "a.conll", "the O\ncat B-X\n", ["--config.model.label_head=none"], "model.label_head='none'"),
-        ("tag", "a.conll", "the O\ncat B-X\n", ["--config.data.batch_size=9"], "must be a multiple"),
+        ("tag", "a.conll", "the O\n\ncat B-X\n" * 9, ["--config.data.batch_size=9"], "must be a multiple"),
     ],
 )
 def test_mistakes_are_one_line(trained, tmp_path, task, name, content, more, expected):

@@ -103,6 +103,9 @@ def test_labels_of_entities_have_both_parts_and_o_comes_first():
     )
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert task.metric == "f1"
+    plain = Tagging()
+    plain.learn_labels([TaggedExample("1", "f", ("a", "b"), ("B", "O"))])
+    assert (plain.labels, plain.metric) == (("O", "B", "I"), "f1")
     parts = Tagging()
     parts.learn_labels([TaggedExample("1", "f", ("a", "b"), ("NOUN", "X"))])
     assert (parts.labels, parts.metric) == (("NOUN", "X"), "accuracy")

@@ -524,6 +524,7 @@ def test_char2subword():
         ("swap:0.5", "aa", ["aa"]),
         ("swap:0.5", "a" + ACUTE + "a", ["aa" + ACUTE, "a" + ACUTE + "a"]),
         ("swap:0.5", "किकु", ["किकु", "कुकि"]),
+        ("swap:0.5", ACUTE + "ab", [ACUTE + "ab", ACUTE + "ba"]),
         ("swap:0.5:3", "ab", ["ab"]),
         ("drop:1", "ab", ["a", "b"]),
         ("drop:1", "...", ["..."]),
@@ -544,7 +545,9 @@ def test_certain_outcomes():
     assert of("drop:1:3", text) == "It  'so',  e" + ACUTE + "a!"
     assert of("repeat:1:3", text) == "It iissnn''tt 'so', ननममस्स्तेते e" + ACUTE + "a!"
     assert of("repeat:1", "क्" + ZWJ + "ष") == ("क्" + ZWJ) * 2 + "षष"
-    assert of("hlm_drop:1", text) == ""
+    assert of("hlm_drop:1", text) == of("hlm_drop:1", ACUTE + "x") == of("drop:1", "\U00020000") == ""
+    assert of("repeat:1", "a\U000e0100") == "a\U000e0100" * 2
+    assert of("spaces:1", "a " + ACUTE + "b") == "a" + ACUTE + " b"  # the mark does not belong to the space
     assert of("hlm_drop:1:3", "It is.") == "Itis"
     assert of("case:1", "aB ßİıςſⅷǆ 1") == "Ab ßİIΣSⅧǄ 1"
     assert of("case:1:3", "aB abc") == "aB ABC"
