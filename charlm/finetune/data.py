@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -104,8 +105,7 @@ class NoisyExamples:
         """Returns the examples with noise; `key` says which draw."""
         if not self._noisers:
             return list(examples)
-        epoch = int.from_bytes(key.encode()[:8], "little")
-        rng = np.random.default_rng([self._seed, epoch, 3])
+        rng = np.random.default_rng([self._seed, zlib.crc32(key.encode()), 3])
         chosen = rng.random(len(examples)) < self._share
         kind = rng.integers(len(self._noisers), size=len(examples))
         return [

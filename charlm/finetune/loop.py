@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
 from flax import traverse_util
 
 from charlm import checkpoint as checkpoints
@@ -25,6 +24,7 @@ from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator
 from charlm.finetune.model import first_params, held_params, units_for, with_task
 from charlm.finetune.optimizer import learning_rate, make_optimizer
+from charlm.finetune.progress import Place, Position, Stopped, Window, shown
 from charlm.metric_writer import MetricWriter
 from charlm.pretrained import Pretrained
 from charlm.profiling import StepProfiler
@@ -39,32 +39,6 @@ log = logging.getLogger("charlm")
 STATE_FOLDER = "state"  # of a workdir: what a run that was stopped goes on from; gone when it is finished
 RESULT_FILE = "result.json"
 DEV, TEST = "dev", "test"
-
-
-class Stopped(Exception):
-    """A signal asked the run to stop; everything is saved."""
-
-
-class Place(NamedTuple):
-    """The next batch: of which epoch, from 0, and which of its batches."""
-
-    epoch: int
-    batch: int
-
-
-class Position:
-    """Where a run stands, as `charlm.checkpoint.Checkpoints` saves and restores it."""
-
-    def __init__(self) -> None:
-        self.place = Place(0, 0)
-
-    def get_state(self) -> dict[str, int]:
-        """Returns it as JSON."""
-        return self.place._asdict()
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Goes there."""
-        self.place = Place(**state)
 
 
 class FineTuning:
@@ -210,7 +184,7 @@ class FineTuning:
         train, epoch = self._config.train, position.place.epoch
         rows, groups = self._epoch(epoch)
         step = int(state.step)
-        window, unread = _Window(), None
+        window, unread = Window(), None
         rest = groups[position.place.batch :]
         for batch in self._batches(rows, rest):
             step += 1
@@ -230,7 +204,7 @@ class FineTuning:
                 window.read(unread)
                 unread = None
                 self._report(step, epoch, position.place.batch, len(groups), window, writer)
-                window = _Window()
+                window = Window()
             if not last and (stopped(step) or step % train.checkpoint_every == 0):
                 window.read(unread)
                 unread = None
@@ -262,7 +236,7 @@ class FineTuning:
                 for future in waiting:
                     future.cancel()
 
-    def _report(self, step: int, epoch: int, at: int, of: int, window: _Window, writer: MetricWriter) -> None:
+    def _report(self, step: int, epoch: int, at: int, of: int, window: Window, writer: MetricWriter) -> None:
         scalars = window.scalars() | {"learning_rate": float(self._rate(step - 1)), "epoch": epoch + at / of}
         writer.write(step, {f"train_{name}": value for name, value in scalars.items()})
         left = self._steps - step
@@ -320,45 +294,3 @@ class FineTuning:
             result[name] = self._task.scores(examples, predictions)
             log.info("%s  %s", name, shown(result[name]))
         return result
-
-
-class _Window:
-    """Sums since the last progress line."""
-
-    def __init__(self) -> None:
-        self._sums, self._norm, self._steps = np.zeros(3), 0.0, 0
-        self._started = time.perf_counter()
-
-    def read(self, unread: tuple[int, TaskSums, jax.Array] | None) -> None:
-        """Adds the sums of a step; ValueError when they are not finite."""
-        if unread is None:
-            return
-        step, sums, norm = unread
-        sums, norm = jax.device_get((sums, norm))
-        if not (np.isfinite(sums.loss) and np.isfinite(norm)):
-            raise ValueError(
-                f"step {step}: loss {sums.loss}, gradient norm {norm}; a smaller optim.learning_rate may help"
-            )
-        self._sums += np.array([float(x) for x in sums])
-        self._norm, self._steps = self._norm + float(norm), self._steps + 1
-
-    def pause(self, seconds: float) -> None:
-        """Leaves time out of the speed."""
-        self._started += seconds
-
-    def scalars(self) -> dict[str, float]:
-        """Returns the metrics of the window."""
-        seconds = time.perf_counter() - self._started
-        loss, weight, right = self._sums.tolist()
-        steps = max(self._steps, 1)
-        return {
-            "loss": loss / max(weight, 1),
-            "right": right / max(weight, 1),
-            "grad_norm": self._norm / steps,
-            "ms_per_step": 1000 * seconds / steps,
-        }
-
-
-def shown(scores: dict[str, float]) -> str:
-    """Returns scores as people read them."""
-    return "  ".join(f"{name} {value:.4f}" for name, value in scores.items() if isinstance(value, int | float))

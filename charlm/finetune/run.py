@@ -17,7 +17,8 @@ from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
 from charlm.data.cache_files import write_text
 from charlm.finetune.data import Examples, folds_of, read, set_aside
-from charlm.finetune.loop import DEV, TEST, FineTuning, Stopped
+from charlm.finetune.loop import DEV, TEST, FineTuning
+from charlm.finetune.progress import Stopped
 from charlm.pretrained import Pretrained, from_pretrained
 from charlm.tasks.base import Task
 from charlm.tasks.registry import task_of

@@ -26,6 +26,7 @@ from charlm.data.squad import (
     write_squad_predictions,
 )
 from charlm.tasks.base import Row, Task, TaskSums
+from charlm.tasks.contexts import ContextPlaces, answer_units, context_windows, most_context, trimmed_offsets
 from charlm.text.noise import Noiser
 from charlm.text.noise_edits import NoisedText
 from charlm.units.base import Encoded, Span, Units
@@ -34,20 +35,6 @@ log = logging.getLogger("charlm")
 
 NEVER = 1e9  # odds of no answer where the context is empty
 FAR = -1e30  # logit of a place that cannot be an answer
-
-
-class ContextPlaces(NamedTuple):
-    """What a row holds of a context.
-
-    Attributes:
-      offsets: characters of the context that each unit covers, [U, 2]. first: position of the first of them.
-      most: bool [U], whether a unit has more context here than in any other row. whole: position of "no answer".
-    """
-
-    offsets: np.ndarray
-    first: int
-    most: np.ndarray
-    whole: int
 
 
 class AnswerPrediction(NamedTuple):
@@ -120,8 +107,8 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         found, inside, answered = [], 0, 0
         for n, (example, question) in enumerate(zip(examples, questions, strict=True)):
             context = encoded[example.context]
-            offsets_U2 = _trimmed(example.context, context.offsets)
-            span, cut = _units_of(example, offsets_U2)
+            offsets_U2 = trimmed_offsets(example.context, context.offsets)
+            span, cut = answer_units(example, offsets_U2)
             inside, answered = inside + cut, answered + (span is not None)
             found += self._rows(n, question.part(0, self.max_question), context, offsets_U2, span, units)
         if training and answered:
@@ -143,8 +130,8 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         room = units.room(True) - len(question)
         if room < 1:
             question, room = question.part(0, units.room(True) // 2), units.room(True) - units.room(True) // 2
-        parts = _parts(len(context), room, self.stride)
-        most = _most_context(parts, len(context))
+        parts = context_windows(len(context), room, self.stride)
+        most = most_context(parts, len(context))
         for number, part in enumerate(parts):
             joined = units.join(question, context.part(part.start, part.stop))
             here = span is not None and part.start <= span[0] and span[1] < part.stop
@@ -289,52 +276,3 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
             start, end = trace.back(candidate.start, candidate.end)
             moved.append(candidate._replace(text=trace.original[start:end], start=start, end=end))
         return prediction._replace(candidates=tuple(moved))
-
-
-def _trimmed(context: str, offsets: Sequence[Span]) -> np.ndarray:
-    """Returns offsets [U, 2] without the space that GPT-2's pieces begin with."""
-    found = np.array(offsets, np.int64).reshape(-1, 2)
-    for u, (start, end) in enumerate(offsets):
-        while start < end and context[start].isspace():
-            start += 1
-        found[u, 0] = start
-    return found
-
-
-def _units_of(example: QuestionExample, offsets_U2: np.ndarray) -> tuple[tuple[int, int] | None, bool]:
-    """Returns the first and last unit of the first answer, and whether it begins or ends inside one."""
-    answer = next((a for a in example.answers if a.start >= 0 and a.text), None)
-    if example.impossible or answer is None or not len(offsets_U2):
-        return None, False
-    start, end = answer.start, answer.start + len(answer.text)
-    first = int(np.searchsorted(offsets_U2[:, 1], start, side="right"))
-    last = int(np.searchsorted(offsets_U2[:, 0], end, side="left")) - 1
-    if first > last or first == len(offsets_U2):  # nothing of it is in a unit: control characters alone
-        return None, False
-    return (first, last), bool(offsets_U2[first, 0] < start or offsets_U2[last, 1] > end)
-
-
-def _parts(units: int, room: int, stride: int) -> list[range]:
-    """Returns windows over the units of a context, each of at most `room`, `stride` apart; at least half is shared.
-
-    So every unit has context on either side somewhere, and an answer of up to a quarter of a window is whole in one.
-    """
-    found, start = [], 0
-    stride = min(stride, max(1, room // 2))
-    while True:
-        found.append(range(start, min(units, start + room)))
-        if start + room >= units:
-            return found
-        start += stride
-
-
-def _most_context(parts: Sequence[range], units: int) -> np.ndarray:
-    """Returns for each unit [U] the number of the window where the smaller of its two sides is largest."""
-    best, number = np.full(units, -np.inf), np.zeros(units, np.int64)
-    for n, part in enumerate(parts):
-        at = np.arange(part.start, part.stop)
-        # A little for the longer window, as released, decides between equal ones.
-        context = np.minimum(at - part.start, part.stop - 1 - at) + 0.01 * len(part)
-        better = context > best[at]
-        best[at[better]], number[at[better]] = context[better], n
-    return number

@@ -1,0 +1,158 @@
+"""The worst of a few typos in each example, by the model's own loss (after DeepWordBug, Gao et al., 2018).
+
+The words of an example are ranked by how much the loss grows when a word becomes unknown. Of the first ones, in turn,
+every single edit is tried, and the one with the largest loss is kept if it is above the loss so far.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from charlm.data.examples import TaggedExample
+from charlm.robustness.batches import Batches
+from charlm.robustness.versions import SPLITTER
+from charlm.tasks.base import Task
+from charlm.text.noise import single_edits
+from charlm.text.words import SplitText, split
+
+FILLER = "x"  # a word of only these stands for an unknown one
+CHUNK = 1024  # variants in memory at a time
+
+
+class WordEdit(NamedTuple):
+    """A word, by its number among those that may be edited, before and after."""
+
+    word: int
+    before: str
+    after: str
+
+
+class Attacked(NamedTuple):
+    """An example and the worst that was found for it.
+
+    Attributes:
+      example: with edits. edits: in the order they were made; of each word one at most.
+      loss, attacked_loss: before and after. prediction, attacked_prediction: before and after.
+    """
+
+    example: Any
+    edits: tuple[WordEdit, ...]
+    loss: float
+    attacked_loss: float
+    prediction: Any
+    attacked_prediction: Any
+
+
+class Editable(NamedTuple):
+    """An example as words that may be edited, all its texts together.
+
+    Attributes:
+      example: before. parts: of a text by the name of its field; () for words. words: now.
+    """
+
+    example: Any
+    parts: tuple[tuple[str, SplitText], ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, task: Task[Any, Any], example: Any) -> Editable:
+        """Takes the words of a sentence, of a text and its pair, or of a question.
+
+        Of ranking, only the passage may be edited: the query is that of other passages, too.
+        """
+        if isinstance(example, TaggedExample):
+            return cls(example, (), example.words)
+        names = {"question_answering": ("question",), "ranking": ("pair",)}.get(task.name, ("text", "pair"))
+        texts = [(name, getattr(example, name)) for name in names]
+        parts = tuple((name, split(text, SPLITTER)) for name, text in texts if text is not None)
+        return cls(example, parts, tuple(word for _, part in parts for word in part.words))
+
+    def replaced(self, number: int, word: str) -> Editable:
+        """Returns it with another word in the place of one."""
+        return self._replace(words=(*self.words[:number], word, *self.words[number + 1 :]))
+
+    def build(self) -> Any:
+        """Returns the example with its words as they are now."""
+        if not self.parts:
+            return self.example._replace(words=self.words) if isinstance(self.example, TaggedExample) else self.example
+        words, fields = iter(self.words), {}
+        for name, part in self.parts:
+            own = tuple(itertools.islice(words, len(part.words)))
+            fields[name] = part.gaps[0] + "".join(w + gap for w, gap in zip(own, part.gaps[1:], strict=True))
+        return self.example._replace(**fields)
+
+
+class _Best(NamedTuple):
+    """The variant of an example with the largest loss so far."""
+
+    text: Editable
+    edits: tuple[WordEdit, ...]
+    loss: float
+    prediction: Any
+
+
+class _Variant(NamedTuple):
+    example: int
+    text: Editable
+    edit: WordEdit
+
+
+def attack(
+    task: Task[Any, Any], batches: Batches, examples: Sequence[Any], edits: int, language: str = "auto"
+) -> list[Attacked]:
+    """Returns the worst of at most `edits` words with one typo each, for each example; the same in every run.
+
+    Args:
+      examples: their labels are known. edits: 0: they stay as they are. language: of the keyboard.
+    """
+    predictions, losses_E = batches.predict_with_loss(examples)
+    texts = [Editable.of(task, example) for example in examples]
+    best = [_Best(t, (), float(x), p) for t, x, p in zip(texts, losses_E, predictions, strict=True)]
+    variants_of = functools.cache(lambda word: _edits_of(word, language))
+    targets = _ranked(batches, texts, edits, variants_of) if edits else [[] for _ in texts]
+    for step in range(max(map(len, targets), default=0)):
+        tried = (
+            _Variant(n, best[n].text.replaced(at, other), WordEdit(at, texts[n].words[at], other))
+            for n, places in enumerate(targets)
+            for at in places[step : step + 1]
+            for other in variants_of(texts[n].words[at])
+        )
+        before = list(best)
+        for variant, loss, prediction in _losses(batches, tried):
+            if loss > best[variant.example].loss:
+                made = (*before[variant.example].edits, variant.edit)
+                best[variant.example] = _Best(variant.text, made, loss, prediction)
+    return [
+        Attacked(b.text.build(), b.edits, float(loss), b.loss, prediction, b.prediction)
+        for b, loss, prediction in zip(best, losses_E, predictions, strict=True)
+    ]
+
+
+def _edits_of(word: str, language: str) -> list[str]:
+    """Returns the edits of a word; none of punctuation."""
+    return single_edits(word, language) if any(char.isalnum() for char in word) else []
+
+
+def _ranked(batches: Batches, texts: Sequence[Editable], count: int, variants_of: Any) -> list[list[int]]:
+    """Returns the words of each text that matter most to the loss, and can be edited."""
+    unknown = (
+        _Variant(n, text.replaced(at, FILLER * len(word)), WordEdit(at, word, ""))
+        for n, text in enumerate(texts)
+        for at, word in enumerate(text.words)
+        if variants_of(word)
+    )
+    found: list[list[tuple[float, int]]] = [[] for _ in texts]
+    for variant, loss, _ in _losses(batches, unknown):
+        found[variant.example].append((-loss, variant.edit.word))
+    return [[at for _, at in sorted(pairs)[:count]] for pairs in found]
+
+
+def _losses(batches: Batches, variants: Iterable[_Variant]) -> Iterator[tuple[_Variant, float, Any]]:
+    """Yields each variant with its loss and prediction; a limited number is in memory."""
+    waiting = iter(variants)
+    while chunk := list(itertools.islice(waiting, CHUNK)):
+        predictions, losses_E = batches.predict_with_loss([variant.text.build() for variant in chunk])
+        yield from zip(chunk, losses_E.tolist(), predictions, strict=True)

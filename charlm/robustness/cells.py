@@ -1,0 +1,75 @@
+"""What was measured already: one small file for each piece of work, named after all that it depends on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charlm.data.cache_files import remove_stale, replacing, stable_hash
+
+log = logging.getLogger("charlm")
+
+FOLDER = "cells"
+FORMAT = 1  # of the cells; to be raised when what they hold, or how it is computed, changes
+_META = "meta"
+
+
+class Cell(NamedTuple):
+    """Values as JSON has them, and arrays by name."""
+
+    values: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Cells:
+    """The cells of a report.
+
+    Attributes:
+      found, computed: how many were there, and how many were made.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._folder = out / FOLDER
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_stale(str(self._folder))
+        self.found = self.computed = 0
+
+    def path(self, name: str, depends_on: Any) -> Path:
+        """Returns the file of a cell."""
+        return self._folder / f"{name}-{stable_hash(FORMAT, name, depends_on)[:24]}.npz"
+
+    def has(self, name: str, depends_on: Any) -> bool:
+        """Whether a cell is there."""
+        return self.path(name, depends_on).exists()
+
+    def get(self, name: str, depends_on: Any, compute: Callable[[], Cell]) -> Cell:
+        """Returns a cell, computed and kept when it is missing or damaged.
+
+        Args:
+          name: what people read; part of the file's name. depends_on: JSON-able; all that the values depend on.
+        """
+        path = self.path(name, depends_on)
+        if path.exists():
+            try:
+                cell = _read(path)
+                self.found += 1
+                return cell
+            except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                log.warning("%s is damaged (%s): computed again", path, error)
+        cell = compute()
+        self.computed += 1
+        with replacing(str(path)) as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(file, **{_META: np.array(json.dumps(cell.values)), **cell.arrays})
+        return _read(path)
+
+
+def _read(path: Path) -> Cell:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return Cell(json.loads(str(arrays.pop(_META))), arrays)

@@ -1,0 +1,127 @@
+"""Scores by kinds of words: known and split, seen in training, changed by noise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from charlm.data.files import matching_files
+from charlm.metrics.compare import Metric
+from charlm.robustness.cells import Cell
+from charlm.robustness.scoring import CHANGED, RIGHT, STATISTICS
+from charlm.robustness.segmentation import pieces_of
+from charlm.robustness.subjects import Subject
+from charlm.robustness.versions import sentences_of, split, texts_of
+from charlm.tasks.base import Task
+from charlm.text.subwords import SubwordTokenizer
+
+log = logging.getLogger("charlm")
+
+WHOLE, SPLIT, SEEN, UNSEEN = "in vocabulary", "split", "seen in training", "unseen in training"
+
+
+def known_words(file: str, subject: Subject, notes: list[str]) -> set[str] | None:
+    """Returns the words seen in training; None, with a note, when they cannot be had.
+
+    Args:
+      file: of words between whitespace; "": the training files of `subject` are read.
+
+    Raises:
+      ValueError: the file cannot be read.
+    """
+    if file:
+        try:
+            return set(Path(file).read_text(encoding="utf-8").split())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--train-words={file} cannot be read: {error}") from error
+    files: list[str] = []
+    try:
+        for spec in subject.train_files:
+            files += [spec] if spec.startswith("tfds:") else matching_files(spec, "data.train")
+        examples = subject.task.read(files, training=False) if files else []
+    except (ValueError, OSError) as error:
+        notes.append(f"no words seen in training: {error} (--train-words FILE gives them)")
+        return None
+    if not examples:
+        notes.append(f"no words seen in training: {subject.name} names no files (--train-words FILE gives them)")
+        return None
+    words = {word for sentence in sentences_of(examples) for word in sentence}
+    return words | {word for context in {getattr(e, "context", "") for e in examples} for word in split(context)}
+
+
+def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[str]) -> SubwordTokenizer | None:
+    """Returns the tokenizer that says which words are split: of a folder, or the first that a model has.
+
+    Raises:
+      ValueError: the folder holds none.
+    """
+    if folder:
+        return SubwordTokenizer.load(folder)
+    for subject in subjects:
+        if subject.tokenizer is not None:
+            return subject.tokenizer
+    notes.append("no groups of split words: no model has a tokenizer of pieces (--tokenizer FOLDER names one)")
+    return None
+
+
+def masks(
+    task: Task[Any, Any], examples: Sequence[Any], tokenizer: SubwordTokenizer | None, known: set[str] | None
+) -> dict[str, np.ndarray]:
+    """Returns groups by name, bool over words (tagging) or rows of the statistics.
+
+    A word is `WHOLE` when it is one piece, and not the unknown one. A row is `SPLIT` or `UNSEEN` when any of its words
+    is, else `WHOLE` or `SEEN`.
+    """
+    rows = _rows(task, examples)
+    words = [word for row in rows for word in row]
+    found: dict[str, np.ndarray] = {}
+    if tokenizer is not None:
+        pieces = pieces_of(tokenizer, words)
+        found[SPLIT] = np.array([any(pieces[word] != 1 for word in row) for row in rows], bool)
+        found[WHOLE] = ~found[SPLIT]
+    if known is not None:
+        found[UNSEEN] = np.array([any(word not in known for word in row) for row in rows], bool)
+        found[SEEN] = ~found[UNSEEN]
+    return found
+
+
+def _rows(task: Task[Any, Any], examples: Sequence[Any]) -> list[list[str]]:
+    """Returns the words of what is scored: each word alone, each example's texts, each query."""
+    if task.name == "tagging":
+        return [[word] for example in examples for word in example.words]
+    if task.name == "ranking":
+        queries: dict[str, str] = {}
+        for example in examples:
+            queries.setdefault(example.group, example.text)
+        return [split(query) for query in queries.values()]
+    return [[word for text in texts_of(example) for word in split(text)] for example in examples]
+
+
+def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metric) -> list[dict[str, Any]]:
+    """Returns group, count and score of each group, over all draws of a noise.
+
+    Counts are of words or examples that were scored, so each draw counts anew; the score of none is None. Of tagging,
+    the score is the share of right tags, and there are groups of words that noise changed, or left alone.
+    """
+    found = [_entry("all", None, cells, metric)]
+    found += [_entry(name, [mask] * len(cells), cells, metric) for name, mask in masks.items()]
+    if RIGHT in cells[0].arrays and any(cell.arrays[CHANGED].any() for cell in cells):
+        found.append(_entry("changed", [cell.arrays[CHANGED] for cell in cells], cells, metric))
+        found.append(_entry("unchanged", [~cell.arrays[CHANGED] for cell in cells], cells, metric))
+    return found
+
+
+def _entry(name: str, of_cells: list[np.ndarray] | None, cells: Sequence[Cell], metric: Metric) -> dict[str, Any]:
+    array = RIGHT if RIGHT in cells[0].arrays else STATISTICS
+    parts = [cell.arrays[array] for cell in cells]
+    if of_cells is not None:
+        parts = [part[mask] for part, mask in zip(parts, of_cells, strict=True)]
+    rows = np.concatenate(parts)
+    score = None
+    if len(rows):
+        score = float(rows.mean()) if array == RIGHT else float(metric(rows.sum(axis=0)[None])[0])
+    return {"group": name, "count": len(rows), "score": score}

@@ -1,0 +1,114 @@
+"""Measures how much noise costs fine-tuned models, and writes every number to `results.json`; see `DESCRIPTION`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import charlm
+from charlm.data.cache_files import write_text
+from charlm.data.files import matching_files
+from charlm.robustness import groups
+from charlm.robustness.measurement import SENTENCES, Measurement, first_of
+from charlm.robustness.results import plain, tables
+from charlm.robustness.settings import Settings, planned
+from charlm.robustness.subjects import load
+from charlm.robustness.versions import sentences_of
+from charlm.tasks.base import Task
+from charlm.text.misspellings import Misspellings
+
+log = logging.getLogger("charlm")
+
+RESULTS_FILE = "results.json"
+FORMAT = 1  # of the results
+
+DESCRIPTION = """
+format, task, metric, examples  of the file; the task's name and its score; how many examples were read
+settings       `charlm.robustness.settings.Settings`, and the version of charlm
+models         name, path, family, trained_with (noise in training), seed (of training)
+clean          of each model its scores
+noise          of each model, kind and level (0: clean, with no draw): spec; seen (such noise was in training); seeds;
+               scores (mean, sd, values); drop (clean minus noisy, with its interval); changed (share of words)
+comparisons    a minus b with its interval, of every two models clean (kind null, level 0) and under each noise
+groups         count and score of groups of words (tagging: share of right tags) or examples (else: the metric), over
+               all draws: "all"; "split", "in vocabulary" (one piece of the reference tokenizer); "unseen in training",
+               "seen in training"; of tagging "changed", "unchanged" by noise. A group of examples is of those with such
+               a word (split, unseen), or of those without any
+segmentation   of the first draw: units_per_word; split (share of words); unknown (share of units; HLM: of characters);
+               cut (share of words that lose characters). Of question answering: of the questions
+sensitivity    mean (1 - cos) / 2 of the states of words before and after noise: all words, and those changed
+adversarial    edits (allowed), examples, clean and attacked (scores), flipped (share), edits_used (mean)
+notes          what was left out, and why
+Numbers that are not there are null.
+"""
+
+
+def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any) -> dict[str, Any]:
+    """Measures models and returns the results, which `RESULTS_FILE` in the folder `out` then holds, too.
+
+    What was measured before with the same models, data and noise is read from `out`.
+
+    Args:
+      models, data, out, options: see `charlm.robustness.settings.Settings`.
+
+    Raises:
+      ValueError: when settings, data or models do not allow it.
+    """
+    settings = Settings(models, data, str(out), **options)
+    levels, notes = planned(settings)
+    misspellings = _misspellings(settings.misspellings)
+    files = [file for spec in settings.data for file in _files(spec)]
+    subjects = load(settings.models, settings.batch_size, settings.task)
+    task = subjects[0].task
+    examples = _examples(task, files, settings)
+    known = groups.known_words(settings.train_words, subjects[0], notes)
+    tokenizer = groups.reference_tokenizer(settings.tokenizer, subjects, notes)
+    measured = Measurement(settings, levels, misspellings, subjects, examples).run()
+    if measured.sensitivity and len(sentences_of(examples)) > SENTENCES:
+        notes.append(f"sensitivity is that of the first {SENTENCES} sentences")
+    results = {
+        "format": FORMAT,
+        "task": task.name,
+        "metric": task.metric,
+        "settings": settings.to_dict() | {"charlm": charlm.__version__},
+        "models": [subject.described() for subject in subjects],
+        "examples": len(examples),
+        **tables(measured, subjects, groups.masks(task, examples, tokenizer, known), settings.samples),
+        "sensitivity": measured.sensitivity,
+        "adversarial": measured.adversarial,
+        "notes": list(dict.fromkeys(notes)),
+    }
+    results = plain(results)
+    path = Path(settings.out) / RESULTS_FILE
+    write_text(str(path), json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    log.info("results: %s", path)
+    return results
+
+
+def _misspellings(file: str) -> Misspellings | None:
+    try:
+        return Misspellings.read(file) if file else None
+    except OSError as error:
+        raise ValueError(f"--misspellings={file} cannot be read: {error.strerror}") from error
+
+
+def _files(spec: str) -> list[str]:
+    return [spec] if spec.startswith("tfds:") else matching_files(spec, "--data")
+
+
+def _examples(task: Task[Any, Any], files: Sequence[str], settings: Settings) -> list[Any]:
+    """Returns the examples, with labels; ValueError when there are none, or one has no label."""
+    examples = first_of(task, task.read(files, training=False), settings.examples)
+    if not examples:
+        raise ValueError(f"--data: no examples in {', '.join(settings.data)}")
+    for example in examples:
+        if task.name == "question_answering":
+            labelled = bool(example.answers) or example.impossible
+        else:
+            labelled = (example.tags if task.name == "tagging" else example.label) is not None
+        if not labelled:
+            raise ValueError(f"--data: {example.place} has no label: nothing to compare predictions with")
+    return examples

@@ -1,0 +1,161 @@
+"""The work behind a report: one cell after the other, the same noisy text for every model."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from charlm.data.cache_files import stable_hash
+from charlm.robustness import attacks, scoring
+from charlm.robustness.cells import Cell, Cells
+from charlm.robustness.sensitivity import sensitivity_of, word_states
+from charlm.robustness.settings import Level, Settings
+from charlm.robustness.subjects import Subject
+from charlm.robustness.versions import KEY, sentences_of, versions_of
+from charlm.tasks.base import Task
+from charlm.text.misspellings import Misspellings
+from charlm.text.noise import Noise, Noiser
+
+log = logging.getLogger("charlm")
+
+RESIZING = ("hlm_drop", "hlm", "spaces")  # kinds of noise that merge or cut words
+SENTENCES = 1000  # at most, of which the sensitivity is measured: their states are held in memory
+
+
+def first_of(task: Task[Any, Any], examples: Sequence[Any], count: int) -> list[Any]:
+    """Returns the first `count` examples (0: all); of ranking, with the other passages of their queries."""
+    if not count:
+        return list(examples)
+    if task.name == "ranking":
+        queries = {example.group for example in examples[:count]}
+        return [example for example in examples if example.group in queries]
+    return list(examples[:count])
+
+
+class Measured(NamedTuple):
+    """What was measured.
+
+    Attributes:
+      clean: by model. noisy: by model and level, a cell for each draw; at level 0, the clean one.
+      sensitivity, adversarial: entries of the results.
+    """
+
+    clean: dict[str, Cell]
+    noisy: dict[tuple[str, Level], list[Cell]]
+    sensitivity: list[dict[str, Any]]
+    adversarial: list[dict[str, Any]]
+
+
+class Measurement:
+    """The work of one report.
+
+    Args:
+      levels: noises to measure. words: misspellings. examples: of the task, with labels.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        levels: Sequence[Level],
+        words: Misspellings | None,
+        subjects: Sequence[Subject],
+        examples: list[Any],
+    ) -> None:
+        self._settings, self._levels = settings, levels
+        self._words, self._subjects, self._examples = words, subjects, examples
+        self._task = subjects[0].task
+        self._cells = Cells(Path(settings.out))
+        self._versions = versions_of(self._task, examples, words)
+        self._data_digest = self._digest(examples)
+        self._words_digest = "" if words is None else stable_hash(Path(settings.misspellings).read_bytes().hex())
+        self._clean_states: dict[str, Any] = {}
+
+    def run(self) -> Measured:
+        """Computes what is missing and returns everything."""
+        self._count_found()
+        clean = {subject.name: self._scored(subject, None, 0) for subject in self._subjects}
+        noisy: dict[tuple[str, Level], list[Cell]] = {}
+        sensed: list[dict[str, Any]] = []
+        for level in self._levels:
+            for subject in self._subjects:
+                noisy[subject.name, level] = [clean[subject.name]] if level.noise is None else []
+            for noise, seed, subject in self._draws(level):
+                noisy[subject.name, level].append(self._scored(subject, noise, seed))
+                if seed == 0 and noise.kind not in RESIZING:
+                    place = {"model": subject.name, "kind": level.kind, "level": level.level}
+                    sensed.append(place | self._sensed(subject, noise).values)
+        self._clean_states.clear()
+        attacked = self._attacked()
+        log.info("%d cells were found, %d computed", self._cells.found, self._cells.computed)
+        return Measured(clean, noisy, sensed, attacked)
+
+    def _draws(self, level: Level) -> Iterator[tuple[Noise, int, Subject]]:
+        """Yields the draws of a level; all models read one before the next is made."""
+        if level.noise is not None:
+            for seed, subject in itertools.product(range(self._settings.seeds), self._subjects):
+                yield level.noise, seed, subject
+
+    def _digest(self, examples: Sequence[Any]) -> str:
+        """Returns a digest of examples, and of how noise is put into them."""
+        in_context = getattr(self._task, "noise_context", False)
+        return stable_hash(self._task.name, in_context, [example._replace(place="") for example in examples])
+
+    def _depends(self, subject: Subject, noise: Noise | None, seed: int) -> list[Any]:
+        words = self._words_digest if noise is not None and noise.kind == "misspelling" else ""
+        return [subject.digest, self._data_digest, str(noise), seed, words]
+
+    def _count_found(self) -> None:
+        wanted: list[tuple[Subject, Noise | None, int]] = [(subject, None, 0) for subject in self._subjects]
+        wanted += [(subject, noise, n) for level in self._levels for noise, n, subject in self._draws(level)]
+        found = sum(self._cells.has(_name("score", *one), self._depends(*one)) for one in wanted)
+        log.info("%d examples; %d of %d cells of scores are there", len(self._examples), found, len(wanted))
+
+    def _scored(self, subject: Subject, noise: Noise | None, seed: int) -> Cell:
+        def compute() -> Cell:
+            version = None if noise is None else self._versions(noise, seed)
+            cell = scoring.score(subject, self._examples, version)
+            metric = self._task.metric
+            where = "clean" if noise is None else f"{noise}  seed {seed}"
+            log.info("%s  %s  %s %.4f", subject.name, where, metric, cell.values["scores"][metric])
+            return cell
+
+        return self._cells.get(_name("score", subject, noise, seed), self._depends(subject, noise, seed), compute)
+
+    def _sensed(self, subject: Subject, noise: Noise) -> Cell:
+        key = [*self._depends(subject, noise, 0), SENTENCES]
+        compute = lambda: Cell(self._sensitivity(subject, noise), {})
+        return self._cells.get(_name("sensitivity", subject, noise, 0), key, compute)
+
+    def _sensitivity(self, subject: Subject, noise: Noise) -> dict[str, Any]:
+        sentences = [words for words in sentences_of(self._examples) if words][:SENTENCES]
+        if self._task.name == "tagging":  # the very text that is scored
+            noisy = [words for words in sentences_of(self._versions(noise, 0).examples) if words][:SENTENCES]
+        else:
+            noiser = Noiser(noise, 0, self._words)
+            noisy = [noiser.words(words, f"{KEY}/{n}").words for n, words in enumerate(sentences)]
+        if subject.name not in self._clean_states:
+            self._clean_states[subject.name] = word_states(subject.model, sentences, subject.batches)
+        found = sensitivity_of(subject.model, sentences, noisy, subject.batches, self._clean_states[subject.name])
+        log.info("%s  %s  sensitivity %.4f", subject.name, noise, found.all or 0.0)
+        return found._asdict()
+
+    def _attacked(self) -> list[dict[str, Any]]:
+        if not self._settings.adversarial:
+            return []
+        examples = first_of(self._task, self._examples, self._settings.adversarial_examples)
+        found = []
+        for subject in self._subjects:
+            key = [subject.digest, self._digest(examples)]
+            entry, rows = attacks.attacked(subject, examples, key, self._settings, self._cells)
+            log.info("adversarial examples: %s", attacks.write(Path(self._settings.out), subject, rows))
+            found.append(entry)
+        return found
+
+
+def _name(what: str, subject: Subject, noise: Noise | None, seed: int) -> str:
+    """Returns the name of a cell: of the family, not the model, which may have another name next time."""
+    kind = "clean" if noise is None else f"{noise}-{seed}".replace(":", "-").replace("@", "-")
+    return f"{what}-{subject.family}-{kind}"

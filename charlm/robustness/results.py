@@ -1,0 +1,106 @@
+"""From cells to results: averages over draws, what noise costs, model against model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charlm import metrics
+from charlm.metrics.compare import Metric
+from charlm.robustness import scoring
+from charlm.robustness.cells import Cell
+from charlm.robustness.groups import entries
+from charlm.robustness.measurement import Measured
+from charlm.robustness.settings import Level
+from charlm.robustness.subjects import Subject
+
+
+class _Place(NamedTuple):
+    """Where a model was measured: clean (kind None), or under a noise; a cell for each draw."""
+
+    model: str
+    kind: str | None
+    level: float
+    cells: Sequence[Cell]
+
+    def named(self) -> dict[str, Any]:
+        """Returns how entries of the results begin."""
+        return {"model": self.model, "kind": self.kind, "level": self.level}
+
+
+def tables(
+    measured: Measured, subjects: Sequence[Subject], masks: Mapping[str, np.ndarray], samples: int
+) -> dict[str, Any]:
+    """Returns the parts of the results that are computed from cells of scores.
+
+    Args:
+      masks: see `charlm.robustness.groups.masks`. samples: resamples behind each interval.
+    """
+    task = subjects[0].task
+    metric = scoring.metric_of(task, next(iter(measured.clean.values())).values["kind"])
+    by_name = {subject.name: subject for subject in subjects}
+    places = [_Place(name, None, 0.0, [cell]) for name, cell in measured.clean.items()]
+    places += [_Place(name, at.kind, at.level, cells) for (name, at), cells in measured.noisy.items() if at.noise]
+    return {
+        "clean": {name: cell.values["scores"] for name, cell in measured.clean.items()},
+        "noise": [
+            _noise_entry(by_name[name], level, cells, measured.clean[name], metric, samples)
+            for (name, level), cells in measured.noisy.items()
+        ],
+        "comparisons": _comparisons(places, task.metric, metric, samples),
+        "groups": [place.named() | entry for place in places for entry in entries(masks, place.cells, metric)],
+        "segmentation": [place.named() | place.cells[0].values["segmentation"] for place in places],
+    }
+
+
+def _comparisons(places: Sequence[_Place], name: str, metric: Metric, samples: int) -> list[dict[str, Any]]:
+    """Returns the difference of every two models at each place."""
+    found = []
+    for (kind, level), of_models in itertools.groupby(places, key=lambda place: (place.kind, place.level)):
+        for a, b in itertools.combinations(of_models, 2):
+            place = {"kind": kind, "level": level, "a": a.model, "b": b.model, "metric": name}
+            found.append(place | _difference(a.cells, b.cells, metric, samples))
+    return found
+
+
+def _noise_entry(
+    subject: Subject, level: Level, cells: Sequence[Cell], clean: Cell, metric: Metric, samples: int
+) -> dict[str, Any]:
+    of_draws = [cell.values["scores"] for cell in cells]
+    scores = {}
+    for name in of_draws[0]:
+        if all(name in one for one in of_draws):  # a type that only some predictions have has no mean
+            values = [one[name] for one in of_draws]
+            found = metrics.mean_and_sd(values)
+            scores[name] = {"mean": found.mean, "sd": found.sd, "values": values}
+    return {
+        "model": subject.name,
+        "kind": level.kind,
+        "spec": level.spec,
+        "level": level.level,
+        "seen": subject.has_seen(level.spec),
+        "seeds": [] if level.noise is None else list(range(len(cells))),
+        "scores": scores,
+        "drop": None if level.noise is None else _difference([clean], cells, metric, samples),
+        "changed": sum(cell.values["changed"] for cell in cells) / len(cells),
+    }
+
+
+def _difference(a: Sequence[Cell], b: Sequence[Cell], metric: Metric, samples: int) -> dict[str, float]:
+    found = metrics.paired_bootstrap(scoring.pooled(a), scoring.pooled(b), metric, samples)
+    return {"difference": found.difference, "low": found.low, "high": found.high}
+
+
+def plain(value: Any) -> Any:
+    """Returns values as JSON has them: numbers that are not finite are None."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, bool | str | int) or value is None:
+        return value
+    return float(value) if math.isfinite(value) else None

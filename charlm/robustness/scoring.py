@@ -1,0 +1,70 @@
+"""One model on one version of the text: its scores, and what intervals and groups are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from charlm import metrics
+from charlm.metrics.compare import Metric
+from charlm.robustness.cells import Cell
+from charlm.robustness.segmentation import segmentation
+from charlm.robustness.subjects import Subject
+from charlm.robustness.versions import Version, sentences_of
+from charlm.tasks.base import Task
+
+STATISTICS, RIGHT, CHANGED = "statistics", "right", "changed"  # arrays of a cell
+
+
+def score(subject: Subject, examples: Sequence[Any], version: Version | None) -> Cell:
+    """Returns the scores of a model that reads a version of the examples; None: the examples as they are.
+
+    Scores are against the labels of the examples before noise. The cell holds "scores", "kind" (of the statistics),
+    "changed" (share of the words) and "segmentation"; the arrays `STATISTICS` [rows, sums], and of tagging `RIGHT`
+    and `CHANGED` [W], for each word whether its tag is right, and whether noise changed it.
+    """
+    task = subject.task
+    read = list(examples) if version is None else version.examples
+    predictions = subject.batches.predict(read)
+    if version is not None:
+        predictions = [task.restored(p, trace) for p, trace in zip(predictions, version.traces, strict=True)]
+    kind, rows = task.statistics(examples, predictions)
+    arrays = {STATISTICS: summed(kind, rows)}
+    if task.name == "tagging":
+        pairs = zip(examples, predictions, strict=True)
+        right = [a == b for e, tags in pairs for a, b in zip(e.tags, tags, strict=True)]
+        arrays[RIGHT] = np.array(right, bool)
+        arrays[CHANGED] = np.zeros(len(right), bool) if version is None else version.changed
+    cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences_of(read))
+    changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
+    values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}
+    return Cell(values | {"segmentation": cut._asdict()}, arrays)
+
+
+def summed(kind: str, rows: np.ndarray) -> np.ndarray:
+    """Returns statistics without columns that the task's metric does not need.
+
+    Of tags and entities, those of all classes are summed: accuracy and F1 of entities remain as they are. Which types
+    have columns depends on the predictions, so rows of two predictions could not be added otherwise. Counts are int16:
+    a hundred classes in hundreds of cells fill the memory.
+    """
+    before = {"tags": 0, "entities": 2}.get(kind)
+    if before is not None:
+        of_classes = rows[:, before:].reshape(len(rows), 3, -1).sum(axis=2)
+        rows = np.concatenate([rows[:, :before], of_classes], axis=1)
+    with np.errstate(invalid="ignore"):  # what does not fit is found out in the next line
+        counts = rows.astype(np.int16)
+    return counts if (counts == rows).all() else rows
+
+
+def metric_of(task: Task[Any, Any], kind: str) -> Metric:
+    """Returns the task's metric as a function of sums of statistics [R, S]."""
+    options = {"positive": 1} if kind == "classification" and task.metric == "f1" else {}
+    return metrics.score_of(kind, task.metric, **options)
+
+
+def pooled(cells: Sequence[Cell]) -> np.ndarray:
+    """Returns the statistics of each example, its mean over draws of the noise."""
+    return np.mean([cell.arrays[STATISTICS] for cell in cells], axis=0)

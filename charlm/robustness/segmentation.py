@@ -1,0 +1,71 @@
+"""How the words of a text are cut into units: over-segmentation, and what a model cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.pretrained import Pretrained
+from charlm.text.chars import WordEncoder
+from charlm.text.subwords import SubwordTokenizer
+from charlm.units.base import Units
+
+
+class Segmentation(NamedTuple):
+    """How words are cut.
+
+    Attributes:
+      units_per_word: units of a word on average. split: share of words of more than one unit.
+      unknown: share of units (of an HLM: characters) that the vocabulary lacks. cut: share of words that lose
+        characters beyond the slots of an HLM; 0 for others, which have none.
+    """
+
+    units_per_word: float
+    split: float
+    unknown: float
+    cut: float
+
+
+def segmentation(
+    pretrained: Pretrained, tokenizer: SubwordTokenizer | None, units: Units, sentences: Sequence[Sequence[str]]
+) -> Segmentation:
+    """Returns how a model's units cut the words of sentences; zeros when there are none.
+
+    Args:
+      tokenizer: of the model; None: it reads characters.
+    """
+    sentences = [words for words in sentences if words]
+    if not sentences:
+        return Segmentation(0.0, 0.0, 0.0, 0.0)
+    encoded = units.encode_words(sentences)
+    counts_W = np.concatenate(
+        [np.bincount(item.words, minlength=len(words)) for item, words in zip(encoded, sentences, strict=True)]
+    )
+    cut = 0.0
+    if tokenizer is None:
+        encoder = _counting_encoder(pretrained)
+        for words in sentences:
+            encoder.encode(words)
+        unknown = encoder.chars_unknown / encoder.chars_total
+        cut = encoder.words_cut / encoder.words_total
+    else:
+        ids = np.concatenate([item.content for item in encoded])
+        unknown = float((ids == tokenizer.special.unk).mean())
+    return Segmentation(float(counts_W.mean()), float((counts_W > 1).mean()), float(unknown), float(cut))
+
+
+def _counting_encoder(pretrained: Pretrained) -> WordEncoder:
+    config = pretrained.run_config()
+    return WordEncoder(pretrained.vocab(), config.model.char_slots, config.text.normalize)
+
+
+def pieces_of(tokenizer: SubwordTokenizer, words: Sequence[str]) -> dict[str, int]:
+    """Returns how many pieces a tokenizer makes of each distinct word; 0 where one of them is the unknown token."""
+    distinct = list(dict.fromkeys(words))
+    found = {}
+    for word, item in zip(distinct, tokenizer.encode_words_batch([[word] for word in distinct]), strict=True):
+        ids = [index for index, special in zip(item.ids, item.special, strict=True) if not special]
+        found[word] = 0 if tokenizer.special.unk in ids else len(ids)
+    return found

@@ -1,0 +1,134 @@
+"""What is measured: the settings of a report, checked, and the kinds of noise and levels that they come to."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from charlm.text.keyboards import AUTO
+from charlm.text.noise import KINDS, Noise
+
+ALL = "all"
+LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of a report.
+
+    Attributes:
+      models: workdirs or checkpoints of fine-tuned models. data: files of the task. out: folder of the report.
+      noise: kinds of noise as `charlm.text.noise.Noise.parse` reads them; "all": every kind.
+      levels: rates of the kinds that name none; 0 is the text as it is.
+      seeds: draws of each noise. misspellings: list for the kind "misspelling". language: of keyboards.
+      task: what the models must have been fine-tuned for; "": whatever it is.
+      adversarial: most edits of an example in the search for what misleads a model; 0: no search.
+      adversarial_examples: examples that are attacked, the first ones.
+      train_words: file of the words seen in training; "": those of the first model's training files.
+      tokenizer: folder of the tokenizer that says which words are split; "": that of the first model that has one.
+      batch_size: rows predicted at a time. examples: only the first so many; 0: all.
+      samples: resamples of the examples behind each interval. command: what the report says how to get it again.
+    """
+
+    models: tuple[str, ...]
+    data: tuple[str, ...]
+    out: str
+    noise: tuple[str, ...] = (ALL,)
+    levels: tuple[float, ...] = LEVELS
+    seeds: int = 3
+    misspellings: str = ""
+    language: str = AUTO
+    task: str = ""
+    adversarial: int = 0
+    adversarial_examples: int = 100
+    train_words: str = ""
+    tokenizer: str = ""
+    batch_size: int = 32
+    examples: int = 0
+    samples: int = 1000
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks the values: one ValueError that names what is wrong."""
+        for name in ("models", "data", "noise", "levels"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not len(value):
+                raise ValueError(f"{name}={value!r}: expected a sequence of at least one")
+            object.__setattr__(self, name, tuple(value))
+        least = {"seeds": 1, "adversarial": 0, "adversarial_examples": 1, "batch_size": 1, "examples": 0, "samples": 1}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+                raise ValueError(f"{name}={value!r}: expected a whole number of at least {lowest}")
+        for level in self.levels:
+            if not 0 <= level <= 1:
+                raise ValueError(f"levels: expected rates from 0 to 1, got {level}")
+        object.__setattr__(self, "levels", tuple(sorted({float(level) for level in self.levels})))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings as JSON has them."""
+        return {name: list(x) if isinstance(x, tuple) else x for name, x in dataclasses.asdict(self).items()}
+
+
+class Level(NamedTuple):
+    """A noise at one level.
+
+    Attributes:
+      kind: what the report calls it: the kind, with what is unusual about it. noise: None at level 0.
+    """
+
+    kind: str
+    level: float
+    spec: str
+    noise: Noise | None
+
+
+def planned(settings: Settings) -> tuple[list[Level], list[str]]:
+    """Returns every noise and level to measure, and notes on what is left out.
+
+    A kind whose usual rate is 1 changes all that it may, as published: it is measured at that rate alone, as is a spec
+    that names a rate. All others are measured at the levels.
+
+    Raises:
+      ValueError: a spec, a rate or the language is none.
+    """
+    Noise("drop", 0.0, language=settings.language)  # an unknown language is said here
+    notes: list[str] = []
+    found: dict[Level, None] = {}
+    for spec in _specs(settings, notes):
+        head, _, language = spec.partition("@")
+        noise = Noise.parse(spec)
+        if not language:
+            noise = dataclasses.replace(noise, language=settings.language)
+        name = _name(noise, settings.language)
+        if ":" in head or KINDS[noise.kind].rate == 1:
+            found[Level(name, noise.rate, str(noise), noise if noise.rate else None)] = None
+            continue
+        for level in settings.levels:
+            if level > KINDS[noise.kind].highest:
+                notes.append(f"{name}: no level {level:g}, the highest is {KINDS[noise.kind].highest:g}")
+                continue
+            at_level = dataclasses.replace(noise, rate=level)
+            found[Level(name, level, str(at_level), at_level if level else None)] = None
+    return list(found), notes
+
+
+def _specs(settings: Settings, notes: list[str]) -> list[str]:
+    specs: list[str] = []
+    for spec in settings.noise:
+        if spec != ALL:
+            kind = Noise.parse(spec).kind
+            if kind == "misspelling" and not settings.misspellings:
+                raise ValueError(f"noise {spec!r} needs a list of misspellings: --misspellings FILE")
+            specs.append(spec)
+            continue
+        specs += [kind for kind in KINDS if kind != "misspelling" or settings.misspellings]
+        if not settings.misspellings:
+            notes.append("misspelling is not measured: no list of misspellings was given (--misspellings)")
+    return specs
+
+
+def _name(noise: Noise, language: str) -> str:
+    """Returns the kind, with shortest word and language where they are not the usual ones."""
+    length = "" if noise.min_length == KINDS[noise.kind].min_length else f":{noise.min_length}"
+    return f"{noise.kind}{length}" + ("" if noise.language == language else f"@{noise.language}")

@@ -1,0 +1,146 @@
+"""The models that are compared: read, named, and checked to do the same task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import traverse_util
+
+from charlm.checkpoint import FOLDER
+from charlm.predictors.fine_tuned import FineTuned
+from charlm.robustness.batches import Batches
+from charlm.tasks.base import Task
+from charlm.text.subwords import SubwordTokenizer
+
+log = logging.getLogger("charlm")
+
+
+class Subject(NamedTuple):
+    """A model.
+
+    Attributes:
+      name: unique. path: as given. digest: of all that its predictions depend on. model, batches: to ask it.
+      tokenizer: of a model that reads pieces.
+    """
+
+    name: str
+    path: str
+    digest: str
+    model: FineTuned
+    batches: Batches
+    tokenizer: SubwordTokenizer | None
+
+    @property
+    def task(self) -> Task[Any, Any]:
+        """Its task: thresholds and scales may be its own."""
+        return self.model.task
+
+    @property
+    def family(self) -> str:
+        """Its family."""
+        return self.model.pretrained.family
+
+    @property
+    def trained_with(self) -> list[str]:
+        """The noise in its training examples."""
+        data = _fine_tuning(self)
+        return list(data.get("noise") or ()) if data.get("noise_share", 1.0) else []
+
+    @property
+    def train_files(self) -> list[str]:
+        """The files it was fine-tuned on, as its config names them."""
+        return list(_fine_tuning(self).get("train") or ())
+
+    def has_seen(self, spec: str) -> bool:
+        """Whether a noise of this kind, at whatever rate, was in its training examples."""
+        return _kind(spec) in map(_kind, self.trained_with)
+
+    def described(self) -> dict[str, Any]:
+        """Returns the model's entry of the results."""
+        seed = self.model.pretrained.metadata.get("seed")
+        return {
+            "name": self.name, "path": self.path, "family": self.family, "trained_with": self.trained_with, "seed": seed
+        }  # fmt: skip
+
+
+def _kind(spec: str) -> str:
+    return re.split("[:@]", spec)[0].strip()
+
+
+def _fine_tuning(subject: Subject) -> dict[str, Any]:
+    return (subject.model.pretrained.metadata.get("fine_tuning") or {}).get("data") or {}
+
+
+def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]:
+    """Returns the models.
+
+    Args:
+      task: what they must have been fine-tuned for; "": the same, whatever it is.
+
+    Raises:
+      ValueError: a path is no fine-tuned model, given twice, or of another task or other labels than the first.
+    """
+    resolved = Counter(str(Path(path).resolve()) for path in paths)
+    if twice := [path for path, count in resolved.items() if count > 1]:
+        raise ValueError(f"--models: {twice[0]} is given twice")
+    subjects: list[Subject] = []
+    for name, path in zip(names(paths), paths, strict=True):
+        model = FineTuned.from_checkpoint(path, batch_size)
+        if task and model.task.name != task:
+            raise ValueError(f"--task={task}: {path} was fine-tuned for {model.task.name}")
+        if subjects:
+            _check_same(subjects[0], path, model.task)
+        tokenizer = None if model.pretrained.family == "hlm" else model.pretrained.tokenizer()
+        digest = digest_of(model, tokenizer)
+        subjects.append(Subject(name, path, digest, model, Batches(model, batch_size), tokenizer))
+        log.info("%s: %s, %s", name, model.pretrained.family, path)
+    return subjects
+
+
+def _check_same(first: Subject, path: str, task: Task[Any, Any]) -> None:
+    if task.name != first.task.name:
+        raise ValueError(f"--models: {path} was fine-tuned for {task.name}, {first.path} for {first.task.name}")
+    ours, theirs = set(first.task.labels), set(task.labels)
+    if ours != theirs:
+        only = [f"{label!r} only in {path}" for label in sorted(theirs - ours)]
+        only += [f"{label!r} only in {first.path}" for label in sorted(ours - theirs)]
+        raise ValueError(f"--models: other labels than {first.path}: {', '.join(only[:4])}; they cannot be compared")
+    if task.metric != first.task.metric:
+        raise ValueError(f"--models: {path} is measured by {task.metric}, {first.path} by {first.task.metric}")
+
+
+def names(paths: Sequence[str]) -> list[str]:
+    """Returns the last part of each path (that of the run, for a checkpoint), with more of it until all differ."""
+    parts = [Path(path).resolve().parts for path in paths]
+    runs = [pieces[:-2] if FOLDER in pieces[-2:-1] else pieces for pieces in parts]
+    parts = [run if runs.count(run) == 1 else pieces for run, pieces in zip(runs, parts, strict=True)]
+    taken = [1] * len(parts)
+    while True:
+        found = ["/".join(pieces[-n:]) for n, pieces in zip(taken, parts, strict=True)]
+        counts = Counter(found)
+        if max(counts.values(), default=1) == 1:
+            return found
+        taken = [n + (counts[name] > 1) for n, name in zip(taken, found, strict=True)]
+
+
+def digest_of(model: FineTuned, tokenizer: SubwordTokenizer | None) -> str:
+    """Returns a digest of parameters, tokenizer and metadata: of equal models in other places it is the same."""
+    pretrained = model.pretrained
+    found = hashlib.blake2b(digest_size=16)
+    found.update(json.dumps(dict(pretrained.metadata), sort_keys=True, default=str).encode())
+    found.update(str(pretrained.config).encode())
+    if tokenizer is not None:
+        found.update(tokenizer.digest().encode())
+    for name, value in sorted(traverse_util.flatten_dict(pretrained.params, sep="/").items()):
+        array = np.asarray(value)
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()

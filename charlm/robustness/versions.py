@@ -1,0 +1,114 @@
+"""Noisy versions of examples: the same text for every model, and which words of it are not as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charlm.data.examples import TaggedExample
+from charlm.tasks.base import Task
+from charlm.text.misspellings import Misspellings
+from charlm.text.noise import Noise, NoisedText, NoisedWords, Noiser
+from charlm.text.words import RulesSplitter
+
+KEY = "robustness"  # sets the draws apart from those of training
+SPLITTER = RulesSplitter()
+
+
+class Version(NamedTuple):
+    """Examples with noise.
+
+    Attributes:
+      examples: with noise. traces: as `Task.noised` gives them.
+      changed: for every word that was given to the noise, in order, whether it is another now; bool [W].
+    """
+
+    examples: list[Any]
+    traces: list[Any]
+    changed: np.ndarray
+
+
+class _Watched(Noiser):
+    """A noiser that notes which words of the texts it is given change."""
+
+    def __init__(self, noise: Noise, seed: int, misspellings: Misspellings | None) -> None:
+        super().__init__(noise, seed, misspellings)
+        self.changed: list[bool] = []
+
+    def text(self, text: str, key: str | int, protected: Sequence[tuple[int, int]] = ()) -> NoisedText:
+        noised = super().text(text, key, protected)
+        self.changed += changed_in_text(noised)
+        return noised
+
+    def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
+        noised = super().words(words, key, spaces)
+        self.changed += changed_words(words, noised)
+        return noised
+
+
+def changed_in_text(noised: NoisedText) -> list[bool]:
+    """Returns for each word whether the splitter no longer finds the same word at its place."""
+    if not noised.edits:
+        return [False] * len(SPLITTER.spans(noised.original))
+    there = set(SPLITTER.spans(noised.text))
+    found = []
+    for start, end in SPLITTER.spans(noised.original):
+        moved = noised.move(start, end)
+        found.append(moved not in there or noised.text[moved[0] : moved[1]] != noised.original[start:end])
+    return found
+
+
+def changed_words(words: Sequence[str], noised: NoisedWords) -> list[bool]:
+    """Returns for each word whether the noised word in which it begins is another; so of merged words all are."""
+    return [noised.words[at] != word for word, at in zip(words, noised.first, strict=True)]
+
+
+def version_of(
+    task: Task[Any, Any], examples: Sequence[Any], noise: Noise, seed: int, misspellings: Misspellings | None
+) -> Version:
+    """Returns examples with noise: the same for the same examples, noise and seed, whatever the model."""
+    noiser = _Watched(noise, seed, misspellings)
+    pairs = [task.noised(example, noiser, KEY) for example in examples]
+    return Version([e for e, _ in pairs], [t for _, t in pairs], np.array(noiser.changed, bool))
+
+
+def split(text: str) -> list[str]:
+    """Returns the words of a text."""
+    return [text[start:end] for start, end in SPLITTER.spans(text)]
+
+
+def sentences_of(examples: Sequence[Any]) -> list[tuple[str, ...]]:
+    """Returns the words of every text that is read: sentences as they are split, texts and pairs, questions."""
+    found: list[tuple[str, ...]] = []
+    for example in examples:
+        if isinstance(example, TaggedExample):
+            found.append(example.words)
+        else:
+            found += [tuple(split(text)) for text in texts_of(example)]
+    return found
+
+
+def texts_of(example: Any) -> list[str]:
+    """Returns text and pair, or the question."""
+    if hasattr(example, "question"):
+        return [example.question]
+    return [example.text] + ([] if example.pair is None else [example.pair])
+
+
+Versions = Callable[[Noise, int], Version]
+
+
+def versions_of(task: Task[Any, Any], examples: Sequence[Any], misspellings: Misspellings | None) -> Versions:
+    """Returns a function that makes versions and keeps the last one, for the models that read it one after another."""
+    last: dict[tuple[str, int], Version] = {}
+
+    def version(noise: Noise, seed: int) -> Version:
+        key = (str(noise), seed)
+        if key not in last:
+            last.clear()
+            last[key] = version_of(task, examples, noise, seed, misspellings)
+        return last[key]
+
+    return version

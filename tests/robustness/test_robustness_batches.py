@@ -1,0 +1,104 @@
+"""Batches of few shapes give what batches of any shape give, and are not compiled anew for every version of a text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from charlm.data.examples import TextExample
+from charlm.predictors.fine_tuned import FineTuned
+from charlm.robustness import measurement
+from charlm.robustness.batches import Batches, grid
+from charlm.robustness.measure import measure
+from charlm.robustness.measurement import first_of
+from charlm.robustness.versions import version_of
+from charlm.tasks.ranking import Ranking
+from charlm.text.noise import Noise
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.mark.parametrize(
+    ("longest", "want"),
+    [
+        (8, (8,)),
+        (16, (16,)),
+        (20, (16, 20)),
+        (64, (16, 32, 48, 64)),
+        (512, (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)),
+        (514, (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 514)),
+    ],
+)
+def test_lengths_grow_by_half_up_to_the_longest(longest, want):
+    assert grid(longest) == want
+
+
+@pytest.fixture(params=[0, 1], ids=["hlm", "bert"])
+def case(request, models, taggers):
+    model = FineTuned.from_checkpoint(taggers[request.param], 8)
+    return model, model.task.read([models.data("tagging")], training=False)
+
+
+def test_predictions_and_losses_are_those_of_the_evaluator(case):
+    model, examples = case
+    batches = Batches(model, 8)
+    predictions, losses_E2 = model.evaluator.predict_with_loss(model.params, model.evaluator.prepare(examples))
+    assert batches.predict(examples) == predictions
+    found, losses = batches.predict_with_loss(examples)
+    assert found == predictions
+    np.testing.assert_allclose(losses, losses_E2[:, 0] / losses_E2[:, 1], atol=1e-5)
+    assert [len(part) for part in batches.predict_with_loss([])] == [0, 0]
+    assert batches.predict([]) == []
+
+
+def test_versions_of_a_text_share_their_programs(case):
+    model, examples = case
+    batches = Batches(model, 8)
+    programs = model.evaluator._logits
+    batches.predict(examples)
+    first = programs._cache_size()
+    for seed in range(3):
+        batches.predict(version_of(model.task, examples, Noise("swap", 0.1), seed, None).examples)
+    assert programs._cache_size() == first
+    noisy = version_of(model.task, examples, Noise("insert", 0.9), 0, None).examples
+    want = model.evaluator.predict(model.params, model.evaluator.prepare(noisy))
+    assert batches.predict(noisy) == want, "where a shape is too small, another is made"
+    after = programs._cache_size()
+    assert batches.predict(examples) == model.evaluator.predict(model.params, model.evaluator.prepare(examples))
+    batches.predict(noisy)
+    batches.predict(examples)
+    assert programs._cache_size() <= after + 1  # the evaluator's own shape
+
+
+def test_the_first_examples_of_ranking_are_whole_queries():
+    passages = [TextExample(str(n), "", "q", "p", 1.0, group) for n, group in enumerate("aabbbcc")]
+    assert first_of(Ranking.usual(), passages, 3) == passages[:5]
+    assert first_of(Ranking.usual(), passages, 0) == passages
+    mixed = [passages[0], passages[2], passages[1]]
+    assert first_of(Ranking.usual(), mixed, 1) == [passages[0], passages[1]]
+
+
+def test_two_models_of_one_family_have_their_own_cells(models, taggers, tmp_path):
+    paths = [taggers[1], models.untrained("tagging", "bert")]
+    options = {"noise": ["drop:0.2"], "seeds": 1, "samples": 10, "batch_size": 8, "examples": 8}
+    both = measure(paths, [models.data("tagging")], str(tmp_path / "both"), **options)
+    for n, path in enumerate(paths):
+        alone = measure([path], [models.data("tagging")], str(tmp_path / str(n)), **options)
+        name = alone["models"][0]["name"]
+        assert both["clean"][name] == alone["clean"][name]
+        for table in ("noise", "sensitivity", "groups", "segmentation"):
+            assert [row for row in both[table] if row["model"] == name] == alone[table]
+    assert len({scores["accuracy"] for scores in both["clean"].values()}) == 2
+
+
+def test_sensitivity_is_that_of_the_first_sentences_and_says_so(models, taggers, tmp_path, monkeypatch):
+    options = {"noise": ["drop:0.5"], "seeds": 1, "samples": 10, "batch_size": 8}
+    run = lambda out, **more: measure(taggers[1:], [models.data("tagging")], str(tmp_path / out), **options, **more)
+    few = run("few", examples=4)
+    monkeypatch.setattr(measurement, "SENTENCES", 4)
+    monkeypatch.setattr("charlm.robustness.measure.SENTENCES", 4)
+    found = run("all")
+    (row,), (other,) = found["sensitivity"], few["sensitivity"]
+    assert (row["all"], row["changed"]) == pytest.approx((other["all"], other["changed"]))
+    assert "sensitivity is that of the first 4 sentences" in found["notes"]
+    assert few["notes"] == []

@@ -1,0 +1,206 @@
+"""Groups of words, changed words, and how words are cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from predictors.tiny_models import release
+
+from charlm import metrics
+from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
+from charlm.robustness import groups, scoring
+from charlm.robustness.cells import Cell
+from charlm.robustness.segmentation import pieces_of, segmentation
+from charlm.robustness.subjects import names
+from charlm.robustness.versions import changed_in_text, changed_words, sentences_of, version_of
+from charlm.tasks.classification import Classification
+from charlm.tasks.question_answering import QuestionAnswering
+from charlm.tasks.ranking import Ranking
+from charlm.tasks.tables import Columns
+from charlm.tasks.tagging import Tagging
+from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.noise import Noise, Noiser
+from charlm.text.noise_edits import Edit, NoisedText, NoisedWords
+from charlm.text.subwords import SubwordTokenizer
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SubwordTokenizer.load(release("bert"))
+
+
+TAGGED = [
+    TaggedExample("1", "", ("words", "unbelievable", "zqx"), ("A", "B", "A")),
+    TaggedExample("2", "", ("a",), ("A",)),
+]
+
+
+def test_words_are_whole_split_or_unknown(tokenizer):
+    found = pieces_of(tokenizer, ["words", "unbelievable", "words", "\u4e00"])
+    assert found["words"] == 1
+    assert found["unbelievable"] > 1
+    assert found["\u4e00"] == 0, "the unknown token is no piece of a word"
+    assert len(found) == 3
+
+
+def test_groups_of_words_and_of_examples(tokenizer):
+    known = {"words", "a", "the"}  # of one piece, too
+    found = groups.masks(Tagging(labels=("A", "B")), TAGGED, tokenizer, known)
+    assert found["unseen in training"].tolist() == [False, True, True, False]
+    assert found["split"].tolist() == [False, True, True, False]
+    texts = [TextExample("1", "", "the words", "a", "x"), TextExample("2", "", "a", "the unbelievable words.", "y")]
+    found = groups.masks(Classification(Columns(), ("x", "y")), texts, tokenizer, known)
+    assert found["split"].tolist() == found["unseen in training"].tolist() == [False, True]
+    assert found["in vocabulary"].tolist() == found["seen in training"].tolist() == [True, False]
+    question = QuestionExample("1", "", "the words", "unbelievable", (Answer("unbelievable", 0),))
+    found = groups.masks(QuestionAnswering(), [question], tokenizer, known)
+    assert found["split"].tolist() == found["unseen in training"].tolist() == [False], "the context does not count"
+    passages = [TextExample(str(n), "", text, "unbelievable", 1.0, group) for n, (text, group) in enumerate(
+        [("the unbelievable", "q1"), ("words", "q2"), ("the unbelievable", "q1")])]  # fmt: skip
+    found = groups.masks(Ranking.usual(), passages, tokenizer, known)
+    assert found["split"].tolist() == [True, False], "a row a query, in the order they begin"
+    assert groups.masks(Tagging(labels=("A",)), TAGGED, None, None) == {}
+
+
+def test_entries_by_hand():
+    right = np.array([1, 0, 1, 1], bool)
+    cells = [
+        Cell({}, {"right": right, "changed": np.array([1, 1, 0, 0], bool)}),
+        Cell({}, {"right": ~right, "changed": np.array([1, 0, 0, 0], bool)}),
+    ]
+    found = groups.entries({"split": np.array([0, 1, 1, 0], bool), "none": np.zeros(4, bool)}, cells, None)
+    assert {row["group"]: (row["count"], row["score"]) for row in found} == {
+        "all": (8, 0.5),
+        "split": (4, 0.5),
+        "none": (0, None),
+        "changed": (3, pytest.approx(1 / 3)),
+        "unchanged": (5, pytest.approx(3 / 5)),
+    }
+    gold = ["a", "b", "b"]
+    rows = [metrics.per_example_classes(gold, guess, ["a", "b"]) for guess in (["a", "a", "b"], ["b", "b", "b"])]
+    cells = [Cell({}, {"statistics": one}) for one in rows]
+    metric = scoring.metric_of(Classification(Columns(), ("a", "b"), "f1"), "classification")
+    found = groups.entries({"split": np.array([1, 1, 0], bool)}, cells, metric)
+    want = metrics.classification_scores(gold[:2] * 2, ["a", "a", "b", "b"], positive="b")["f1"]
+    assert found[1] == {"group": "split", "count": 4, "score": pytest.approx(want)}
+    assert [row["group"] for row in found] == ["all", "split"]
+
+
+def test_summed_statistics_keep_the_score():
+    gold = [["B-A", "I-A", "O"], ["B-B", "O"]]
+    guess = [["B-A", "I-A", "B-C"], ["B-A", "O"]]
+    rows = metrics.per_example_entities(gold, guess)
+    found = scoring.summed("entities", rows)
+    assert found.shape == (2, 5)
+    for name in ("f1", "precision", "recall", "accuracy"):
+        score = metrics.score_of("entities", name)
+        assert score(found.sum(0)[None]) == pytest.approx(score(rows.sum(0)[None]))
+        assert score(found.sum(0)[None])[0] == pytest.approx(metrics.entity_scores(gold, guess)[name])
+    rows = metrics.per_example_tags(gold, guess)
+    accuracy = metrics.score_of("tags", "accuracy")
+    assert accuracy(scoring.summed("tags", rows).sum(0)[None]) == accuracy(rows.sum(0)[None])
+    numbers = np.array([[0.5, 1.0], [2.0, 3.0]])
+    assert scoring.summed("squad", numbers) is numbers
+    assert scoring.summed("classification", rows).dtype == np.int16
+    np.testing.assert_array_equal(scoring.summed("classification", rows), rows)
+    np.testing.assert_array_equal(scoring.summed("classification", 1e6 * rows), 1e6 * rows)
+
+
+def test_changed_words_of_sentences_merged_and_cut():
+    words = ("ab", "cd", "ef")
+    merged = NoisedWords.of(words, [Edit(2, 3, "")])
+    assert merged.words == ("abcd", "ef")
+    assert changed_words(words, merged) == [True, True, False]
+    cut = NoisedWords.of(words, [Edit(4, 4, " ")])
+    assert cut.words == ("ab", "c", "d", "ef")
+    assert changed_words(words, cut) == [False, True, False]
+    assert changed_words(words, NoisedWords.of(words, [Edit(7, 8, "x")])) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("edits", "want"),
+    [
+        ([], [0, 0, 0, 0]),
+        ([Edit(1, 2, "")], [1, 0, 0, 0]),  # te cat, sat
+        ([Edit(3, 4, "")], [1, 1, 0, 0]),  # thecat, sat
+        ([Edit(7, 8, "")], [0, 0, 1, 0]),  # the cat sat
+        ([Edit(10, 10, " ")], [0, 0, 0, 1]),  # the cat, s at
+        ([Edit(8, 8, " ")], [0, 0, 0, 0]),  # a second space changes no word
+        ([Edit(5, 6, "u")], [0, 1, 0, 0]),
+    ],
+)
+def test_changed_words_of_texts(edits, want):
+    assert changed_in_text(NoisedText.of("the cat, sat", edits)) == [bool(x) for x in want]
+
+
+def test_versions_count_changed_words_of_all_texts():
+    task = Classification(Columns(), ("x", "y"))
+    examples = [TextExample(str(n), "", "the old cat sat", "on every mat", "x") for n in range(20)]
+    version = version_of(task, examples, Noise("repeat", 0.2), 3, None)
+    assert len(version.changed) == 20 * 7
+    before, after = sentences_of(examples), sentences_of(version.examples)
+    want = [a != b for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)]
+    assert version.changed.tolist() == want
+    assert 0.2 < version.changed.mean() < 0.7
+    again = version_of(task, examples, Noise("repeat", 0.2), 3, None)
+    assert again.examples == version.examples
+    plain = Noiser(Noise("repeat", 0.2), 3)
+    assert [task.noised(example, plain, "robustness")[0] for example in examples] == version.examples
+
+
+class _Pretrained:
+    """What `segmentation` asks of an HLM."""
+
+    family = "hlm"
+
+    def __init__(self, chars, slots):
+        from charlm.config import get_config
+
+        self._config, self._vocab = get_config(), CharVocab(list(chars))
+        self._config.model.char_slots = slots
+
+    def run_config(self):
+        return self._config
+
+    def vocab(self):
+        return self._vocab
+
+
+class _Units:
+    def encode_words(self, sentences):
+        from charlm.units.base import Encoded
+
+        return [Encoded(np.zeros((len(s), 4)), ((0, 0),) * len(s), tuple(range(len(s)))) for s in sentences]
+
+
+def test_segmentation_by_hand(tokenizer):
+    found = segmentation(_Pretrained("abc", 4), None, _Units(), [("abc", "abca", "xbc"), (), ("a",)])
+    assert found == (1, 0, pytest.approx(1 / 10), pytest.approx(1 / 4))
+    assert WordEncoder(CharVocab(["a"]), 4).char_slots == 4
+    assert segmentation(_Pretrained("abc", 4), None, _Units(), [()]) == (0, 0, 0, 0)
+    from charlm.pretrained import from_pretrained
+    from charlm.units.base import units_of
+
+    model = from_pretrained(release("bert"))
+    words = [("words", "unbelievable"), ("\u4e00",)]
+    pieces = pieces_of(tokenizer, ["unbelievable"])["unbelievable"]
+    found = segmentation(model, tokenizer, units_of(model), words)
+    assert pieces > 1
+    assert found == (pytest.approx((pieces + 2) / 3), pytest.approx(1 / 3), pytest.approx(1 / (pieces + 2)), 0)
+
+
+@pytest.mark.parametrize(
+    ("paths", "want"),
+    [
+        (["/r/a", "/r/b"], ["a", "b"]),
+        (["/x/tag", "/y/tag", "/y/b"], ["x/tag", "y/tag", "b"]),
+        (["/x/1/tag", "/y/1/tag"], ["x/1/tag", "y/1/tag"]),
+        (["/r/tag/checkpoints/500"], ["tag"]),
+        (["/r/tag/checkpoints/500", "/r/tag/checkpoints/600"], ["500", "600"]),
+        (["/r/tag/checkpoints/500", "/r/tag"], ["500", "tag"]),
+    ],
+)
+def test_names_are_the_last_parts_that_tell_models_apart(paths, want):
+    assert names(paths) == want
