@@ -1,7 +1,8 @@
 """A class for every text or pair of texts.
 
     python -m charlm.main --config=configs/classify.py --workdir=runs/mnli --config.init_from=runs/hlm \
-        --config.data.train=train.tsv --config.data.dev=dev.tsv --config.data.pair=sentence2 --config.data.text=sentence1
+        --config.data.train=train.tsv --config.data.dev=dev.tsv \
+        --config.data.text=sentence1 --config.data.pair=sentence2
 
 Files: tables (.tsv as GLUE has them, .csv, .jsonl, .parquet), .gz too, or tfds:NAME:SPLIT. Variants: "" as HLM was
 fine-tuned on GLUE (section 4.1); "reference" as in HLM's released script; "charbert" and "xrayemb" as in those papers;

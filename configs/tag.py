@@ -4,8 +4,8 @@
         --config.init_from=runs/hlm --config.data.train=train.conll --config.data.dev=dev.conll
 
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; .gz too. Variants: "" as HLM was
-fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert" (section 4.2) and "xrayemb"
-as in those papers; "tiny" for models of a million parameters.
+fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert" (section 4.2) and
+"xrayemb" as in those papers; "tiny" for models of a million parameters.
 """
 
 import ml_collections
