@@ -14,9 +14,9 @@ import numpy as np
 from charlm.tasks.base import Row
 from charlm.units.base import Units
 
-QUANTILES = (0.5, 0.75, 0.9, 1.0)  # of the rows' lengths: where the lengths of batches end
+QUANTILES = (0.5, 0.9, 1.0)  # of the rows' lengths: where the lengths of batches end
 STEP = 8  # lengths of batches are multiples of it
-SLACK = 0.1  # room of a shape beyond what was measured
+SLACK = 0.1  # room of a shape beyond what was measured, for the other epochs
 MEASURED = 64  # batches of each length that a shape is measured on
 
 
@@ -41,6 +41,13 @@ def lengths_of(rows: Sequence[Row], longest: int) -> tuple[int, ...]:
     lengths = np.array([row.joined.length for row in rows])
     ends = {min(longest, -(-int(np.quantile(lengths, q, method="higher")) // STEP) * STEP) for q in QUANTILES}
     return tuple(sorted(ends | {longest}))
+
+
+def grid(longest: int) -> tuple[int, ...]:
+    """Returns the lengths of batches of any text: powers of two and what lies halfway between, up to `longest`."""
+    powers = [2**n for n in range(4, longest.bit_length() + 1)]
+    lengths = sorted({*powers, *(3 * power // 2 for power in powers if power >= 32)})
+    return (*(length for length in lengths if length < longest), longest)
 
 
 def epoch_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int, seed: int, epoch: int) -> list[Group]:
@@ -77,29 +84,34 @@ def _length_for(length: int, lengths: tuple[int, ...]) -> int:
 
 
 class Packer:
-    """Lays groups of rows out as batches; each length has one shape, and one that holds anything where that is full.
+    """Lays groups of rows out as batches of few shapes: of each length those measured, and one that holds all.
 
     Args:
       units: of the model. batch_size: rows of a batch. accumulation, shards: micro-batches A of it, and shards S of
-        each of them.
+        each of them. slack: share of room of a shape beyond what it was measured on.
     """
 
-    def __init__(self, units: Units, batch_size: int, accumulation: int = 1, shards: int = 1) -> None:
+    def __init__(
+        self, units: Units, batch_size: int, accumulation: int = 1, shards: int = 1, slack: float = SLACK
+    ) -> None:
         if batch_size < 1 or batch_size % (accumulation * shards):
             raise ValueError(
                 f"data.batch_size={batch_size} must be a multiple of data.accumulation={accumulation} x the {shards} "
                 "devices the batch is spread over (mesh.data x mesh.fsdp)"
             )
-        self._units, self._pieces, self._shards = units, accumulation * shards, shards
+        self._units, self._pieces, self._shards, self._slack = units, accumulation * shards, shards, slack
         self._rows = batch_size // self._pieces
-        self._shapes: dict[int, Any] = {}
+        self._shapes: dict[int, list[Any]] = {}
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
-        """Sets the shape of each length by the first groups of it."""
+        """Makes a shape for the first groups of each length, where none that is known holds them: each is compiled."""
         for length in {group.length for group in groups}:
             chosen = [group for group in groups if group.length == length][:MEASURED]
             parts = [[row.joined for row in part] for group in chosen for part in self._cut(rows, group)]
-            self._shapes[length] = self._units.measure([part for part in parts if part], self._rows, length, SLACK)
+            known = self._shapes.setdefault(length, [])
+            fits = lambda shape, parts=parts: all(self._units.pack(part, shape) is not None for part in parts)
+            if not any(map(fits, known)):
+                known.append(self._units.measure([part for part in parts if part], self._rows, length, self._slack))
 
     def _cut(self, rows: Sequence[Row], group: Group) -> list[list[Row]]:
         """Returns the rows of each piece, dealt in turn so that none is much fuller than the others."""
@@ -116,10 +128,9 @@ class Packer:
     def pack(self, rows: Sequence[Row], group: Group) -> Batch:
         """Returns a batch with arrays [A, S, ...]."""
         parts = self._cut(rows, group)
-        shapes = [self._shapes.get(group.length), self._units.widest(self._rows, group.length)]
-        for shape in shapes:
-            packed = [] if shape is None else [self._units.pack([row.joined for row in part], shape) for part in parts]
-            if packed and all(part is not None for part in packed):
+        for shape in (*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)):
+            packed = [self._units.pack([row.joined for row in part], shape) for part in parts]
+            if all(part is not None for part in packed):
                 break
         targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
         return Batch(self._stack(packed), self._stack(targets))

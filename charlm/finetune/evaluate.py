@@ -9,11 +9,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from charlm.finetune.batching import Batch, Group, Packer, eval_groups, lengths_of
+from charlm.finetune.batching import Batch, Group, Packer, eval_groups, grid
 from charlm.pretrained import Pretrained
 from charlm.sharding import batch_sharding, state_sharding
 from charlm.tasks.base import Row, Task
 from charlm.units.base import Units
+
+SLACK = 0.25  # room of a shape beyond the text it was measured on: for other texts, and typos that part equal words
 
 
 class Prepared(NamedTuple):
@@ -22,7 +24,6 @@ class Prepared(NamedTuple):
     examples: list[Any]
     rows: list[Row]
     groups: list[Group]
-    packer: Packer
 
 
 class Evaluator:
@@ -35,8 +36,10 @@ class Evaluator:
 
     def __init__(self, model: Pretrained, task: Task[Any, Any], units: Units, mesh: Mesh, batch_size: int) -> None:
         self.task, self.units = task, units
-        self._shards = mesh.shape["data"] * mesh.shape["fsdp"]
-        self._batch_size = -(-batch_size // self._shards) * self._shards
+        shards = mesh.shape["data"] * mesh.shape["fsdp"]
+        self._batch_size = -(-batch_size // shards) * shards
+        # Kept from text to text: their shapes differ little, and to compile takes longer than to run.
+        self.packer = Packer(units, self._batch_size, shards=shards, slack=SLACK)
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
         self._place = lambda tree: jax.device_put(tree, state_sharding(tree, mesh))
 
@@ -58,21 +61,24 @@ class Evaluator:
     def prepare(self, examples: Sequence[Any]) -> Prepared:
         """Returns the rows and batches of examples."""
         rows = self.task.rows(examples, self.units, training=False)
-        groups = eval_groups(rows, lengths_of(rows, self.units.longest), self._batch_size)
-        packer = Packer(self.units, self._batch_size, shards=self._shards)
-        packer.measure(rows, groups)
-        return Prepared(list(examples), rows, groups, packer)
+        return Prepared(list(examples), rows, self.groups(rows))
+
+    def groups(self, rows: Sequence[Row]) -> list[Group]:
+        """Returns the batches of rows; there is a shape for each afterwards."""
+        groups = eval_groups(rows, grid(self.units.longest), self._batch_size)
+        self.packer.measure(rows, groups)
+        return groups
 
     def logits(self, params: Any, prepared: Prepared) -> list[np.ndarray]:
         """Returns the logits of each row, padding cut off."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         for group in prepared.groups:
-            batch = prepared.packer.pack(prepared.rows, group)
+            batch = self.packer.pack(prepared.rows, group)
             self._take(found, prepared, group, np.asarray(self._logits(params, batch)))
         return found
 
     def _take(self, found: list[np.ndarray], prepared: Prepared, group: Group, logits: np.ndarray) -> None:
-        for index, row_logits in zip(prepared.packer.order(group), logits, strict=True):
+        for index, row_logits in zip(self.packer.order(group), logits, strict=True):
             if index is not None:
                 of_positions = row_logits.ndim > 1
                 found[index] = row_logits[: prepared.rows[index].joined.length] if of_positions else row_logits
@@ -86,10 +92,10 @@ class Evaluator:
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         losses_E2 = np.zeros((len(prepared.examples), 2))
         for group in prepared.groups:
-            batch = prepared.packer.pack(prepared.rows, group)
+            batch = self.packer.pack(prepared.rows, group)
             logits, sums = jax.device_get(self._sums(params, batch))
             self._take(found, prepared, group, logits)
-            for index, loss, weight in zip(prepared.packer.order(group), sums.loss, sums.weight, strict=True):
+            for index, loss, weight in zip(self.packer.order(group), sums.loss, sums.weight, strict=True):
                 if index is not None:
                     losses_E2[prepared.rows[index].example] += loss, weight
         return self.task.predict(prepared.examples, prepared.rows, found), losses_E2

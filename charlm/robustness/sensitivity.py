@@ -46,16 +46,14 @@ def sensitivity(clean_WD: np.ndarray, noisy_WD: np.ndarray) -> float:
     return float(found.mean())
 
 
-def word_states(
-    model: FineTuned, sentences: Sequence[Sequence[str]], batches: Batches | None = None, batch_size: int = 32
-) -> np.ndarray:
+def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: Batches | None = None) -> np.ndarray:
     """Returns the last state before the head at each word's first unit (left to right models: last), float32 [W, D].
 
     Args:
       model: of any task. sentences: words, none empty; those of all sentences follow each other in the result.
       batches: of the model, when there are some already: what was compiled for them is used again.
     """
-    batches = batches or Batches(model, batch_size)
+    batches = batches or Batches(model)
     examples = [TaggedExample("", "", tuple(words)) for words in sentences]
     starts = np.concatenate([[0], np.cumsum([len(words) for words in sentences])]).astype(int)
     rows = Tagging(labels=("O",)).rows(examples, model.evaluator.units, training=False) if examples else []
@@ -91,7 +89,7 @@ def sensitivity_of(
     pairs = [pair for words, others in zip(sentences, noisy, strict=True) for pair in zip(words, others, strict=True)]
     if not pairs:
         return Sensitivity(None, None)
-    batches = batches or Batches(model, 32)
+    batches = batches or Batches(model)
     if clean_WD is None:
         clean_WD = word_states(model, sentences, batches)
     found = distances(clean_WD, word_states(model, noisy, batches))

@@ -100,7 +100,7 @@ def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]
             _check_same(subjects[0], path, model.task)
         tokenizer = None if model.pretrained.family == "hlm" else model.pretrained.tokenizer()
         digest = digest_of(model, tokenizer)
-        subjects.append(Subject(name, path, digest, model, Batches(model, batch_size), tokenizer))
+        subjects.append(Subject(name, path, digest, model, Batches(model), tokenizer))
         log.info("%s: %s, %s", name, model.pretrained.family, path)
     return subjects
 
