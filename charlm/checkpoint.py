@@ -195,6 +195,11 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
             return folder / str(latest)
     if root.is_dir() and _complete(root):
         return root
+    runs = sorted(p.parent.name for p in root.glob(f"*/{FOLDER}") if complete_steps(p))
+    if runs:
+        raise ValueError(
+            f"{key}: {path} holds several runs: name one of {', '.join(str(Path(path) / r) for r in runs)}"
+        )
     what = "holds no complete checkpoint" if root.exists() else "does not exist"
     raise ValueError(f"{key}: {path} {what}; expected a workdir or one of its {FOLDER}/STEP folders")
 

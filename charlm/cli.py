@@ -23,9 +23,7 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 
 # Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
-_LISTS = re.compile(
-    r"(--?config\.(?:data\.train|data\.heldout|data\.dev|data\.test|data\.noise|optim\.freeze)=)([^(\['\"].*)"
-)
+_LISTS = re.compile(r"(--?config\.(?:data\.(?:train|heldout|dev|test|noise|skip_labels)|optim\.freeze)=)([^(\['\"].*)")
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 

@@ -203,7 +203,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
     for key, choices in (finetuning.CHOICES if is_fine_tuning(config) else CHOICES).items():
         if flat[key] not in choices:
             raise ValueError(
-                f"{key}={flat[key]!r} is not one of {', '.join(choices)}{_nearest(str(flat[key]), choices)}"
+                f"{key}={flat[key]!r} is not one of {', '.join(choice or 'empty' for choice in choices)}"
+                f"{_nearest(str(flat[key]), choices)}"
             )
     if is_fine_tuning(config):
         finetuning.validate(flat)
@@ -259,7 +260,11 @@ def _validate_pre_training(config: ml_collections.ConfigDict, flat: dict[str, An
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
+    if config.get("task", PRE_TRAINING) not in CHOICES["task"]:
+        raise ValueError(f"task={config.task!r} is not one of {', '.join(CHOICES['task'])}")
     for section, key in finetuning.LISTS if is_fine_tuning(config) else LISTS:
+        if key not in config.get(section, {}):  # a file of one task, set to another: `validate` says so
+            continue
         parts = (part.strip() for entry in config[section][key] for part in entry.split(","))
         config[section][key] = tuple(part for part in parts if part)
     if not is_fine_tuning(config) and not config.data.train:

@@ -9,8 +9,8 @@
     python -m charlm.predict answer --checkpoint=runs/squad --context=article.txt "Who wrote it?"
 
 The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it; tag,
-classify, measure and answer take one that was fine-tuned. Texts are arguments, or lines of standard input. Every result
-is a JSON line, in the order of the texts.
+classify, measure, answer and rank take one that was fine-tuned. Texts are arguments, or lines of standard input. Every
+result is a JSON line, in the order of the texts.
 """
 
 from __future__ import annotations
@@ -57,14 +57,16 @@ def _parser() -> argparse.ArgumentParser:
     classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
     measure = commands.add_parser("measure", help="a number for each text")
     reply = commands.add_parser("answer", help="answers to questions, with their places in a context")
-    for command in (encode, fill, score, generate, tag, classify, measure, reply):
+    rank = commands.add_parser("rank", help="how well each passage answers a query")
+    for command in (encode, fill, score, generate, tag, classify, measure, reply, rank):
         command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
     for command in (classify, measure):
         command.add_argument("--pair", help="second text of each pair; none: a text alone, or TEXT<tab>PAIR on a line")
     reply.add_argument("--context", required=True, help="file of the text that holds the answers")
     reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
-    for command in (encode, score, generate, tag, classify, measure, reply):
+    rank.add_argument("--query", required=True, help="what the passages are to answer")
+    for command in (encode, score, generate, tag, classify, measure, reply, rank):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
@@ -222,13 +224,11 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
         rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in model.tag(texts))
         return [{"words": [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in row]} for _, row in rows]
 
-    def split(texts: list[str]) -> tuple[list[str], list[str] | None]:
+    def split(texts: list[str]) -> tuple[list[str], list[str | None]]:
         if args.pair is not None:
             return texts, [args.pair] * len(texts)
         parts = [text.partition("\t") for text in texts]
-        if any(tab for _, tab, _ in parts):
-            return [first for first, _, _ in parts], [second for _, _, second in parts]
-        return texts, None
+        return [first for first, _, _ in parts], [second if tab else None for _, tab, second in parts]
 
     def classify(texts: list[str]) -> list[dict[str, Any]]:
         names = model.task.labels
@@ -246,7 +246,10 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
         keep = [[c._asdict() for c in p.candidates[: args.top]] for p in found]
         return [{"answer": model.task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
 
-    how = {"tag": tag, "classify": classify, "measure": measure, "answer": reply}[args.command]
+    def rank(texts: list[str]) -> list[dict[str, Any]]:
+        return [{"score": round(score, 6)} for score in model.rank(args.query, texts)]
+
+    how = {"tag": tag, "classify": classify, "measure": measure, "answer": reply, "rank": rank}[args.command]
     return lambda chunk: how([asked.text for asked in chunk]), BATCHES_AT_A_TIME * args.batch_size
 
 

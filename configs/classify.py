@@ -39,6 +39,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
         config.optim.head_learning_rate = 1e-3
         config.data.text = "Word"
         config.data.label = "Category"
+        config.data.skip_labels = ("filtered",)  # words that are none of the task's
         config.data.fold_column = "Fold"
     elif variant == "tiny":
         config.optim.learning_rate = 1e-3

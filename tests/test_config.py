@@ -15,11 +15,13 @@ from charlm.config import (
     flatten,
     from_dict,
     get_config,
+    is_fine_tuning,
     load_config_file,
     split_lists,
     to_json,
     validate,
 )
+from charlm.finetune import config as finetuning
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -35,9 +37,10 @@ def changed(**values):
 # ---- Keys ----
 
 
-def test_every_key_is_explained():
-    meanings = _meanings()
-    assert meanings.keys() == flatten(get_config()).keys()
+@pytest.mark.parametrize("source", [get_config, finetuning.get_config])
+def test_every_key_is_explained(source):
+    meanings = _meanings(source)
+    assert meanings.keys() == flatten(source()).keys()
     assert min(len(meaning.split()) for meaning in meanings.values()) >= 2
 
 
@@ -196,6 +199,8 @@ def test_docstrings_list_the_variants():
 @pytest.mark.parametrize("spec", variants(), ids=lambda spec: Path(spec).name)
 def test_config_file_loads_and_is_valid(spec):
     config = load_config_file(spec)
+    if is_fine_tuning(config):
+        config.data.train, config.init_from = ("train.txt",), "runs/hlm"  # every run has its own
     validate(config)
     if ":" in spec:
         assert flatten(config) != flatten(load_config_file(spec.partition(":")[0]))

@@ -22,7 +22,10 @@ CHOICES = {
     "model.dtype": ("float32", "bfloat16"),
     "optim.schedule": ("linear", "constant"),
 }
-LISTS = (("data", "train"), ("data", "dev"), ("data", "test"), ("data", "noise"), ("optim", "freeze"))
+LISTS = (
+    ("data", "train"), ("data", "dev"), ("data", "test"), ("data", "noise"), ("data", "skip_labels"),
+    ("optim", "freeze"),
+)  # fmt: skip
 
 
 def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
@@ -37,6 +40,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     data.train = ()  # files to learn from: tables, CoNLL columns, CoNLL-U, SQuAD's JSON; .gz too
     data.dev = ()  # files to choose the best epoch by; empty: a part of `train` set aside
     data.test = ()  # files to predict at the end, with the best epoch's parameters
+    data.test_labels = True  # the test files hold what is to be predicted; False: predictions are written, not scored
     data.dev_share = 0.1  # share of the training examples set aside when `dev` is empty
     data.folds = 0  # k of k-fold cross-validation over `train`; 0: none
     data.fold_column = ""  # column of a table that names the fold of each row; empty: dealt by number
@@ -48,6 +52,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     data.header = "auto"  # tables: whether the first row names the columns: "yes", "no", or "auto"
     data.multi_label = "error"  # a cell with several labels: "error", "first" or "skip"
     data.separator = ""  # what parts several labels of a cell, such as ","; empty: a cell is one label
+    data.skip_labels = ()  # rows of tables with these labels are left out, such as "-" in SNLI
     data.metric = ""  # classification: score that is best: "accuracy", "macro_f1", "f1" (of two classes), "matthews"
     data.word = ""  # tagging: number of the words' column; empty: the format's usual one
     data.tag = "auto"  # tagging: the tags' column: a number, or "upos", "xpos", "misc:KEY", "feats:KEY" of CoNLL-U
@@ -60,7 +65,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     data.noise_share = 1.0  # share of the examples of an epoch that get noise
     data.noise_context = False  # question answering: noise in the context, too
     data.noise_dev = False  # the same noise in the development examples
-    data.misspellings = ""  # list of misspellings for the kind "misspelling"
+    data.misspellings = ""  # noise: list of misspellings for the kind "misspelling"
     data.max_length = 0  # units of the longest row, special ones included; 0: as many as the model reads
     data.batch_size = 16  # rows of an optimizer step
     data.accumulation = 1  # micro-batches whose gradients are summed before one update
@@ -110,7 +115,7 @@ NOT_NEGATIVE = (
 SHARES = ("optim.b1", "optim.b2", "optim.warmup_share")
 OF_TASKS = {  # keys that only these tasks read: anything but the default is a mistake elsewhere
     ("classification", "regression", "ranking"): ("data.text", "data.pair", "data.label", "data.id", "data.header"),
-    ("classification", "regression"): ("data.multi_label", "data.separator", "data.fold_column"),
+    ("classification", "regression"): ("data.multi_label", "data.separator", "data.fold_column", "data.skip_labels"),
     ("classification",): ("data.metric",),
     ("ranking",): ("data.group",),
     ("tagging",): ("data.word", "data.tag", "data.scheme"),
@@ -144,6 +149,16 @@ def validate(flat: dict[str, object]) -> None:
         raise ValueError("data.noise: misspelling needs a list; data.misspellings names none")
     if not 0 <= flat["data.noise_share"] <= 1:
         raise ValueError(f"data.noise_share={flat['data.noise_share']} must lie in [0, 1]")
+    if not kinds:
+        for key in ("data.noise_share", "data.noise_context", "data.noise_dev", "data.misspellings"):
+            if flat[key] != _default(key):
+                raise ValueError(f"{key}={flat[key]!r}, but data.noise names no kind of noise")
+    if flat["data.dev"] and flat["data.dev_share"] != _default("data.dev_share"):
+        raise ValueError(f"data.dev_share={flat['data.dev_share']}, but data.dev names files: nothing is set aside")
+    if flat["data.folds"] and flat["data.fold_column"]:
+        raise ValueError("data.folds deals rows to folds, data.fold_column has them dealt already: choose one")
+    if not flat["data.test_labels"] and flat["task"] == "ranking":
+        raise ValueError("data.test_labels=False: the files of ranking always hold the relevance of passages")
     if flat["data.folds"] == 1:
         raise ValueError("data.folds=1: cross-validation needs at least 2")
     if not flat["data.train"]:

@@ -37,8 +37,22 @@ def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
         raise ValueError(f"data.train: no example to learn from in {', '.join(config.data.train)}")
     task.learn_labels(train)
     dev = task.read(_files(config.data.dev, "data.dev"), training=False)
-    test = task.read(_files(config.data.test, "data.test"), training=False)
+    test = task.read(_files(config.data.test, "data.test"), training=False, labelled=config.data.test_labels)
+    for name, part in (("data.train", train), ("data.dev", dev), ("data.test", test)):
+        _check_ids(part, name)
+    for name, part in (("data.dev", dev), ("data.test", test if config.data.test_labels else [])):
+        if part:
+            task.check_labels(part, name)
     return Examples(train, dev, test)
+
+
+def _check_ids(examples: Sequence[Any], key: str) -> None:
+    """Checks that no two examples have one id: predictions are written under them."""
+    places: dict[str, str] = {}
+    for example in examples:
+        if example.id in places:
+            raise ValueError(f"{key}: {example.place} has the id {example.id!r} of {places[example.id]}")
+        places[example.id] = example.place
 
 
 def _files(specs: Sequence[str], key: str) -> list[str]:
@@ -49,34 +63,39 @@ def _files(specs: Sequence[str], key: str) -> list[str]:
     return found
 
 
-def set_aside(examples: Examples, share: float, seed: int) -> Examples:
+def set_aside(examples: Examples, share: float, seed: int, together: bool = False) -> Examples:
     """Returns the examples with a random part of those to learn from as development examples, if there are none.
 
-    Examples of one group (the passages of a query) or about one context stay together.
+    Args:
+      share: of the examples. together: those of one group (the passages of a query) stay together; those about one
+        context always do.
 
     Raises:
       ValueError: when there are too few to part.
     """
     if examples.dev:
         return examples
-    groups = list(dict.fromkeys(_group(example, n) for n, example in enumerate(examples.train)))
+    of = [_group(example, n, together) for n, example in enumerate(examples.train)]
+    groups = list(dict.fromkeys(of))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
         raise ValueError(f"data.train: {len(groups)} example is too few to set some aside; name data.dev")
     chosen = {groups[n] for n in np.random.default_rng([seed, 1]).permutation(len(groups))[:count]}
     parts: tuple[list[Any], list[Any]] = ([], [])
-    for n, example in enumerate(examples.train):
-        parts[_group(example, n) in chosen].append(example)
+    for group, example in zip(of, examples.train, strict=True):
+        parts[group in chosen].append(example)
     log.info("data.dev is empty: %d of %d examples set aside", len(parts[1]), len(examples.train))
     return examples._replace(train=parts[0], dev=parts[1])
 
 
-def _group(example: Any, number: int) -> Any:
-    return getattr(example, "context", "") or getattr(example, "group", "") or number
+def _group(example: Any, number: int, together: bool) -> Any:
+    return getattr(example, "context", "") or (together and example.group) or number
 
 
 def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list[str]:
     """Returns the fold of every example: its own, or dealt in turn after a shuffle."""
+    if config.data.folds > len(examples):
+        raise ValueError(f"data.folds={config.data.folds}, but there are {len(examples)} examples")
     if config.data.fold_column:
         return [example.group for example in examples]
     order = np.random.default_rng([config.seed, 2]).permutation(len(examples))

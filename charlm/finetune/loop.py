@@ -120,6 +120,7 @@ class FineTuning:
         """
         done = self._folder / RESULT_FILE
         if done.exists():
+            log.info("%s holds a finished run: nothing to do", self._folder)
             return json.loads(done.read_text(encoding="utf-8"))
         store = checkpoints.Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest = Position(), store.latest
@@ -291,6 +292,7 @@ class FineTuning:
             prepared = self._evaluator.prepare(examples)
             predictions = self._evaluator.predict(params, prepared)
             self._task.write(self._folder, f"predictions_{name}", examples, predictions)
-            result[name] = self._task.scores(examples, predictions)
-            log.info("%s  %s", name, shown(result[name]))
+            if name == DEV or self._config.data.test_labels:
+                result[name] = self._task.scores(examples, predictions)
+                log.info("%s  %s", name, shown(result[name]))
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import logging
 from contextlib import suppress
@@ -26,6 +27,7 @@ from charlm.tasks.registry import task_of
 log = logging.getLogger("charlm")
 
 SUMMARY_FILE = "summary.json"
+DATA_FILE = "data.json"  # digests of the examples
 MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
 
 
@@ -58,14 +60,16 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) ->
         "%s: %d examples to learn from, %d to choose by, %d to test; labels: %s",
         task.name, len(examples.train), len(examples.dev), len(examples.test), ", ".join(task.labels[:20]) or "none",
     )  # fmt: skip
+    _check_same_data(examples, folder)
     runs = _runs(config, task, examples)
     results = {}
     for name, (seed, part) in runs.items():
         place = folder / name if len(runs) > 1 else folder
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
-        run = FineTuning(config, seed, source, own, set_aside(part, config.data.dev_share, seed), place, profile)
+        run = FineTuning(config, seed, source, own, _with_dev(config, part, seed), place, profile)
         write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
+        write_text(str(folder / DATA_FILE), json.dumps(_digests(examples), indent=2) + "\n")
         results[name] = run.run()
     summary = _summary(results)
     write_text(str(folder / SUMMARY_FILE), json.dumps(summary, indent=2) + "\n")
@@ -74,6 +78,10 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) ->
             means = (f"{name} {value['mean']:.4f} +- {value['sd']:.4f}" for name, value in scores.items())
             log.info("%s, mean and standard deviation of %d runs: %s", part, len(results), "  ".join(means))
     return summary
+
+
+def _with_dev(config: ml_collections.ConfigDict, examples: Examples, seed: int) -> Examples:
+    return set_aside(examples, config.data.dev_share, seed, together=config.task == "ranking")
 
 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
@@ -112,6 +120,30 @@ def _summary(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
         if held:
             scores[part] = {name: _mean_and_sd([one[name] for one in held]) for name in names}
     return {"runs": results, "scores": scores}
+
+
+def _digests(examples: Examples) -> dict[str, str]:
+    """Returns a digest of the examples of each part, wherever their files lie."""
+    found = {}
+    for name, part in examples._asdict().items():
+        digest = hashlib.sha256()
+        for example in part:
+            digest.update(repr(example._replace(place="")).encode("utf-8", "backslashreplace"))
+        found[name] = digest.hexdigest()
+    return found
+
+
+def _check_same_data(examples: Examples, folder: Path) -> None:
+    """Checks that a run found in a folder had the same examples; ValueError naming the parts that differ."""
+    path = folder / DATA_FILE
+    if not path.exists():
+        return
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    differing = [f"data.{name}" for name, digest in _digests(examples).items() if saved.get(name) != digest]
+    if differing:
+        raise ValueError(
+            f"{folder} holds a run on other examples: {', '.join(differing)} changed; choose another --workdir"
+        )
 
 
 def _mean_and_sd(values: list[float]) -> dict[str, Any]:

@@ -111,12 +111,12 @@ class FineTuned:
         predicted = self._predict("tag", [TaggedExample(str(n), "", tuple(w)) for n, w in enumerate(words)])
         return [TaggedText(w, o, tags) for w, o, tags in zip(words, offsets, predicted, strict=True)]
 
-    def classify(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> list[ClassPrediction]:
-        """Returns the likeliest class of each text (with its pair), and the probabilities of all."""
+    def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[ClassPrediction]:
+        """Returns the likeliest class of each text (with its pair, if it has one), and the probabilities of all."""
         return self._predict("classify", _text_examples(texts, pairs))
 
-    def measure(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> list[float]:
-        """Returns the number for each text (with its pair)."""
+    def measure(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[float]:
+        """Returns the number for each text (with its pair, if it has one)."""
         return self._predict("measure", _text_examples(texts, pairs))
 
     def rank(self, query: str, passages: Iterable[str]) -> list[float]:
@@ -139,7 +139,7 @@ def _several(texts: Iterable[Any]) -> list[Any]:
     return list(texts)
 
 
-def _text_examples(texts: Iterable[str], pairs: Iterable[str] | None) -> list[TextExample]:
+def _text_examples(texts: Iterable[str], pairs: Iterable[str | None] | None) -> list[TextExample]:
     texts = _several(texts)
     seconds = [None] * len(texts) if pairs is None else _several(pairs)
     if len(texts) != len(seconds):

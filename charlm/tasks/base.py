@@ -69,14 +69,22 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns what makes the task anew from JSON, by `charlm.tasks.registry.from_settings`."""
 
     @abc.abstractmethod
-    def read(self, files: Sequence[str], training: bool) -> list[Example]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[Example]:
         """Returns the examples of files.
 
         Args:
           training: True: what cannot be learned from is left out, counted and logged.
+          labelled: False: what there is to predict is not in the files.
 
         Raises:
           ValueError: naming file and line of what cannot be read.
+        """
+
+    def check_labels(self, examples: Sequence[Example], key: str) -> None:
+        """Checks that predictions of these examples can be scored.
+
+        Raises:
+          ValueError: naming `key`, the config's, and what is missing.
         """
 
     @abc.abstractmethod

@@ -96,9 +96,9 @@ class Classification(_TextTask):
         """Returns name, columns, labels and metric."""
         return super().settings() | {"metric": self.metric}
 
-    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
         """Returns the rows of tables; classes beyond `labels`, where they are known, are an error."""
-        return self.columns.read(files, labels=self.labels or None)
+        return self.columns.read(files, labelled, labels=self.labels or None)
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
         """Takes the classes of the examples, in alphabetical order."""
@@ -174,9 +174,9 @@ class Regression(_TextTask):
         """Returns name, columns and scale."""
         return super().settings() | {"mean": self.mean, "sd": self.sd}
 
-    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
         """Returns the rows of tables."""
-        return self.columns.read(files, labels_are_numbers=True)
+        return self.columns.read(files, labelled, labels_are_numbers=True)
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
         """Takes mean and standard deviation of the numbers."""

@@ -83,7 +83,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         names = ("stride", "max_question", "max_answer", "n_best", "impossible", "threshold", "noise_context")
         return {"name": self.name} | {name: getattr(self, name) for name in names}
 
-    def read(self, files: Sequence[str], training: bool) -> list[QuestionExample]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[QuestionExample]:
         """Returns the questions of SQuAD files; of training data those whose answer is in the context."""
         skipped, found = Skipped(), []
         for file in files:
@@ -91,6 +91,12 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         for line in skipped.report():
             log.info("%s", line)
         return found
+
+    def check_labels(self, examples: Sequence[QuestionExample], key: str) -> None:
+        """Checks that each question has an answer, or is known to have none."""
+        for example in examples:
+            if not example.answers and not example.impossible:
+                raise ValueError(f"{key}: {example.place}: no answer is known; data.test_labels=False predicts alone")
 
     def learn_labels(self, examples: Sequence[QuestionExample]) -> None:
         """Finds out whether there are questions without answer."""

@@ -33,7 +33,7 @@ class Ranking(_TextTask):
     metric = "mrr"
     outputs = 1
 
-    def read(self, files: Sequence[str], training: bool) -> list[TextExample]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
         """Returns an example for each query and passage."""
         skipped, found = Skipped(), []
         names = self.columns
@@ -44,12 +44,18 @@ class Ranking(_TextTask):
                 query=column(names.text),
                 passage=column(names.pair),
                 relevance=column(names.label),
+                passage_id=names.id or None,
                 header={"yes": True, "no": False}.get(names.header),
                 skipped=skipped,
             )
         for line in skipped.report():
             log.info("%s", line)
         return found
+
+    def check_labels(self, examples: Sequence[TextExample], key: str) -> None:
+        """Checks that some passage is relevant."""
+        if not any(float(example.label or 0) > 0 for example in examples):
+            raise ValueError(f"{key}: none of {len(examples)} passages is relevant: there is nothing to score")
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
         """Checks that some passages are relevant and some are not."""

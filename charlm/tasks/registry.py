@@ -30,7 +30,8 @@ def task_of(config: ml_collections.ConfigDict) -> Task[Any, Any]:
         names = ("stride", "max_question", "max_answer", "n_best", "noise_context")
         return QuestionAnswering(**{name: data[name] for name in names})
     group = data.fold_column or data.group
-    columns = Columns(data.text, data.pair, data.label, group, data.id, data.header, data.multi_label, data.separator)
+    names = ("header", "multi_label", "separator", "skip_labels")
+    columns = Columns(data.text, data.pair, data.label, group, data.id, **{name: data[name] for name in names})
     if config.task == "classification":
         return Classification(columns, metric=data.metric or "accuracy")
     return Regression(columns) if config.task == "regression" else Ranking(columns)
@@ -48,7 +49,7 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
         raise ValueError(f"task {name!r} is not one of {', '.join(TASKS)}")
     try:
         if columns is not None:
-            named["columns"] = Columns(**columns)
+            named["columns"] = Columns(**{**columns, "skip_labels": tuple(columns.get("skip_labels", ()))})
         if name in ("classification", "tagging"):
             named["labels"] = tuple(labels)
         return TASKS[name](**named)

@@ -20,7 +20,7 @@ class Columns:
     Attributes:
       text, pair, label, group, id: see `charlm.data.examples.TextExample`.
       header: "yes", "no", or "auto": there is one where a column is named.
-      multi_label, separator: see `charlm.data.tables.read_texts`.
+      multi_label, separator, skip_labels: see `charlm.data.tables.read_texts`.
     """
 
     text: str = "sentence"
@@ -31,12 +31,13 @@ class Columns:
     header: str = "auto"
     multi_label: str = "error"
     separator: str = ""
+    skip_labels: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields."""
         return dataclasses.asdict(self)
 
-    def read(self, files: Sequence[str], **options: Any) -> list[TextExample]:
+    def read(self, files: Sequence[str], labelled: bool = True, **options: Any) -> list[TextExample]:
         """Returns the examples of all files, and logs what was left out; `options` of `read_texts`."""
         skipped = Skipped()
         header = {"yes": True, "no": False}.get(self.header)
@@ -46,12 +47,13 @@ class Columns:
                 file,
                 text=column(self.text),
                 pair=column(self.pair),
-                label=column(self.label),
+                label=column(self.label) if labelled else None,
                 group=column(self.group),
                 id=column(self.id),
                 header=header,
                 multi_label=self.multi_label,
                 separator=self.separator,
+                skip_labels=tuple(self.skip_labels),
                 skipped=skipped,
                 **options,
             )

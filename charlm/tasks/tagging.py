@@ -81,7 +81,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             "entities": self.entities,
         }
 
-    def read(self, files: Sequence[str], training: bool) -> list[TaggedExample]:
+    def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; entities as IOB2."""
         skipped, found = Skipped(), []
         for file in files:
@@ -89,7 +89,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             found += read_tagged(
                 file,
                 word=word if isinstance(word, int) else None,
-                tag="auto" if self.tag == "auto" else column(self.tag),
+                tag=None if not labelled else "auto" if self.tag == "auto" else column(self.tag),
                 scheme=self.scheme,
                 broken="repair",
                 as_iob2=self.entities is not False and self.scheme != "none",
@@ -97,6 +97,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             )
         for line in skipped.report():
             log.info("%s", line)
+        if labelled and self.scheme == "auto" and self.entities is not False:
+            _check_entities(found, entities=bool(self.entities))
         return found
 
     def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
@@ -166,7 +168,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         gold = [list(example.tags or ()) for example in examples]
         if self.entities:
             return "entities", metrics.per_example_entities(gold, predictions)
-        return "tags", metrics.per_example_tags(gold, predictions, labels=self.labels)
+        beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # rare tags, never seen in training
+        return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
 
     def write(
         self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
@@ -187,6 +190,26 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _check_entities(examples: Sequence[TaggedExample], entities: bool) -> None:
+    """Checks that tags mark entities all, or none does.
+
+    Args:
+      entities: they are known to.
+
+    Raises:
+      ValueError: naming the place of one that does not.
+    """
+    tags = {tag for example in examples for tag in example.tags or ()}
+    marked = sorted(tag for tag in tags if tag.startswith(("B-", "I-")))
+    if is_iob(tags) or not (entities or ("O" in tags and marked)):
+        return
+    example, tag = next((e, tag) for e in examples for tag in e.tags or () if not is_iob([tag]))
+    raise ValueError(
+        f"{example.place}: the tag {tag!r} in this sentence marks no entity, though others do "
+        f"({', '.join(marked[:3])}); if no tags are entities: data.scheme=none"
+    )
 
 
 def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:

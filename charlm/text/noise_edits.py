@@ -165,28 +165,28 @@ class NoisedWords:
 def move_tags(tags: Sequence[str], noised: NoisedWords) -> list[str]:
     """Returns one tag for every noised word, for training on it: that of its origin.
 
-    Where all tags are "O" or begin with B- or I-, the later parts of a word that was cut continue its entity. Valid
-    IOB2 stays valid: an entity whose beginning was swallowed by the word before begins at what is left of it.
+    Where all tags are "O", "B", "I", or begin with B- or I-, the later parts of a word that was cut continue its
+    entity. Valid IOB2 stays valid: an entity whose beginning was swallowed by the word before begins at what is left.
 
     Raises:
       ValueError: there are not as many tags as original words.
     """
     _check_count("tags", tags, "original", len(noised.first))
     moved = [tags[origin] for origin in noised.origin]
-    if not all(tag == "O" or tag.startswith(("B-", "I-")) for tag in tags):
+    if not all(tag in ("O", "B", "I") or tag.startswith(("B-", "I-")) for tag in tags):
         return moved
     valid = all(_continues(before, tag) for before, tag in zip(["O", *tags], tags, strict=False))
     for index, tag in enumerate(moved):
         if noised.first[noised.origin[index]] != index and tag != "O":
-            moved[index] = "I-" + tag[2:]
+            moved[index] = "I" + tag[1:]
         if valid and not _continues(moved[index - 1] if index else "O", moved[index]):
-            moved[index] = "B-" + tag[2:]
+            moved[index] = "B" + tag[1:]
     return moved
 
 
 def _continues(before: str, tag: str) -> bool:
     """Whether `tag` may follow `before` in IOB2."""
-    return not tag.startswith("I-") or (before[:1] in ("B", "I") and before[1:] == tag[1:])
+    return tag[:1] != "I" or (before[:1] in ("B", "I") and before[1:] == tag[1:])
 
 
 def collect(predicted: Sequence[T], noised: NoisedWords) -> list[T]:

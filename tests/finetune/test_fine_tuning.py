@@ -178,6 +178,37 @@ def test_cross_validation_predicts_every_row_once(trained, tmp_path):
     assert len(summary["runs"]) == 3
 
 
+def test_folds_of_a_column_set_rows_aside_not_folds(trained, tmp_path, log_lines):
+    rows = ["word\tkind\tfold"] + [f"{'cat' if n % 2 else 'town'}\t{'ab'[n % 2]}\t{n % 3}" for n in range(30)]
+    (tmp_path / "words.tsv").write_text("\n".join([*rows, "dog\tfiltered\t0"]) + "\n")
+    config = small(
+        "classification", trained.workdir, tmp_path / "words.tsv", None, train__epochs=1, data__text="word",
+        data__label="kind", data__fold_column="fold", data__skip_labels=("filtered",),
+    )  # fmt: skip
+    summary = fine_tune(config, str(tmp_path / "run"))
+    assert list(summary["runs"]) == [f"seed_0_fold_{n}" for n in range(3)]
+    assert "2 of 20 examples set aside" in str(log_lines)
+
+
+def test_what_has_no_labels_is_predicted_and_not_scored(trained, tmp_path):
+    train, dev = write_data("tagging", tmp_path)
+    (tmp_path / "bare.conll").write_text("the\ncat\n\na\ndog\n")
+    test = {"data__test": (str(tmp_path / "bare.conll"),), "data__test_labels": False, "train__epochs": 1}
+    (result,) = fine_tune(small("tagging", trained.workdir, train, dev, **test), str(tmp_path / "run"))["runs"].values()
+    assert "test" not in result
+    words = [line.split()[0] for line in (tmp_path / "run" / "predictions_test.conll").read_text().splitlines() if line]
+    assert words == ["the", "cat", "a", "dog"]
+
+
+def test_changed_data_is_not_gone_on_with(trained, tmp_path):
+    train, dev = write_data("classification", tmp_path)
+    config = lambda: small("classification", trained.workdir, train, dev, train__epochs=1)
+    fine_tune(config(), str(tmp_path / "run"))
+    train.write_text(train.read_text().replace("the ", "a "))
+    with pytest.raises(ValueError, match=r"data.train"):
+        fine_tune(config(), str(tmp_path / "run"))
+
+
 def test_patience_ends_training_and_the_best_epoch_is_kept(trained, tmp_path, monkeypatch, log_lines):
     train, dev = write_data("classification", tmp_path)
     scores = iter([0.5, 0.7, 0.6, 0.7, 0.1, 0.1])
@@ -258,6 +289,9 @@ def command(task, *arguments, **options):
         ("tag", "a.conll", "the O\n", ["--config.data.noise=dorp:0.1"], "drop"),
         ("tag", "a.conll", "the O\ncat B-X\n", ["--config.init_from=nowhere"], "nowhere"),
         ("tag", "a.conll", "the O\ncat B-X\n", ["--config.model.label_head=none"], "model.label_head='none'"),
+        ("tag", "a.conll", "the O\ncat B-X\n\na O\ndog X-X\n", [], "a.conll:4: the tag 'X-X'"),
+        ("tag", "a.conll", "the O\n", ["--config.task=foo"], "task='foo' is not one of"),
+        ("tag", "a.conll", "the O\n", ["--config.data.noise_dev=True"], "data.noise names no kind"),
         ("tag", "a.conll", "the O\n\ncat B-X\n" * 9, ["--config.data.batch_size=9"], "must be a multiple"),
     ],
 )

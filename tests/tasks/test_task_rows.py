@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
 from charlm.pretrained import from_pretrained
 from charlm.tasks.classification import Classification, Regression, join_cut
+from charlm.tasks.contexts import ContextPlaces
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.ranking import Ranking
 from charlm.tasks.registry import TASKS, from_settings
@@ -94,6 +95,13 @@ def test_unknown_tags_of_test_data_are_not_learned_from_and_count_as_wrong(units
     assert sum(row.targets["weight"].sum() for row in rows) == 1
     predictions = task.predict([example], rows, knowing(task, rows))
     assert task.scores([example], predictions)["accuracy"] == 0.5
+
+
+def test_statistics_know_tags_that_training_did_not(units):
+    task = Tagging(labels=["NOUN", "VERB"], entities=False)
+    examples = [TaggedExample("1", "f", ("cat", "ran"), ("NOUN", "FOO"))]
+    kind, rows = task.statistics(examples, [("NOUN", "VERB")])
+    assert (kind, len(rows)) == ("tags", 1)
 
 
 def test_labels_of_entities_have_both_parts_and_o_comes_first():
@@ -186,6 +194,24 @@ def test_no_answer_is_the_whole_rows_place_and_the_threshold_decides(units):
     task.tune(examples, [none._replace(null_odds=3.0), some._replace(null_odds=2.5)])
     assert task.threshold == 2.5
     assert task.scores(examples, [none._replace(null_odds=3.0), some._replace(null_odds=2.5)])["exact"] == 100
+
+
+def test_the_longest_answer_has_as_many_units_as_it_may():
+    task = QuestionAnswering(impossible=False, max_answer=2, n_best=3)
+    places = ContextPlaces(np.array([[0, 3], [4, 7], [8, 11]]), 0, np.ones(3, bool), 3)
+    found = {(a, b) for a, b, _ in task._spans(np.array([[9.0, 1], [1, 2], [1, 9]]), places)}
+    assert (0, 7) in found  # two units
+    assert (0, 11) not in found  # three
+
+
+def test_no_answer_is_as_likely_as_in_the_window_where_it_is_least_likely(units):
+    task = QuestionAnswering(impossible=True)
+    example = question("the town house " * 30, None, 0)
+    rows = task.rows([example], units, training=False)
+    logits = knowing(task, rows)
+    for n, (row, scores) in enumerate(zip(rows, logits, strict=True)):
+        scores[row.joined.whole] = 5 if n else -4
+    assert task.predict([example], rows, logits)[0].null_odds == pytest.approx(-8 + 10)
 
 
 def test_loss_of_answers_is_the_mean_of_both_sides_over_places_that_may_answer():

@@ -470,6 +470,9 @@ def test_charbert_attack():
     expected += spread(0.25, swaps(word, range(1, 4))) + spread(0.22, mistypes(word, range(1, 5), lower=True))
     assert_outcomes("charbert", word, expected, 20000)
     assert_outcomes("charbert", "abc", {"abc": 1})
+    lengths = [len(result) for result in Noiser(Noise.parse("charbert"), 0).words([word] * 50000, 0).words]
+    assert_share(lengths.count(5), 50000, 0.26)
+    assert_share(lengths.count(7), 50000, 0.27)
     dull = spread(0.26, drops("1334", [1, 2])) + spread(0.27, inserts("1334", [1, 2, 3], LETTERS + LETTERS.upper()))
     assert_outcomes("charbert", "1334", dull + spread(0.47, "1334"), 20000)  # equal ones swapped, digits mistyped
 
@@ -496,6 +499,10 @@ def test_char2subword():
     ]
     assert_outcomes("char2subword:1", word, spread(1, operations), 12000)
     assert_outcomes("char2subword:0.5", word, spread(0.5, operations) + spread(0.5, word), 8000)
+    rng = np.random.default_rng(0)
+    assert not any(
+        "a" + ACUTE in Noiser(Noise.parse("char2subword:1"), 0).word(ACUTE + "abcd", rng) for _ in range(500)
+    )
     digits = [["113579", "133579", "135579", "135779", "135799"], swaps("13579", range(4)), drops("13579", range(5))]
     assert_outcomes("char2subword:1", "13579", spread(1, [*digits, inserts("13579", range(1, 5), "-.'_")]))
 
@@ -608,11 +615,22 @@ def test_all_cased_characters_change_sometime():
         assert {noised[index] for noised in texts} == ({char} if char in "ß " else {char, char.swapcase()})
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_words_are_left_alone(kind):
+    listed = Misspellings([("abcde", ["abcd"])])
+    long, short = (Noiser(Noise(kind, KINDS[kind].highest, length), 0, listed) for length in (5, 6))
+    assert any(long.text("abcde", key).edits for key in range(9))
+    assert not any(short.text("abcde", key).edits for key in range(9))
+    assert not any(short.words(["abcde"] * 2, key, False).words != ("abcde",) * 2 for key in range(9))
+
+
 def test_given_spaces_are_dropped_at_the_rate():
     words = distinct_words(3000)
     for kind, rate in (("hlm_drop", 0.2), ("hlm", 0.4)):
         merged = len(words) - len(Noiser(Noise(kind, rate), 0).words(words, 1).words)
         assert_share(merged, len(words) - 1, 0.2)
+    edits = Noiser(Noise("spaces", 0.5), 0).text(" ".join(words), 1).edits
+    assert_share(sum(not edit.text for edit in edits), len(edits), 0.5)
     assert_share(len(Noiser(Noise("spaces", 0.2), 0).words(words, 1, False).words) - len(words), len(words), 0.2)
 
 
