@@ -34,10 +34,11 @@ def test_three_formats_are_told_apart(tmp_path, packed):
     assert columns.of("because") == ("becuase", "becaus")
     assert columns.of("didn't") == ("didnt", "didn''t")
     assert columns.of("$300") == ("300$",)
+    assert Misspellings.read(written(tmp_path / "four", "$300 300$\n", packed)).of("$300") == ("300$",)
 
 
 def test_lines_may_end_in_any_way_and_begin_with_a_mark(tmp_path):
-    text = "\ufeff" + COLUMNS.replace("\n", "\r\n") + "\u2028odd ode"
+    text = "\ufeff" + COLUMNS.replace("\n", "\r\n") + "odd\u2028ode"
     columns = Misspellings.read(written(tmp_path / "list", text))
     assert columns.of("because") == ("becuase", "becaus")
     assert columns.of("odd") == ("ode",)
