@@ -1,4 +1,4 @@
-"""Word vectors kept between calls: what the intra-word encoder has computed once it does not compute again.
+"""What is kept between calls: vectors of words, and what depends on parameters alone.
 
 A word's vector depends on its characters and the parameters alone, never on the context, so the cache is exact. It is
 bounded: the words that were not read for the longest time make room. Vectors stay on the device.
@@ -168,11 +168,34 @@ class WordCache:
             found = [reference() for reference in known]
             if any(leaf is None for leaf in found):
                 del self._owners[number]  # nobody can ask for its words again; they make room as they grow old
-            elif len(found) == len(leaves) and all(a is b for a, b in zip(found, leaves, strict=True)):
+            elif _same(found, leaves):
                 return number
         number = next(self._numbers)
         self._owners[number] = [weakref.ref(leaf) for leaf in leaves]
         return number
+
+
+class OncePerParams:
+    """A function of parameters that is computed again only when one of their arrays is another object.
+
+    Args:
+      compute: the function; arrays do not change in place. The last parameters and their result are kept.
+    """
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self._compute = compute
+        self._known: tuple[list[Any], Any] | None = None
+
+    def __call__(self, params: Any) -> Any:
+        """Returns `compute(params)`."""
+        leaves, known = jax.tree.leaves(params), self._known
+        if known is None or not _same(known[0], leaves):
+            known = self._known = leaves, self._compute(params)  # one assignment: threads see both or neither
+        return known[1]
+
+
+def _same(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
 def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[Key, int]]:

@@ -30,6 +30,7 @@ CHOICES = {
     "model.aggregation": ("word_cls", "mean", "max"),
     "model.initializer": ("bert", "torch", "lecun"),
     "model.dtype": ("float32", "bfloat16"),
+    "model.attention_kernel": ("auto", "einsum", "cudnn"),
     "optim.schedule": ("linear", "constant"),
 }
 
@@ -41,6 +42,7 @@ RESUMABLE = (
     "data.prefetch",
     "data.encode_processes",
     "data.cache_dir",
+    "model.attention_kernel",
     "mesh.",
     "resume",
     "init_from",
@@ -110,6 +112,7 @@ def get_config() -> ml_collections.ConfigDict:
     model.initializer = "bert"  # "bert" (normal, 0.02), "torch" (the released code) or "lecun" (good for narrow models)
     model.dtype = "float32"  # matmul inputs: "float32" or "bfloat16"
     model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
+    model.attention_kernel = "auto"  # "auto": the best there is; "einsum": ours; "cudnn": NVIDIA's, at inference
 
     config.optim = optim = ml_collections.ConfigDict()
     optim.learning_rate = 5e-5  # peak, after warm-up (section 3.5)

@@ -96,7 +96,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         name of a model in the cache of huggingface_hub.
       family: "hlm", "bert", "roberta" or "gpt2"; needed where an old config does not say it, an error where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
-      changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout.
+      changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
+        attention_kernel.
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.

@@ -1,4 +1,4 @@
-"""The cache of word vectors: exact, bounded, least recently read out first, and not confused by other parameters."""
+"""What is kept between calls: exact, bounded, least recently read out first, and not confused by other parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from charlm.batch import reshape_batch
-from charlm.cache import CHUNKS, FIRST_ROWS, WordCache
+from charlm.cache import CHUNKS, FIRST_ROWS, OncePerParams, WordCache
 from charlm.models.hlm import HLM, HLMConfig
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -198,3 +198,14 @@ def test_cached_vectors_are_those_of_the_model(aggregation):
         context = model.apply({"params": params}, words_BWD, mask_BW, method="contextualize")
         np.testing.assert_allclose(context[mask_BW], whole.context_NWD[mask_BW], atol=1e-5)
     assert cache.stats.hits > 0
+
+
+def test_a_function_of_parameters_is_computed_once_for_each():
+    computed = []
+    double = OncePerParams(lambda params: computed.append(1) or jax.tree.map(lambda x: 2 * x, params))
+    one, other = {"a": jnp.ones(2), "b": jnp.ones(3)}, {"a": jnp.ones(2), "b": jnp.ones(3)}
+    for params, count in ((one, 1), (dict(one), 1), (other, 2), (other, 2), ({"a": one["a"]}, 3), (one, 4)):
+        jax.tree.map(np.testing.assert_array_equal, double(params), jax.tree.map(lambda x: 2 * x, params))
+        assert len(computed) == count
+    one["b"] = jnp.zeros(3)  # another array in the same place
+    np.testing.assert_array_equal(double(one)["b"], np.zeros(3))

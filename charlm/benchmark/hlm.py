@@ -26,6 +26,7 @@ from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.flops import BatchLengths
 from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
 from charlm.run import masking_of, model_config
 from charlm.state import init_state
@@ -121,8 +122,14 @@ class HLMInference(_HLM):
         self._inside = {name: self._params[name] for name in ("embed", "intra_word")}
         self._buckets = inference_slots(self.slots)
         self._forward = jax.jit(lambda params, batch: model.apply({"params": params}, batch).context_NWD)
+        # As `HLMPredictor` does: what depends on parameters alone is computed once.
+        positions_of = lambda hlm: hlm.inter_word.project_positions()
+        project = lambda params: model.apply({"params": params}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
+        self._positions = jax.jit(project)(self._params)
         self._context = jax.jit(
-            lambda params, words, mask: model.apply({"params": params}, words, mask, method="contextualize")
+            lambda params, kept, *words: model.apply(
+                {"params": params, PROJECTED: kept}, *words, method="contextualize"
+            )
         )
         encode = jax.jit(lambda params, chars: model.apply({"params": params}, chars, method="encode_words"))
         self._cache = WordCache(encode, cfg.hidden, cfg.dtype, self._buckets)
@@ -138,7 +145,7 @@ class HLMInference(_HLM):
         if self.path == "table":
             return self._forward(self._params, self._tables(host)).block_until_ready()
         words_NWD = self._cache.read(self._inside, host)
-        return self._context(self._params, words_NWD, host[..., 0] != 0).block_until_ready()
+        return self._context(self._params, self._positions, words_NWD, host[..., 0] != 0).block_until_ready()
 
     def _tables(self, chars_BWC: np.ndarray) -> WordBatch:
         none = np.zeros_like(chars_BWC[0])
@@ -158,7 +165,8 @@ class HLMInference(_HLM):
         """See `Runner`; of cached words the program between words."""
         if self.path.startswith("cache"):
             words_NWD = self._cache.read(self._inside, host)
-            return self._context.lower(self._params, words_NWD, host[..., 0] != 0).compile().as_text()
+            lowered = self._context.lower(self._params, self._positions, words_NWD, host[..., 0] != 0)
+            return lowered.compile().as_text()
         reshaped = self.path == "reshape"
         batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
         return self._forward.lower(self._params, batch).compile().as_text()

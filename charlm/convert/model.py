@@ -16,9 +16,10 @@ import numpy as np
 from charlm import checkpoint as checkpoints
 from charlm.convert.files import Tensor, find_state, give_memory_back, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
+from charlm.nn.kernels import KERNELS
 
 STATE_FILE = "model.safetensors"
-CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout")
+CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel")
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
@@ -30,6 +31,10 @@ def _changed(name: str, value: Any) -> Any:
         if named not in DTYPES:
             raise ValueError(f"dtype={value!r}: expected {' or '.join(DTYPES)}")
         return named
+    if name == "attention_kernel":
+        if value not in KERNELS:
+            raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
+        return value
     if name == "remat":
         if not isinstance(value, bool):
             raise ValueError(f"remat={value!r}: expected true or false")

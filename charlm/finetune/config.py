@@ -20,6 +20,7 @@ CHOICES = {
     "data.metric": ("", "accuracy", "macro_f1", "f1", "matthews"),
     "model.label_head": ("", "paper", "reference"),
     "model.dtype": ("float32", "bfloat16"),
+    "model.attention_kernel": ("auto", "einsum", "cudnn"),
     "optim.schedule": ("linear", "constant"),
 }
 LISTS = (
@@ -78,6 +79,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     model.attention_dropout = -1.0  # of attention probabilities; -1: as the model was pre-trained
     model.dtype = "float32"  # matmul inputs: "float32" or "bfloat16"
     model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
+    model.attention_kernel = "auto"  # "auto": the best there is; "einsum": ours; "cudnn": NVIDIA's, at inference
 
     config.optim = optim = ml_collections.ConfigDict()
     optim.learning_rate = 2e-5  # peak, after warm-up

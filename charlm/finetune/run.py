@@ -87,7 +87,8 @@ def _with_dev(config: ml_collections.ConfigDict, examples: Examples, seed: int) 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     """Returns the model that is fine-tuned."""
     model = config.model
-    changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype), "remat": model.remat}
+    changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
+    changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
     return from_pretrained(config.init_from, **changes)
 

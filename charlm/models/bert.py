@@ -52,6 +52,7 @@ class BertConfig:
     initializer: Literal["bert", "torch", "lecun"] = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
 
     def __post_init__(self) -> None:
         check_block("bert", self)
@@ -116,12 +117,12 @@ class BertEncoder(nn.Module):
         self.layer = [block_class(self.config.remat)(self.config.block) for _ in range(self.config.layers)]
 
     def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True
-    ) -> tuple[list[jax.Array], list[jax.Array]]:
-        """Returns the states before, between and after the layers, and the layers' attention probabilities."""
+        self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True, probabilities: bool = True
+    ) -> tuple[list[jax.Array], list[jax.Array | None]]:
+        """Returns the states before, between and after the layers, and the layers' attention probabilities if read."""
         layers, attention = [x_BLD], []
         for layer in self.layer:
-            x_BLD, probs, _ = layer(x_BLD, mask_BL[:, None, None, :], None, None, deterministic)
+            x_BLD, probs, _ = layer(x_BLD, mask_BL[:, None, None, :], None, None, deterministic, probabilities)
             layers.append(x_BLD)
             attention.append(probs)
         return layers, attention
@@ -174,7 +175,7 @@ class Bert(nn.Module):
         tokens_BLD = self.embed_tokens(ids_BL) if embeddings_BLD is None else embeddings_BLD
         x_BLD = self.embed(tokens_BLD, types_BL, position_ids_BL, deterministic)
         visible_BL = jnp.ones((1, L), bool) if mask_BL is None else mask_BL
-        layers, attention = self.encoder(x_BLD, visible_BL, deterministic)
+        layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention)
         return TransformerOutput(
             states_BLD=layers[-1],
             pooled_BD=self.pooler(layers[-1][:, 0]) if cfg.pooler else None,

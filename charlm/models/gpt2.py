@@ -42,6 +42,7 @@ class GPT2Config:
     initializer: Literal["bert", "torch", "lecun"] = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
 
     def __post_init__(self) -> None:
         check_block("gpt2", self)
@@ -112,13 +113,18 @@ class GPT2Decoder(nn.Module):
         self.layer = [block_class(self.config.remat)(self.config.block) for _ in range(self.config.layers)]
 
     def __call__(
-        self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: Cache | None, deterministic: bool
-    ) -> tuple[list[jax.Array], list[jax.Array], tuple[KeyValue, ...]]:
-        """Returns the states before, between and after the layers, their probabilities, and keys and values."""
+        self,
+        x_BLD: jax.Array,
+        visible_B1QN: jax.Array,
+        cache: Cache | None,
+        deterministic: bool,
+        probabilities: bool = True,
+    ) -> tuple[list[jax.Array], list[jax.Array | None], tuple[KeyValue, ...]]:
+        """Returns the states before, between and after the layers, their probabilities if read, keys and values."""
         layers, attention, kept = [x_BLD], [], []
         start = None if cache is None else cache.length
         for layer, past in zip(self.layer, cache.layers if cache else [None] * len(self.layer), strict=True):
-            x_BLD, probs, past = layer(x_BLD, visible_B1QN, past, start, deterministic)
+            x_BLD, probs, past = layer(x_BLD, visible_B1QN, past, start, deterministic, probabilities)
             layers.append(x_BLD)
             attention.append(probs)
             kept.append(past)
@@ -184,7 +190,7 @@ class GPT2(nn.Module):
             keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, real_BL, cache.length, axis=1)
             query_L, key_N = query_L + cache.length, jnp.arange(keys_BN.shape[1])
         visible_B1QN = (key_N[None, :] <= query_L[:, None])[None, None] & keys_BN[:, None, None, :]
-        layers, attention, kept = self.decoder(x_BLD, visible_B1QN, cache, deterministic)
+        layers, attention, kept = self.decoder(x_BLD, visible_B1QN, cache, deterministic, return_attention)
         layers[-1] = self.final_norm(layers[-1])
         return TransformerOutput(
             states_BLD=layers[-1],

@@ -49,6 +49,7 @@ class HLMConfig:
     dtype: Any = jnp.float32
     remat: bool = False
     epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:

@@ -8,6 +8,7 @@ skewed into place by a reshape, which is exact and faster.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -17,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.nn.embed import dense
+from charlm.nn.kernels import attend
 
-MASKED_SCORE = -1e30  # finite, so that a row without any key gives finite values and gradients instead of NaN
 QUERY_BLOCK = 512  # queries scored at once: the scores of a longer window are made and used a piece at a time
+PROJECTED = "projected"  # collection of what depends on parameters alone; see `Encoder.project_positions`
 
 
 def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
@@ -83,6 +85,7 @@ class DisentangledAttention(nn.Module):
       max_distance: distance at which the logarithmic buckets end.
       attention_dropout: rate on the attention probabilities.
       position_dropout: rate on the table of relative positions, drawn once a call (He et al., 2021, as released).
+      kernel: one of `charlm.nn.kernels.KERNELS`.
     """
 
     heads: int
@@ -91,6 +94,7 @@ class DisentangledAttention(nn.Module):
     position_dropout: float
     initializer: str
     dtype: Any
+    kernel: str = "auto"
 
     @nn.compact
     def __call__(
@@ -105,47 +109,62 @@ class DisentangledAttention(nn.Module):
         """
         B, L, D = x_BLD.shape
         H, K = self.heads, D // self.heads
-        low, rows = self._window(L, queries, positions_RD.shape[0] // 2)
-        positions = nn.Dropout(self.position_dropout)(positions_RD, deterministic=deterministic)
+        first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         R = int(rows[-1]) + 1
-        positions = positions[low : low + R].astype(self.dtype)
-
-        def project(name: str, x: jax.Array) -> jax.Array:
-            y = dense(D, D, self.initializer, self.dtype, name=name)(x)
-            return y.reshape(-1, H, K).swapaxes(0, 1)
-
-        def score(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
-            return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
 
         # Heads lead and rows of the batch are laid end to end: one layout serves every product below without a copy.
-        query_HNK = project("query", x_BLD[:, :queries])
-        key_HNK, value_HNK = project("key", x_BLD), project("value", x_BLD)
-        pos_key_HRK = project("pos_key", positions[::-1])  # descending, the order in which `skew` wants its columns
-        pos_query_HRK = project("pos_query", positions)
+        query_HNK = self._project("query", x_BLD[:, :queries])
+        key_HNK, value_HNK = self._project("key", x_BLD), self._project("value", x_BLD)
+        pos_key_HRK, pos_query_HRK = self._project_positions(positions_RD, first, first + R, deterministic)
         query = query_HNK.reshape(H, B, queries, K)
         key, value = key_HNK.reshape(H, B, L, K), value_HNK.reshape(H, B, L, K)
 
-        to_position = score("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
-        from_position = score("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
+        score = functools.partial(jnp.einsum, "hnk,hrk->hnr", preferred_element_type=jnp.float32)
+        to_position = score(query_HNK, pos_key_HRK).reshape(H, B, queries, R)
+        from_position = score(key_HNK, pos_query_HRK).reshape(H, B, L, R)
+        drops = self.attention_dropout > 0 and not deterministic
+        drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
+        reads = self.is_mutable_collection("intermediates")
 
-        def attend(start: int) -> tuple[jax.Array, jax.Array]:
+        def block(start: int) -> tuple[jax.Array, jax.Array | None]:
             stop = min(start + QUERY_BLOCK, queries)
             used = rows[start : stop + L - 1]
-            scores = score("hbqk,hblk->hbql", query[:, :, start:stop], key)
-            scores += skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
-            scores += skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
-            scores = jnp.where(mask_BL[None, :, None, :], scores / math.sqrt(3 * K), MASKED_SCORE)
-            probs = jax.nn.softmax(scores, axis=-1)
-            dropped = drop(probs, deterministic=deterministic).astype(self.dtype)
-            return probs, jnp.einsum("hbql,hblk->hbqk", dropped, value)
+            to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
+            from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
+            return attend(
+                self.kernel, query[:, :, start:stop], key, value, mask_BL[None, :, None, :],
+                biases=(to_key, from_key), scale=1 / math.sqrt(3 * K), drop=drop, probabilities=reads,
+            )  # fmt: skip
 
-        drop = nn.Dropout(self.attention_dropout)
-        blocks = [attend(start) for start in range(0, queries, QUERY_BLOCK)]
-        probs, mixed = (jnp.concatenate(parts, axis=2) for parts in zip(*blocks, strict=True))
-        self.sow("intermediates", "probs", probs.swapaxes(0, 1))
-        mixed = mixed.transpose(1, 2, 0, 3).reshape(B, queries, D)
+        mixed, probs = zip(*map(block, range(0, queries, QUERY_BLOCK)), strict=True)
+        if reads:
+            self.sow("intermediates", "probs", jnp.concatenate(probs, axis=2).swapaxes(0, 1))
+        mixed = jnp.concatenate(mixed, axis=2).transpose(1, 2, 0, 3).reshape(B, queries, D)
         self.sow("intermediates", "mixed", mixed)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
+
+    def _project(self, name: str, x: jax.Array) -> jax.Array:
+        """Returns a projection [H, N, K] of states [..., D]."""
+        D = x.shape[-1]
+        y = dense(D, D, self.initializer, self.dtype, name=name)(x)
+        return y.reshape(-1, self.heads, D // self.heads).swapaxes(0, 1)
+
+    def _project_positions(
+        self, table_TD: jax.Array, low: int, high: int, deterministic: bool
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns rows low to high of the table [H, R, K] as keys, descending as `skew` wants them, and as queries."""
+
+        def project(low: int, high: int) -> tuple[jax.Array, jax.Array]:
+            positions = nn.Dropout(self.position_dropout)(table_TD, deterministic=deterministic)
+            positions_RD = positions[low:high].astype(self.dtype)
+            return self._project("pos_key", positions_RD[::-1]), self._project("pos_query", positions_RD)
+
+        asked = self.is_mutable_collection(PROJECTED) and not self.is_initializing()
+        if not deterministic or not (asked or self.has_variable(PROJECTED, "positions")):
+            return project(low, high)
+        T = len(table_TD)
+        key_HTK, query_HTK = self.variable(PROJECTED, "positions", project, 0, T).value
+        return key_HTK[:, T - high : T - low], query_HTK[:, low:high]
 
     def _window(self, keys: int, queries: int, buckets: int) -> tuple[int, np.ndarray]:
         """Returns the first table row in use, and for each distance, ascending, its row counted from there."""

@@ -15,12 +15,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.nn.attention import MASKED_SCORE
-from charlm.nn.embed import dense, layer_norm
+from charlm.nn.embed import dense, gelu, layer_norm
+from charlm.nn.kernels import attend
 
 # tanh is Hendrycks and Gimpel's approximation, up to 5e-4 from the exact form: weights know which they were trained on.
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu": gelu,
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
 }
@@ -34,6 +34,7 @@ class BlockConfig:
       pre_norm: True: x + f(LN(x)), as in GPT-2; False: LN(x + f(x)), as in BERT.
       activation: one of `ACTIVATIONS`.
       epsilon: of both LayerNorms.
+      attention_kernel: one of `charlm.nn.kernels.KERNELS`.
     """
 
     hidden: int
@@ -46,6 +47,7 @@ class BlockConfig:
     attention_dropout: float
     initializer: str
     dtype: Any
+    attention_kernel: str = "auto"
 
 
 class KeyValue(NamedTuple):
@@ -62,6 +64,7 @@ class Attention(nn.Module):
     dropout: float
     initializer: str
     dtype: Any
+    kernel: str = "auto"
 
     @nn.compact
     def __call__(
@@ -71,7 +74,8 @@ class Attention(nn.Module):
         cache: KeyValue | None = None,
         start: jax.Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, jax.Array, KeyValue | None]:
+        probabilities: bool = True,
+    ) -> tuple[jax.Array, jax.Array | None, KeyValue | None]:
         """Mixes the values that each position sees.
 
         Args:
@@ -80,9 +84,11 @@ class Attention(nn.Module):
             exactly 0; a query that sees none gets finite values that mean nothing.
           cache: keys and values of earlier positions; None: the N keys are those of x_BLD.
           start: int scalar, the place in the cache where x_BLD's own go.
+          probabilities: whether the caller reads them; not every kernel has them.
 
         Returns:
-          Output [B, L, D], probabilities float32 [B, H, L, N] before dropout, and the cache with x_BLD's own in it.
+          Output [B, L, D], probabilities float32 [B, H, L, N] before dropout (None where the kernel has none), and the
+          cache with x_BLD's own in it.
         """
         B, L, D = x_BLD.shape
         K = D // self.heads
@@ -100,10 +106,9 @@ class Attention(nn.Module):
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
         query, key, value = map(heads_first, (query, key, value))
-        scores = jnp.einsum("bhqk,bhnk->bhqn", query, key, preferred_element_type=jnp.float32)
-        probs = jax.nn.softmax(jnp.where(visible_B1QN, scores, MASKED_SCORE), axis=-1)
-        dropped = nn.Dropout(self.dropout)(probs, deterministic=deterministic)
-        mixed = jnp.einsum("bhqn,bhnk->bhqk", dropped.astype(self.dtype), value)
+        drops = self.dropout > 0 and not deterministic
+        drop = nn.Dropout(self.dropout, deterministic=False) if drops else None
+        mixed, probs = attend(self.kernel, query, key, value, visible_B1QN, drop=drop, probabilities=probabilities)
         mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 
@@ -121,10 +126,13 @@ class Block(nn.Module):
         cache: KeyValue | None = None,
         start: jax.Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[jax.Array, jax.Array, KeyValue | None]:
+        probabilities: bool = True,
+    ) -> tuple[jax.Array, jax.Array | None, KeyValue | None]:
         """Returns the states [B, L, D], the attention probabilities and the cache; see `Attention`."""
         cfg = self.config
-        attention = Attention(cfg.heads, cfg.attention_dropout, cfg.initializer, cfg.dtype, name="attention")
+        attention = Attention(
+            cfg.heads, cfg.attention_dropout, cfg.initializer, cfg.dtype, cfg.attention_kernel, name="attention"
+        )
         attention_norm = layer_norm(cfg.epsilon, cfg.dtype, name="attention_norm")
         ffn_norm = layer_norm(cfg.epsilon, cfg.dtype, name="ffn_norm")
         drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
@@ -135,7 +143,7 @@ class Block(nn.Module):
             return dense(cfg.hidden, cfg.ffn, cfg.initializer, cfg.dtype, name="ffn_out")(hidden_BLF)
 
         attended_from = attention_norm(x_BLD) if cfg.pre_norm else x_BLD
-        attended, probs, cache = attention(attended_from, visible_B1QN, cache, start, deterministic)
+        attended, probs, cache = attention(attended_from, visible_B1QN, cache, start, deterministic, probabilities)
         if cfg.pre_norm:
             x_BLD = x_BLD + drop(attended)
             return x_BLD + drop(feed_forward(ffn_norm(x_BLD))), probs, cache
@@ -145,7 +153,8 @@ class Block(nn.Module):
 
 def block_class(remat: bool) -> type[Block]:
     """Returns `Block`, or one whose activations are computed again in the backward pass instead of kept."""
-    return nn.remat(Block, static_argnums=(5,)) if remat else Block  # counted from self: `deterministic`
+    # Counted from self: `deterministic` and `probabilities`.
+    return nn.remat(Block, static_argnums=(5, 6)) if remat else Block
 
 
 def at_positions(x_BLD: jax.Array, positions_BM: jax.Array | None) -> jax.Array:

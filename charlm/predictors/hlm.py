@@ -12,13 +12,14 @@ import ml_collections
 import numpy as np
 
 from charlm.batch import WordBatch
-from charlm.cache import CacheStats, WordCache
+from charlm.cache import CacheStats, OncePerParams, WordCache
 from charlm.data.batching import Sequence, inference_slots, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.nn.attention import PROJECTED
 from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts
-from charlm.predictors.windows import one_ahead
+from charlm.predictors.windows import one_ahead, rounded
 from charlm.run import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
@@ -57,16 +58,19 @@ class HLMPredictor(Predictor):
         self._buckets = inference_slots(self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
-        hlm = HLM(shape)
-        self._encode = jax.jit(lambda p, batch: hlm.apply({"params": p["hlm"]}, batch).context_NWD)
+        hlm, model = HLM(shape), HLMForMaskedLM(shape)
+        positions_of = lambda hlm: hlm.inter_word.project_positions()
+        project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
+        self._positions = OncePerParams(jax.jit(project))
+        self._encode = jax.jit(lambda p, kept, batch: hlm.apply({"params": p, PROJECTED: kept}, batch).context_NWD)
         self._contextualize = jax.jit(
-            lambda p, words_NWD, mask_NW: hlm.apply({"params": p["hlm"]}, words_NWD, mask_NW, method="contextualize")
+            lambda p, kept, *words: hlm.apply({"params": p, PROJECTED: kept}, *words, method="contextualize")
         )
         encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
         self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, self._buckets)
-        model = HLMForMaskedLM(shape)
-        self._fill = jax.jit(lambda p, batch: tuple(map(jax.nn.log_softmax, model.apply({"params": p}, batch))))
+        predict = lambda p, kept, batch: model.apply({"params": p, PROJECTED: {"hlm": kept}}, batch)
+        self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> HLMPredictor:
@@ -226,7 +230,7 @@ class HLMPredictor(Predictor):
             labels_WC[position, 1 : n + 1] = MASK  # any id but 0: here is something to predict
             sequences.append(_sequence(chars_WC, labels_WC))
         batch = self._pack(sequences)
-        logits = jax.device_get(self._fill(self._params, batch))
+        logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
         found: dict[int, np.ndarray] = {}
         W = batch.mask_SBW.shape[-1]
         for bucket, log_probs in zip(batch.masked, logits, strict=True):
@@ -250,21 +254,24 @@ class HLMPredictor(Predictor):
 
     def _width(self, sequences: list[Sequence]) -> int:
         longest = max(len(s.chars_WC) for s in sequences)
-        return max(min(self._max_words, -(-longest // 32) * 32), longest)
+        few = min(rounded(longest), -(-longest // 32) * 32)  # few widths, few programs; at most 31 words of padding
+        return max(min(self._max_words, few), longest)
 
     def _pack(self, sequences: list[Sequence]) -> WordBatch:
         return pack_all(sequences, self._width(sequences), self._buckets)
 
     def _states(self, sequences: list[Sequence]) -> jax.Array:
         """Returns the contextual vectors [B, W, D] with padding after the words and after the sequences."""
+        params = self._params["hlm"]
+        positions = self._positions(params)
         if self.cache is None:
-            return self._encode(self._params, self._pack(sequences))
+            return self._encode(params, positions, self._pack(sequences))
         rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
         chars_BWC = np.zeros((rows, self._width(sequences), self._slots), np.uint16)
         for b, sequence in enumerate(sequences):
             chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
         words_BWD = self.cache.read(self._word_params, chars_BWC)
-        return self._contextualize(self._params, words_BWD, chars_BWC[..., 0] != 0)
+        return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
 
 
 def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:

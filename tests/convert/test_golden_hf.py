@@ -13,7 +13,7 @@ from charlm.convert.__main__ import ATOL_SUBWORD, main
 from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.golden import Case, Skipped, compare
 from charlm.models import bert, gpt2
-from charlm.nn import blocks
+from charlm.nn import blocks, kernels
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -58,11 +58,11 @@ def other_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MASKED_SCORE", 0.0)
+    monkeypatch.setattr(kernels, "MASKED_SCORE", 0.0)
 
 
 def weak_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MASKED_SCORE", -8.0)
+    monkeypatch.setattr(kernels, "MASKED_SCORE", -8.0)
 
 
 def offset_zero(monkeypatch: pytest.MonkeyPatch) -> None:

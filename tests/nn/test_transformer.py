@@ -1,4 +1,4 @@
-"""The encoder: its two entrances agree, remat changes nothing, initialisers and dtypes are what they say."""
+"""The encoder: its two entrances agree, remat and kept projections change nothing, initialisers are what they say."""
 
 import dataclasses
 import functools
@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from flax import traverse_util
 
+from charlm.nn.attention import PROJECTED
+from charlm.nn.embed import gelu
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 L = 7
@@ -90,6 +92,60 @@ def test_remat_keeps_less_for_the_backward_pass():
         return sum(leaf.size for leaf in jax.tree.leaves(backward))
 
     assert stored(dataclasses.replace(CONFIG, remat=True)) < 0.8 * stored(CONFIG)
+
+
+# ---- Projections of positions, kept ----
+
+
+def kept(config: EncoderConfig, params):
+    project = lambda params: Encoder(config).apply({"params": params}, method="project_positions", mutable=PROJECTED)
+    return jax.jit(project)(params)[1]
+
+
+@pytest.mark.parametrize("changes", [{}, {"remat": True}, {"dtype": jnp.bfloat16}])
+def test_kept_projections_change_nothing(changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    found, params = kept(config, parameters()), parameters()
+    shapes = {leaf.shape for leaf in jax.tree.leaves(found)}
+    assert shapes == {(CONFIG.heads, 2 * CONFIG.position_buckets, CONFIG.hidden // CONFIG.heads)}
+    assert len(jax.tree.leaves(found)) == 2 * CONFIG.layers
+    apply = jax.jit(Encoder(config).apply, static_argnames=("method", "queries"))
+    atol = 1e-6 if config.dtype == jnp.float32 else 0.04
+    # Windows that use few rows, the first position alone, and one that uses the outermost rows again and again.
+    for length, more in ((3, {}), (L, {"method": "last", "queries": 1}), (13, {})):
+        x, mask = jax.random.normal(jax.random.key(length), (2, length, CONFIG.hidden)), np.ones((2, length), bool)
+        want, got = (apply({"params": params} | extra, x, mask, **more) for extra in ({}, found))
+        np.testing.assert_allclose(*(np.asarray(y, np.float32) for y in (got, want)), atol=atol)
+
+
+def test_kept_projections_are_read_without_dropout_only():
+    config = dataclasses.replace(CONFIG, dropout=0.3)
+    found = kept(config, jax.tree.map(lambda leaf: 2 * leaf, parameters()))  # of other parameters, so that it shows
+    apply = lambda extra, deterministic: Encoder(config).apply(
+        {"params": parameters()} | extra, states(), MASK, deterministic, rngs={"dropout": jax.random.key(1)}
+    )
+    assert np.abs(apply(found, True) - apply({}, True)).max() > 1e-2
+    np.testing.assert_array_equal(apply(found, False), apply({}, False))
+
+
+def test_projections_are_no_part_of_a_model():
+    assert set(jax.eval_shape(Encoder(CONFIG).init, jax.random.key(1), states(), MASK)) == {"params"}
+
+
+# ---- GELU ----
+
+
+def test_gelu_and_its_slope_are_exact():
+    x = np.concatenate([np.linspace(-20, 20, 4000), [-5.5, -5.499999, -1e-30]])
+    below = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x])
+    slope = below + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(gelu(jnp.asarray(x, jnp.float32)), x * below, atol=6e-7, rtol=3e-7)
+    np.testing.assert_allclose(jax.vmap(jax.grad(gelu))(jnp.asarray(x, jnp.float32)), slope, atol=1e-6)
+    half = jnp.asarray(x[x > -5], jnp.bfloat16)  # right to some bits also where it is small
+    want = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in np.asarray(half, np.float64)]
+    np.testing.assert_allclose(np.asarray(gelu(half), np.float64), want, rtol=0.06)
+    assert gelu(half).dtype == jnp.bfloat16
+    np.testing.assert_array_equal(gelu(jnp.asarray([np.inf, np.nan])), [np.inf, np.nan])
 
 
 WIDE = dataclasses.replace(CONFIG, layers=1, hidden=64, ffn=256, heads=4, position_buckets=32)

@@ -11,6 +11,7 @@ import pytest
 
 from charlm.batch import reshape_batch
 from charlm.cache import WordCache
+from charlm.data.batching import Sequence
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.predictors.base import Predictor
 from charlm.predictors.hlm import HLMPredictor
@@ -122,6 +123,30 @@ def test_words_are_computed_once_and_ahead_of_time(predictor):
     )
     with pytest.raises(ValueError, match="one string"):
         fresh.precompute("the")
+
+
+def test_what_depends_on_parameters_alone_is_never_that_of_others(predictor):
+    model = predictor._params["hlm"]
+    inter_word = jax.tree.map(lambda x: 1.5 * x, model["inter_word"])
+    params = {**predictor._params, "hlm": {**model, "inter_word": inter_word}}
+    changed = HLMPredictor(predictor.config, predictor.vocab, predictor._params)
+    before = changed.encode(TEXTS), changed.fill_mask("the [MASK:3]")
+    changed._params = params
+    fresh = HLMPredictor(predictor.config, predictor.vocab, params)
+    for got, want, old in zip(changed.encode(TEXTS), fresh.encode(TEXTS), before[0], strict=True):
+        assert_same(got, want)
+        assert not got.words or np.abs(got.vectors_WD - old.vectors_WD).max() > 0.01
+    assert changed.fill_mask("the [MASK:3]") == fresh.fill_mask("the [MASK:3]") != before[1]
+
+
+def test_batches_have_few_widths_and_little_padding(predictor, monkeypatch):
+    monkeypatch.setattr(predictor, "_max_words", 512)
+    sequence = lambda n: Sequence(*[np.zeros((n, 8), np.uint16)] * 2)
+    widths = {n: predictor._width([sequence(3), sequence(n)]) for n in range(3, 513)}
+    assert all(n <= width <= min(n + 31, 512) for n, width in widths.items())
+    assert all(3 * (width - n) <= width for n, width in widths.items() if n >= 16)
+    assert len(set(widths.values())) == 19
+    assert widths[46] == 48
 
 
 def test_vectors_depend_on_the_context(predictor):
