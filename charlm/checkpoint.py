@@ -5,12 +5,10 @@ A checkpoint describes itself: `read_metadata` gives the config and vocabulary t
 
 from __future__ import annotations
 
-import functools
-import json
 import logging
 import os
 import re
-from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,11 @@ import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
+from charlm.checkpoint_parts import Files, Position
 from charlm.sharding import path_name
 
 FOLDER = "checkpoints"
+FILES = "vocab"  # in a checkpoint of a run: the files of its vocabularies, where it has some
 BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
 
 
@@ -32,6 +32,7 @@ class Checkpoints:
       workdir: folder of the run. keep: newest checkpoints kept beside the best one.
       metadata: JSON-able description stored with each (config, vocabulary).
       folder: in the workdir, where they lie.
+      write_files: writes what lies in the folder `FILES` of each, such as a tokenizer, on the first process.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Checkpoints:
         keep: int = 3,
         metadata: dict[str, Any] | None = None,
         folder: str = FOLDER,
+        write_files: Callable[[Path], None] | None = None,
     ) -> None:
         policies = ocp.training.preservation_policies
         best = policies.BestN(
@@ -49,6 +51,7 @@ class Checkpoints:
             keep_checkpoints_without_metrics=False,
         )
         self._metadata = metadata
+        self._write_files = write_files
         self._folder = Path(workdir).absolute() / folder
         self._checkpointer = ocp.training.Checkpointer(
             self._folder,
@@ -81,10 +84,13 @@ class Checkpoints:
             if _complete(self._folder / str(step)):
                 return
         metadata = {**(self._metadata or {}), "unreported": list(unreported)}
+        parts = {"state": state, "data": Position(data)}
+        if self._write_files is not None:
+            parts[FILES] = Files(self._write_files)
         with self._clear_errors(f"checkpoint at step {step}"):
             self._checkpointer.save_checkpointables_async(
                 step,
-                {"state": state, "data": _Position(data)},
+                parts,
                 overwrite=present,
                 metrics=metrics,
                 custom_metadata=metadata,
@@ -93,7 +99,7 @@ class Checkpoints:
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
         with _clear_reads(self.folder(step)):
-            wanted = {"state": abstract_state, "data": _Position(data)}
+            wanted = {"state": abstract_state, "data": Position(data)}
             return self._checkpointer.load_checkpointables(step, wanted)["state"]
 
     def folder(self, step: int) -> Path:
@@ -125,32 +131,9 @@ class Checkpoints:
             raise ValueError(f"{what} could not be written to {self._folder}: {_reason(error)}; {good}") from error
 
 
-class _Position:
-    """The position of a data iterator, in a file for each process; it can be read on any number of processes."""
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-
-    async def save(self, directory: Any) -> Awaitable[None]:
-        text = json.dumps(self._data.get_state())  # as it is now; written in the background
-
-        async def write() -> None:
-            folder = Path(await directory.await_creation())
-            (folder / f"process_{jax.process_index()}-of-{jax.process_count()}.json").write_text(text)
-
-        return write()
-
-    async def load(self, directory: Any) -> Awaitable[None]:
-        async def read() -> None:
-            files = sorted(Path(directory).glob("process_*.json"))
-            self._data.set_state(functools.reduce(_merged, (json.loads(file.read_text()) for file in files)))
-
-        return read()
-
-
-def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    both = one.keys() & other.keys()
-    return one | other | {k: _merged(one[k], other[k]) for k in both if isinstance(one[k], dict)}
+def files_of(checkpoint: Path) -> Path:
+    """Returns the folder of the files that lie with a checkpoint: one of its own, or it."""
+    return checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
 
 
 class _Always:
@@ -230,7 +213,7 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[
 
 def family_of(metadata: Mapping[str, Any]) -> str:
     """Returns the family of the model that a checkpoint's metadata describe."""
-    return metadata["config"].get("family", "hlm") if "config" in metadata else metadata["family"]
+    return metadata.get("family") or metadata["config"].get("family", "hlm")
 
 
 def _stored(checkpoint: Path) -> Any:
@@ -272,12 +255,12 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
     check_fits(checkpoint, stored["params"], abstract_state.params)
     with _clear_reads(checkpoint):
-        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": _Position(data)})["state"]
+        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": Position(data)})["state"]
 
 
 def unreported(checkpoint: Path) -> list[float]:
     """Returns the sums that were saved for the progress line after a checkpoint."""
-    return list(read_metadata(checkpoint).get("unreported", []))
+    return list((_stored(checkpoint).custom_metadata or {}).get("unreported", []))
 
 
 def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:

@@ -17,6 +17,7 @@ from ml_collections import config_flags
 from charlm.config import defaults_of, flatten, get_config, load_config_file, split_lists, unknown_key, validate
 from charlm.finetune import config as finetuning
 from charlm.logs import start_logging
+from charlm.pretraining import config as pretraining
 
 CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny."
@@ -103,11 +104,18 @@ def _help_text() -> str:
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
-    for what, source in (("pre-training", get_config), ("fine-tuning", finetuning.get_config)):
+    for what, defaults, meanings in _key_tables():
         lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
-        defaults = flatten(source())
-        lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in _meanings(source).items()]
+        lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in meanings.items()]
     return "\n".join(lines)
+
+
+def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
+    """Returns every table of config keys: what they are of, their defaults and meanings."""
+    tables = [("pre-training", flatten(get_config()), _meanings(pretraining.shared_keys))]
+    for family, module in pretraining.FAMILIES.items():
+        tables.append((f"pre-training {family}", flatten(get_config(family)), _meanings(module.family_keys)))
+    return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning.get_config))]
 
 
 def _meanings(source: Callable[..., Any]) -> dict[str, str]:

@@ -17,10 +17,16 @@ from charlm.config import from_dict
 from charlm.convert.families import CONVERTERS, recognise
 from charlm.convert.files import find_state, new_folder
 from charlm.convert.model import Converter, Model
+from charlm.models.bert import Bert
+from charlm.models.charbert import CharBert
+from charlm.models.gpt2 import GPT2
+from charlm.models.labels import FINE_TUNED
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
+from charlm.text.symbols import SymbolVocab
 
 FORMATS = ("charlm", "pytorch")
+ENCODERS = (Bert, GPT2, CharBert)  # modules without a head, of families that read subwords
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Pretrained:
     """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: the shape: HLMConfig, BertConfig or GPT2Config.
-      family: "hlm", "bert", "roberta" or "gpt2". head: which model of it; see `charlm.convert`.
+      config: the shape: HLMConfig, BertConfig, GPT2Config or CharBertConfig.
+      family: "hlm", "bert", "roberta", "gpt2" or "charbert". head: which model of it; see `charlm.convert`.
       folder: where it was read. metadata: what describes it in a checkpoint.
     """
 
@@ -56,6 +62,21 @@ class Pretrained:
         if "char_vocab" not in self.metadata:
             raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters; see tokenizer()")
         return CharVocab.from_dict(self.metadata["char_vocab"])
+
+    def symbols(self) -> SymbolVocab:
+        """Returns the characters under the subwords of a CharBERT.
+
+        Raises:
+          ValueError: when the model was imported without, or is of another family.
+        """
+        if self.family != "charbert":
+            raise ValueError(f"{self.folder}: a model of the family {self.family} reads no characters under subwords")
+        if "symbols" not in self.metadata:
+            raise ValueError(
+                f"{self.folder}: the characters of this model are not known; import it with --char-vocab=FILE, or put "
+                "the file beside its tensors as char_vocab.txt"
+            )
+        return SymbolVocab.from_dict(self.metadata["symbols"], str(self.folder))
 
     def run_config(self) -> ml_collections.ConfigDict:
         """Returns the whole config of the run that made an HLM: word splitter, window; ValueError for others."""
@@ -87,17 +108,27 @@ class Pretrained:
                 converter.export(model, folder)
 
 
+def encoder_alone(pretrained: Pretrained) -> Pretrained:
+    """Returns a model that reads subwords without its head for labels; as it is, if it has none."""
+    if pretrained.head not in FINE_TUNED:
+        return pretrained
+    kinds = {"gpt2": (GPT2, "gpt2"), "charbert": (CharBert, "charbert")}
+    kind, name = kinds.get(pretrained.family, (Bert, "bert"))
+    return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])
+
+
 def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
     """Returns a model on the first device; nothing is downloaded.
 
     Args:
       path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
-        of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released HLM code; or the
-        name of a model in the cache of huggingface_hub.
-      family: "hlm", "bert", "roberta" or "gpt2"; needed where an old config does not say it, an error where it differs.
+        of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
+        CharBERT; or the name of a model in the cache of huggingface_hub.
+      family: "hlm", "bert", "roberta", "gpt2" or "charbert"; needed where an old config does not say it, an error
+        where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
       changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
-        attention_kernel.
+        attention_kernel, compat_reference.
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.

@@ -15,30 +15,26 @@ import jax
 from jax.experimental import multihost_utils
 
 from charlm import hosts
-from charlm.data.corpus import PreparedData
 from charlm.metric_writer import FILE as METRICS_FILE
 from charlm.metric_writer import parse_line
+from charlm.pretraining.base import Objective
 from charlm.run import Run, count_parameters
-from charlm.tasks.mlm import MaskedCharSums, summarize
+from charlm.step import Sums
 
 log = logging.getLogger("charlm")
 
 
-def report_start(run: Run, data: PreparedData, workdir: str) -> None:
-    """Logs devices, parameters part by part, the text, and the shape of a batch."""
+def report_start(run: Run, workdir: str) -> None:
+    """Logs devices, parameters part by part, the text, and what the objective says of vocabularies and batches."""
     log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
     for part, count in count_parameters(run.abstract_state.params).items():
         log.info("parameters  %-28s %13s", part, f"{count:,}")
+    data = run.objective.data
     for name, corpora in (("train", data.train), ("held-out", data.heldout)):
         words = sum(corpus.stats.words for corpus in corpora)
         log.info("text  %-8s %s words, %d corpora", name, f"{words:,}", len(corpora))
-    log.info("characters known  %d", len(data.vocab.chars))
-    s = run.shape
-    log.info(
-        "batch  %d shards x %d sequences x %d words; buckets of %s slots hold %s distinct words, %s masked ones, "
-        "%s masked positions",
-        s.shards, s.sequences, s.words, s.slots, s.table, s.masked, s.labels,
-    )  # fmt: skip
+    for line in run.objective.start_lines():
+        log.info("%s", line)
 
 
 class Window:
@@ -47,10 +43,12 @@ class Window:
     Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
     """
 
-    def __init__(self, unreported: list[float] | None = None) -> None:
-        self.steps = self.words = 0  # of this process: they give the speed
+    def __init__(self, objective: type[Objective] | Objective, unreported: list[float] | None = None) -> None:
+        self._objective = objective
+        self.steps = self.units = 0  # of this process: they give the speed
         self.waited = self.flops = 0.0
-        self.unreported = list(unreported or [0.0] * 7)  # the sums of MaskedCharSums, of gradient norms, and the steps
+        # The sums of the objective, of gradient norms, and the steps.
+        self.unreported = list(unreported or [0.0] * (len(objective.sums._fields) + 2))
         self._started = time.perf_counter()
 
     def start(self) -> None:
@@ -59,7 +57,7 @@ class Window:
 
     def forget_speed(self) -> None:
         """Starts timing afresh."""
-        self.steps = self.words = 0
+        self.steps = self.units = 0
         self.waited = self.flops = 0.0
         self.start()
 
@@ -67,7 +65,7 @@ class Window:
         """Leaves evaluation and saving out of the speed."""
         self._started += seconds
 
-    def add(self, sums: MaskedCharSums, norm: float) -> None:
+    def add(self, sums: Sums, norm: float) -> None:
         """Adds the sums and the gradient norm of a step."""
         added = [*(float(x) for x in sums), norm, 1.0]
         self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
@@ -78,14 +76,14 @@ class Window:
         Args:
           peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu").
         """
-        words, flops = hosts.total(self.words), hosts.total(self.flops)
+        units, flops = hosts.total(self.units), hosts.total(self.flops)
         seconds = max(time.perf_counter() - self._started, 1e-9)
         *sums, norms, steps = self.unreported
         return (
-            summarize(MaskedCharSums(*sums))
+            self._objective.summarize(self._objective.sums(*sums))
             | {
                 "grad_norm": norms / steps,
-                "words_per_second": words / seconds,
+                f"{self._objective.unit}_per_second": units / seconds,
                 "tflops_per_second": flops / seconds / 1e12,
                 "ms_per_step": 1000 * seconds / max(self.steps, 1),
                 "data_wait": self.waited / seconds,
@@ -153,21 +151,16 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
     return [metrics for line in lines if (metrics := parse_line(line)) is not None]
 
 
-def report_heldout(folder: Path) -> None:
-    """Logs the held-out bits a masked character before and after training."""
-    curve = [m for m in read_metrics(folder) if "heldout_bits_per_char" in m]
-    if not curve:  # the metrics file is the user's to move
-        return
-    first, last = curve[0], curve[-1]
-    log.info(
-        "held-out bits a masked character: %.3f before (step %d), %.3f after (step %d)",
-        first["heldout_bits_per_char"], first["step"], last["heldout_bits_per_char"], last["step"],
-    )  # fmt: skip
+def report_heldout(objective: type[Objective] | Objective, folder: Path) -> None:
+    """Logs what training changed on held-out text."""
+    curve = [m for m in read_metrics(folder) if "heldout_loss" in m]
+    if curve:  # the metrics file is the user's to move
+        log.info("%s", objective.change(curve[0], curve[-1]))
 
 
-def report_finished(folder: Path, workdir: str, step: int) -> None:
+def report_finished(objective: type[Objective], folder: Path, workdir: str, step: int) -> None:
     """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it."""
     log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
-    report_heldout(folder)
+    report_heldout(objective, folder)
     log.info("train on with a larger --config.train.steps, start afresh with another --workdir,")
-    log.info("or try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
+    log.info("or try it: %s", objective.use.format(workdir=workdir))

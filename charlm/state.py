@@ -29,5 +29,9 @@ def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch: WordBatch, seed: int) -> TrainState:
     """Returns the state before the first step; trace it (`jax.jit`, `jax.eval_shape`) with a micro-batch [S, ...]."""
-    params = model.init(stream_key(seed, "init"), batch)["params"]
+    return new_state(model.init(stream_key(seed, "init"), batch)["params"], optimizer)
+
+
+def new_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+    """Returns the state before the first step."""
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))

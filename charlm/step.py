@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,26 +12,45 @@ import optax
 from charlm.optim import stop_frozen
 from charlm.state import TrainState, stream_key
 
-Sums = Any  # a NamedTuple of float32 scalars whose first is the loss, and whose second is what it is divided by
+# A NamedTuple of float32 scalars: loss and weight (what it is divided by) of each part, then what else is counted.
+Sums = Any
 LossSums = Callable[[Any, Any, jax.Array], Sums]  # parameters, micro-batch, key of dropout -> sums
+Weights = Callable[[Any], Sequence[jax.Array]]  # batch [accumulation, ...] -> weight of each part, of all micro-batches
 TrainStep = Callable[[TrainState, Any], tuple[TrainState, Sums, jax.Array]]
 
 
-def make_train_step(
-    loss_sums: LossSums, optimizer: optax.GradientTransformation, seed: int, freeze: tuple[str, ...] = ()
-) -> TrainStep:
-    """Returns the step: state, batch [accumulation, ...] -> next state, sums of the batch, norm of its gradient."""
+def mean_loss(sums: Sums, parts: int = 1) -> float:
+    """Returns the loss of sums on the host: of each part its mean, 0 where nothing was asked; the parts added up."""
+    return float(sum(sums[2 * i] / max(sums[2 * i + 1], 1) for i in range(parts)))
 
-    def loss(params: Any, micro_batch: Any, key: jax.Array) -> tuple[jax.Array, Sums]:
+
+def make_train_step(
+    loss_sums: LossSums,
+    optimizer: optax.GradientTransformation,
+    seed: int,
+    freeze: tuple[str, ...] = (),
+    weights: Weights | None = None,
+) -> TrainStep:
+    """Returns the step: state, batch [accumulation, ...] -> next state, sums of the batch, norm of its gradient.
+
+    Args:
+      weights: for a loss of several parts, each the mean over a number of labels of its own. A part's gradient must be
+        divided by its weight before the parts are added, so all weights of the batch are counted first: the labels
+        alone decide them. None: one part.
+    """
+
+    def loss(params: Any, micro_batch: Any, key: jax.Array, shares: Sequence[Any]) -> tuple[jax.Array, Sums]:
         sums = loss_sums(stop_frozen(params, freeze), micro_batch, key)
-        return sums[0], sums
+        return sum((share * sums[2 * i] for i, share in enumerate(shares, start=1)), start=sums[0]), sums
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Sums, jax.Array]:
         key = stream_key(seed, "dropout", state.step)
+        first_weight, *others = [jnp.maximum(weight, 1) for weight in weights(batch)] if weights else [None]
+        shares = [first_weight / weight for weight in others]  # of the division that comes last
 
         def gradient(i: jax.Array | int, micro_batch: Any) -> tuple[Any, Sums]:
             (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(
-                state.params, micro_batch, jax.random.fold_in(key, i)
+                state.params, micro_batch, jax.random.fold_in(key, i), shares
             )
             return grads, sums
 

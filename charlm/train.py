@@ -18,16 +18,15 @@ from charlm import flops, hosts
 from charlm import workdir as workdirs
 from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.cache_files import write_text
-from charlm.data.corpus import PreparedData, prepare
-from charlm.evaluate import count_words, evaluate
-from charlm.examples import show_examples
+from charlm.evaluate import evaluate
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
+from charlm.pretraining.registry import objective_of, prepare
 from charlm.profiling import StepProfiler
 from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
-from charlm.run import Run, build, model_config
+from charlm.run import Run, build
 from charlm.state import TrainState
-from charlm.tasks.mlm import MaskedCharSums
+from charlm.step import Sums, mean_loss
 
 log = logging.getLogger("charlm")
 
@@ -71,23 +70,24 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     if saved is not None:
         check_resumable(config, saved, where=workdir)
     if done is not None and done >= config.train.steps:
-        report_finished(folder, workdir, done)
+        report_finished(objective_of(config), folder, workdir, done)
         return
-    data = hosts.primary_first(lambda: prepare(config))
+    data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
     if done is not None:
-        workdirs.check_text(checkpoints.find(folder), data)
+        workdirs.check_text(checkpoints.find(folder), objective_of(config), data)
     run = build(config, data)
-    _record_shape(config, run)
-    report_start(run, data, workdir)
+    config.update_from_flattened_dict(run.objective.measured())
+    report_start(run, workdir)
 
-    metadata = {"config": config.to_dict(), "char_vocab": data.vocab.to_dict(), "train_text": workdirs.text_of(data)}
-    store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata)
+    metadata = {"config": config.to_dict(), **run.objective.metadata(), "train_text": workdirs.text_of(data)}
+    files = run.objective.save_vocab if run.objective.has_files else None
+    store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
     batches = iter(run.train_batches)
     try:
-        state, start, unreported = _initial_state(config, run, store, batches, data)
+        state, start, unreported = _initial_state(config, run, store, batches)
         if hosts.is_primary():
             write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
-            data.vocab.save(folder / workdirs.VOCAB_FILE)
+            run.objective.save_vocab(folder)
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
@@ -101,33 +101,27 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         batches.close()
         store.close()
     if finished:
-        report_heldout(folder)
+        report_heldout(run.objective, folder)
         params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
         if hosts.is_primary():
-            show_examples(config, data, params)
-        log.info("try it: python -m charlm.predict fill-mask --checkpoint=%s 'The [MASK] of the list.'", workdir)
-
-
-def _record_shape(config: ml_collections.ConfigDict, run: Run) -> None:
-    shape = run.shape
-    config.data.table_shards = shape.shards
-    config.data.bucket_slots, config.data.bucket_words = shape.slots, shape.table
-    config.data.bucket_masked, config.data.bucket_labels = shape.masked, shape.labels
+            run.objective.show_examples(params)
+        log.info("try it: %s", run.objective.use.format(workdir=workdir))
 
 
 def _initial_state(
-    config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any, data: PreparedData
+    config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any
 ) -> tuple[TrainState, int, list[float]]:
     """Own workdir, then `resume`, then `init_from`, then scratch; with the step and the sums not yet reported there."""
+    objective = run.objective
     if store.latest is not None:
         step = store.latest
         log.info("resuming at step %d", step)
         return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
-        workdirs.check_text(source, data)
-        theirs = from_dict(checkpoints.read_metadata(source)["config"])
-        check_resumable(config, theirs, where=str(source), among=("model.", "data.max_words"))
+        workdirs.check_text(source, type(objective), objective.data)
+        theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
+        check_resumable(config, theirs, where=str(source), among=objective.of_shape)
         log.info("resuming from %s", source)
         state = checkpoints.load(source, run.abstract_state, batches)
         step, steps = int(state.step), config.train.steps
@@ -136,10 +130,8 @@ def _initial_state(
         return state, step, checkpoints.unreported(source)
     state = run.init()
     if config.init_from:
-        source = checkpoints.find(config.init_from, key="init_from")
-        checkpoints.check_vocab(source, data.vocab.to_dict())
-        log.info("parameters from %s", source)
-        state = state._replace(params=checkpoints.load_params(source, run.abstract_state.params))
+        params = objective.load_params(config.init_from, run.abstract_state.params, state.params)
+        state = state._replace(params=params)
     return state, 0, []
 
 
@@ -159,18 +151,18 @@ class _Loop:
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
         self._workdir, self._profiler = workdir, profiler
         self._rate = learning_rate(config)
-        self._model = model_config(config)
+        self._objective = run.objective
         peak = flops.peak(jax.devices()[0].device_kind, config.model.dtype)
         self._peak = peak and peak * jax.device_count()
-        self._window = Window()
-        self._unread: tuple[int, MaskedCharSums, jax.Array] | None = None
+        self._window = Window(run.objective)
+        self._unread: tuple[int, Sums, jax.Array] | None = None
         self._best = math.inf
         self.state: TrainState
 
     def run(self, state: TrainState, start: int, unreported: list[float]) -> bool:
         """Returns True when the last step was done, False when a signal asked to stop."""
         cfg, steps = self._config.train, self._config.train.steps
-        self.state, self._window = state, Window(unreported)
+        self.state, self._window = state, Window(self._objective, unreported)
         best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
         self._best = hosts.from_primary(min(best, default=math.inf))
         if start == 0:
@@ -214,8 +206,8 @@ class _Loop:
         started = time.perf_counter()
         batch = next(self._batches)
         self._window.waited += time.perf_counter() - started
-        self._window.words += count_words(batch)
-        self._window.flops += flops.hlm_training(self._model, batch)
+        self._window.units += self._objective.count(batch)
+        self._window.flops += self._objective.training_flops(batch)
         self._window.steps += 1
         self.state, sums, norm = self._run.train_step(self.state, self._run.place(batch))
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
@@ -227,8 +219,9 @@ class _Loop:
         step, sums, norm = self._unread
         self._unread = None
         sums, norm = jax.device_get((sums, norm))
-        if not (math.isfinite(sums.nats) and math.isfinite(norm)):
-            raise self._not_finite(step, f"loss {sums.nats / max(sums.chars, 1)}, gradient norm {norm}")
+        loss = mean_loss(sums, self._objective.parts)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._not_finite(step, f"loss {loss}, gradient norm {norm}")
         self._window.add(sums, float(norm))
 
     def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
@@ -245,32 +238,26 @@ class _Loop:
         self._read_sums()
         scalars = self._window.scalars(self._peak) | {"learning_rate": float(self._rate(step - 1))}
         self._write(step, scalars)
-        steps = self._config.train.steps
+        steps, unit = self._config.train.steps, self._objective.unit
         log.info(
-            "step %d/%d  loss %.4f (%.3f bits/char)  %s words/s  %.3g TFLOP/s%s  %.0f ms/step  "
-            "%.1f %% waiting for data  ETA %s",
-            step, steps, scalars["loss"], scalars["bits_per_char"], f"{scalars['words_per_second']:,.0f}",
+            "step %d/%d  %s  %s %s/s  %.3g TFLOP/s%s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
+            step, steps, self._objective.progress_line(scalars), f"{scalars[f'{unit}_per_second']:,.0f}", unit,
             scalars["tflops_per_second"], f" (MFU {100 * scalars['mfu']:.1f} %)" if "mfu" in scalars else "",
             scalars["ms_per_step"], 100 * scalars["data_wait"],
             duration((steps - step) * scalars["ms_per_step"] / 1000),
         )  # fmt: skip
-        self._window = Window()
+        self._window = Window(self._objective)
         self._window.start()
 
     def _evaluate(self, step: int) -> dict[str, float]:
         paused = time.perf_counter()
-        run = self._run
-        metrics = evaluate(
-            run.eval_step, self.state.params, run.heldout_batches, run.place, run.empty, self._config.train.eval_words
-        )
+        metrics = evaluate(self._run, self.state.params, self._config.train.eval_words)
         if not math.isfinite(metrics["loss"]):
             raise self._not_finite(step, f"held-out loss {metrics['loss']}")
         self._write(step, {f"heldout_{name}": value for name, value in metrics.items()})
-        log.info(
-            "held-out at step %d: loss %.4f, %.3f bits a masked character, %.1f %% of masked words exactly right, "
-            "%s words read",
-            step, metrics["loss"], metrics["bits_per_char"], 100 * metrics["word_accuracy"], f"{metrics['words']:,.0f}",
-        )  # fmt: skip
+        unit = self._objective.unit
+        line = self._objective.heldout_line(metrics)
+        log.info("held-out at step %d: %s, %s %s read", step, line, f"{metrics[unit]:,.0f}", unit)
         self._window.pause(time.perf_counter() - paused)
         return metrics
 

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import ml_collections
 
 from charlm import checkpoint as checkpoints
 from charlm import hosts
 from charlm.config import flatten, from_dict
-from charlm.data.corpus import PreparedData
+from charlm.pretraining.base import Objective
 
 log = logging.getLogger("charlm")
 
@@ -110,19 +111,19 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
         )
 
 
-def text_of(data: PreparedData) -> list[list[int]]:
+def text_of(data: Any) -> list[list[int]]:
     """What a saved data position refers to: records and words of each training corpus."""
     return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
 
 
-def check_text(checkpoint: Path, data: PreparedData) -> None:
-    """Checks that a run goes on with the characters and the text it began with.
+def check_text(checkpoint: Path, objective: type[Objective], data: Any) -> None:
+    """Checks that a run goes on with the vocabularies and the text it began with.
 
     Raises:
       ValueError: when they changed, naming both and the way out.
     """
-    checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
-    stored = checkpoints.read_metadata(checkpoint).get("train_text", text_of(data))
+    objective.check_vocab(checkpoint, data)
+    stored = checkpoints.read_metadata(checkpoint, objective.families).get("train_text", text_of(data))
     if stored != text_of(data):
         raise ValueError(
             f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {text_of(data)}; "

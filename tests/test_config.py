@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from charlm.cli import _meanings
+from charlm.cli import _key_tables
 from charlm.config import (
-    CHOICES,
     check_resumable,
+    choices_of,
     flatten,
     from_dict,
     get_config,
@@ -22,6 +22,7 @@ from charlm.config import (
     validate,
 )
 from charlm.finetune import config as finetuning
+from charlm.pretraining.config import FAMILIES
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -37,24 +38,46 @@ def changed(**values):
 # ---- Keys ----
 
 
-@pytest.mark.parametrize("source", [get_config, finetuning.get_config])
-def test_every_key_is_explained(source):
-    meanings = _meanings(source)
-    assert meanings.keys() == flatten(source()).keys()
-    assert min(len(meaning.split()) for meaning in meanings.values()) >= 2
+def test_every_key_is_explained_once():
+    tables = {what: meanings for what, _, meanings in _key_tables()}
+    meanings = [meaning for table in tables.values() for meaning in table.values()]
+    assert min(len(meaning.split()) for meaning in meanings) >= 2
+    assert tables["fine-tuning"].keys() == flatten(finetuning.get_config()).keys()
+    shared = tables["pre-training"].keys()
+    for family in FAMILIES:
+        own = tables[f"pre-training {family}"].keys()
+        assert not own & shared
+        assert own | shared == flatten(get_config(family)).keys()
 
 
-def test_defaults_are_valid():
-    validate(get_config())
+@pytest.mark.parametrize("family", FAMILIES)
+def test_defaults_are_valid(family):
+    validate(get_config(family))
 
 
-@pytest.mark.parametrize("key", CHOICES)
-def test_wrong_choice_names_key_value_and_choices(key):
-    good = CHOICES[key][0]
-    config = changed(**{key.replace(".", "__"): good + "x"})
-    with pytest.raises(ValueError, match=re.escape(f"{key}='{good}x' is not one of {', '.join(CHOICES[key])}")) as e:
+WRONG = [(family, key) for family in FAMILIES for key in choices_of(get_config(family))]
+
+
+@pytest.mark.parametrize(("family", "key"), WRONG)
+def test_wrong_choice_names_key_value_and_choices(family, key):
+    config = get_config(family)
+    choices = choices_of(config)[key]
+    good = choices[-1]
+    config.update_from_flattened_dict({key: good + "x"})
+    named = ", ".join(choice or "empty" for choice in choices)
+    with pytest.raises(ValueError, match=re.escape(f"{key}='{good}x' is not one of {named}")) as e:
         validate(config)
     assert f"did you mean {good}?" in str(e.value)
+
+
+def test_keys_of_another_family_are_unknown():
+    config = get_config("charbert")
+    with config.unlocked():
+        config.data.max_words = 3
+    with pytest.raises(ValueError, match=r"unknown config key data\.max_words"):
+        validate(config)
+    with pytest.raises(ValueError, match="runs/x holds a run of the family hlm, not charbert"):
+        check_resumable(get_config("charbert"), get_config(), where="runs/x")
 
 
 ZERO = """data.max_words data.batch_size data.accumulation model.hidden model.heads model.vocab_size model.intra_layers
@@ -95,6 +118,42 @@ def test_weights_are_positive_one_a_corpus(train, weights, good):
     else:
         with pytest.raises(ValueError, match=r"data\.weights=.* one for each corpus of data\.train="):
             validate(config)
+
+
+BAD_CHARBERT = [
+    ({"data.max_length": 7}, "data.max_length=7 must be at least 8"),
+    ({"data.chars_per_piece": 1}, "data.chars_per_piece=1 must be at least 2: a character and a gap"),
+    ({"text.terms": 0}, "text.terms=0 must be at least 1"),
+    ({"data.noise_rate": 1.0}, "data.noise_rate=1.0 must lie in [0, 1)"),
+    ({"data.noise_rate": 0.0}, "data.noise_rate=0 leaves nothing for model.nlm=True to predict; set model.nlm=False"),
+    ({"model.char_channel": False, "model.nlm": False}, "but model.char_channel=False has none"),
+    ({"model.windows": ()}, "model.windows=() must name positive numbers of tokens"),
+    ({"model.windows": (3, 0)}, "model.windows=(3, 0) must name positive numbers of tokens"),
+    ({"model.fusion": "reference"}, "model.windows=(3, 4, 5), but model.fusion=reference has one window"),
+    ({"model.char_encoder": "embedding"}, "model.char_hidden=256, but model.char_encoder=embedding needs half of"),
+    ({"data.noised_budget": -1}, "data.noised_budget=-1 must not be negative"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_CHARBERT)
+def test_impossible_charbert_names_key_and_value(changes, message):
+    config = get_config("charbert")
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        validate(config)
+
+
+def test_measured_values_of_charbert_are_taken_over():
+    saved = get_config("charbert")
+    measured = {"data.noised_budget": 328, "model.backbone": "roberta", "model.vocab_size": 9, "model.max_positions": 7}
+    saved.update_from_flattened_dict(measured)
+    config = get_config("charbert")
+    config.text.tokenizer = "elsewhere"  # known by its content
+    check_resumable(config, saved, where="runs/x")
+    assert {key: flatten(config)[key] for key in measured} == measured
+    config.model.backbone = "bert"
+    with pytest.raises(ValueError, match=r"model\.backbone is bert, there roberta"):
+        check_resumable(config, saved, where="runs/x")
 
 
 def test_unknown_key_names_the_nearest():
@@ -233,8 +292,33 @@ LARGE = BASE | {
     "model.inter_ffn": 4096, "data.batch_size": 128, "train.steps": 370_000,
 }  # fmt: skip
 
+CHARBERT = {
+    "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.fusion": "paper",
+    "model.char_encoder": "gru", "model.dropout": 0.1, "text.chars": 1000, "text.terms": 30_001, "data.mask_rate": 0.10,
+    "data.mask_share": 0.8, "data.random_share": 0.1, "data.noise": "paper", "data.noise_rate": 0.15,
+    "data.batch_size": 32, "optim.learning_rate": 5e-5, "train.steps": 320_000,
+}  # fmt: skip
+RELEASED_CHARBERT = CHARBERT | {
+    "model.fusion": "reference", "model.windows": (3,), "model.compat_reference": True, "data.noise": "reference",
+    "data.noise_rate": 0.10, "data.masking": "reference", "data.batch_size": 8, "data.max_length": 384,
+    "data.chars_per_piece": 6, "optim.learning_rate": 3e-5, "optim.weight_decay": 0.0, "optim.warmup_steps": 0,
+}  # fmt: skip
 
-@pytest.mark.parametrize(("file", "paper"), [("hlm_base.py", BASE), ("hlm_large.py", LARGE)])
+
+@pytest.mark.parametrize(
+    ("file", "paper"),
+    [
+        ("hlm_base.py", BASE),
+        ("hlm_large.py", LARGE),
+        ("charbert_base.py", CHARBERT),
+        ("charbert_base.py:reference", RELEASED_CHARBERT),
+        ("charbert_base.py:roberta", CHARBERT | {"model.backbone": "roberta", "model.shared_head_norm": True}),
+        ("charbert_base.py:no_gru", CHARBERT | {"model.char_encoder": "embedding", "model.char_hidden": 384}),
+        ("charbert_base.py:no_interaction", CHARBERT | {"model.fusion": "none"}),
+        ("charbert_base.py:no_nlm", CHARBERT | {"model.nlm": False, "data.noise_rate": 0.0}),
+        ("charbert_base.py:advbert", CHARBERT | {"model.char_channel": False}),
+    ],
+)
 def test_values_of_the_paper(file, paper):
     config = flatten(load_config_file(f"{CONFIGS}/{file}"))
     assert {key: config[key] for key in paper} == paper

@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.batch import MaskedWords, WordBatch, reshape_batch
+from charlm.batch import CharBertBatch, MaskedWords, NoisyBatch, WordBatch, reshape_batch
 from charlm.flops import (
     Lengths,
     bert_forward,
+    charbert_forward,
+    charbert_training,
     full_lengths,
     hlm_forward,
     hlm_training,
@@ -19,6 +21,8 @@ from charlm.flops import (
     peak,
 )
 from charlm.models.bert import Bert, BertConfig
+from charlm.models.charbert import CharBertConfig
+from charlm.models.charbert_heads import CharBertForMaskedLM
 from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -103,6 +107,41 @@ def test_the_compiler_counts_as_much_for_an_encoder_alone_and_for_bert():
     params = jax.eval_shape(lambda: bert.init(jax.random.key(0), ids))["params"]
     counted = compiled(lambda p, i: bert.apply({"params": p}, i).states_BLD, params, ids)
     assert 0.9 < bert_forward(config, full_lengths(ids)) / counted < 1.0
+
+
+def test_charbert_costs_what_its_paper_implies():
+    """Two passes, and two linear layers and a convolution over three tokens in each layer: 2.7 times BERT."""
+    released = CharBertConfig(fusion="reference", windows=(3,))
+    words = Lengths(32, 32 * 53, 32 * 53)  # pairs left out, as in 12 D^2 a token and layer
+    bert = bert_forward(BertConfig(), words)
+    assert charbert_forward(released, words, 0) / bert == pytest.approx(32 / 12, rel=0.01)
+    characters = charbert_forward(released, words, 6 * words.total) - charbert_forward(released, words, 0)
+    assert characters / bert == pytest.approx(0.036, abs=0.003)
+
+
+@pytest.mark.parametrize("change", [{}, {"fusion": "reference", "windows": (3,)}, {"fusion": "none"}, {"nlm": False}])
+def test_the_compiler_counts_as_much_for_charbert(change):
+    # It counts what a loop does once only, so there is no GRU.
+    fields = {"vocab_size": 300, "hidden": 256, "layers": 2, "heads": 4, "ffn": 1024, "word_vocab_size": 500}
+    fields |= {"char_vocab_size": 50, "char_hidden": 128, "char_encoder": "embedding", "pooler": False}
+    config = CharBertConfig(**fields | change)
+    ids, slots = np.ones((4, 60), np.int32), np.ones((4, 360), np.int32)
+    inputs = CharBertBatch(ids, None, np.ones((4, 60), bool), slots, ids, ids)
+    batch = NoisyBatch(
+        inputs, np.zeros((1, 24), np.int32), np.ones((1, 24)), np.zeros((1, 60), np.int32), np.ones((1, 60))
+    )
+    positions = (batch.mlm_position_SM, batch.nlm_position_SP)
+    model = CharBertForMaskedLM(config)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), inputs, *positions))["params"]
+
+    def logits(params, inputs):
+        output = model.apply({"params": params}, inputs, *positions)
+        return output.mlm_logits_SMV, output.nlm_logits_SPT
+
+    ours = charbert_training(config, batch) / 3
+    assert 0.85 < ours / compiled(logits, params, inputs) < 1.05
+    half = batch._replace(inputs=inputs._replace(mask_BL=np.arange(60) < np.full((4, 1), 30)))
+    assert charbert_training(config, half) < 0.6 * charbert_training(config, batch)
 
 
 def test_peaks_are_known_by_the_name_of_the_device():

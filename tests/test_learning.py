@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from small_run import ROOT
 
@@ -26,3 +27,14 @@ def test_the_first_command_of_the_readme_learns_context(tmp_path):
     before, after = float(bits[1]), float(bits[2])
     assert after < before * 2 / 3
     assert after < WITHOUT_CONTEXT - 0.2
+
+
+@pytest.mark.slow
+def test_both_losses_of_charbert_fall_by_a_quarter(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command = [sys.executable, "-m", "charlm.main", "--config=configs/charbert_base.py:tiny", f"--workdir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"mlm loss and nlm loss: (\S+) and (\S+) before \(step 0\), (\S+) and (\S+) after", done.stderr)
+    before, after = np.array(found.groups(), float).reshape(2, 2)
+    assert (after < 0.75 * before).all()

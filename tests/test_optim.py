@@ -15,7 +15,7 @@ from charlm.batch import reshape_batch
 from charlm.config import get_config
 from charlm.models.hlm import HLMForMaskedLM
 from charlm.optim import decayed, frozen, learning_rate, make_optimizer, stop_frozen
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 from charlm.sharding import path_name
 from charlm.tasks.mlm import masked_char_sums
 

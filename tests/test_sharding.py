@@ -15,14 +15,17 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from charlm import hosts
-from charlm.batch import reshape_batch
+from charlm.batch import CharBertBatch, reshape_batch
 from charlm.config import get_config
 from charlm.models.bert import BertConfig, BertForMaskedLM
+from charlm.models.charbert import CharBertConfig
+from charlm.models.charbert_heads import CharBertForMaskedLM, CharBertForTokenClassification
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.models.hlm import HLMForMaskedLM
 from charlm.models.hlm_labels import HLMForSequenceClassification
 from charlm.optim import make_optimizer
-from charlm.run import build, model_config
+from charlm.pretraining.hlm_model import model_config
+from charlm.run import build
 from charlm.sharding import (
     RULES,
     batch_sharding,
@@ -51,8 +54,11 @@ def mesh_of(data=-1, fsdp=1, model=1, devices=None):
 
 
 def abstract_state(model):
+    ids = np.ones((1, 4), np.int32)
     reads_ids = isinstance(model, BertForMaskedLM | GPT2LMHeadModel)
-    batch = np.ones((1, 4), np.int32) if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
+    batch = ids if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
+    if isinstance(model, CharBertForMaskedLM | CharBertForTokenClassification):
+        batch = CharBertBatch(ids, None, None, ids, ids, ids)
     return jax.eval_shape(lambda: init_state(model, make_optimizer(get_config()), batch, seed=0))
 
 
@@ -63,6 +69,8 @@ def base_models():
     yield HLMForSequenceClassification(shape, labels=2)
     yield BertForMaskedLM(BertConfig(), next_sentence=True)
     yield GPT2LMHeadModel(GPT2Config())
+    yield CharBertForMaskedLM(CharBertConfig())
+    yield CharBertForTokenClassification(CharBertConfig(fusion="reference", windows=(3,)), labels=2)
 
 
 @functools.cache
@@ -97,7 +105,7 @@ def test_moments_lie_where_their_parameters_lie():
 def test_big_matrices_are_spread_over_fsdp_and_biases_only_beside_matrices_spread_by_their_output():
     places = placements()
     for name, (spec, shape) in places.items():
-        if len(shape) == 2 and "embedding" not in name:
+        if len(shape) > 1 and not name.endswith(("embedding", "state_kernel")):
             assert "fsdp" in spec, name
         if len(shape) < 2:
             kernel = places.get(name.replace("/bias", "/kernel"), (P(),))[0] if "/bias" in name else P()
@@ -216,7 +224,7 @@ def test_eight_devices_compute_what_one_does(trained, start, on_one, mesh):
     config = trained.new_config()
     config.mesh.update(mesh)
     run = build(config, trained.data)
-    assert run.shape == trained.run.shape
+    assert run.objective.shape == trained.run.objective.shape
     got = steps(run, start, batches(trained))
     np.testing.assert_allclose(got[0], on_one[0], rtol=1e-5)  # loss, hits and gradient, with dropout
     np.testing.assert_allclose(got[:, [0, 1, 3]], on_one[:, [0, 1, 3]], rtol=1e-4)  # the third step sees an update

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import fcntl
 import gzip
@@ -18,15 +19,16 @@ import numpy as np
 import pytest
 from small_run import metrics_without_timings, on_devices, python, small_config, write_text
 
-import charlm.run
+import charlm.pretraining.hlm
 import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import flatten, from_dict, to_json
-from charlm.evaluate import count_words, evaluate
+from charlm.evaluate import evaluate
 from charlm.predict import Predictor
+from charlm.pretraining.hlm_model import batch_shape
 from charlm.profiling import TRACED
 from charlm.progress import duration, read_metrics, stop_signal
-from charlm.run import batch_shape, build
+from charlm.run import build
 from charlm.text.chars import MASK, CharVocab
 from charlm.train import NonFiniteLoss, _Loop, train
 
@@ -36,7 +38,13 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture
 def same_run(trained, monkeypatch):
     """Training builds nothing: it takes the programs of the finished run."""
-    monkeypatch.setattr(charlm.train, "build", lambda config, data: trained.run)
+
+    def build(config, data):
+        objective = copy.copy(trained.run.objective)
+        objective.data = data
+        return dataclasses.replace(trained.run, objective=objective)
+
+    monkeypatch.setattr(charlm.train, "build", build)
 
 
 def saved_state(trained, workdir):
@@ -134,7 +142,7 @@ def flatten_tree(tree):
 
 def test_a_workdir_describes_its_run(trained):
     stored = from_dict(json.loads((trained.workdir / "config.json").read_text()))
-    given, shape = flatten(trained.config), trained.run.shape
+    given, shape = flatten(trained.config), trained.run.objective.shape
     measured = {
         "data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_words": shape.table,
         "data.bucket_masked": shape.masked, "data.bucket_labels": shape.labels,
@@ -448,7 +456,7 @@ def final_params(trained):
 
 
 def evaluated(run, params, **options):
-    return evaluate(run.eval_step, params, run.heldout_batches, run.place, run.empty, **options)
+    return evaluate(run, params, **options)
 
 
 def test_evaluation_is_the_same_every_time(trained, final_params):
@@ -468,9 +476,9 @@ def test_evaluation_reads_every_heldout_word_once(trained, final_params):
 
 def test_evaluation_may_stop_early(trained, final_params):
     batches = list(trained.run.heldout_batches)
-    first = count_words(batches[0])
-    assert evaluated(trained.run, final_params, max_words=first)["words"] == first
-    assert evaluated(trained.run, final_params, max_words=first + 1)["words"] == first + count_words(batches[1])
+    first, second = (trained.run.objective.count(batch) for batch in batches[:2])
+    assert evaluated(trained.run, final_params, most=first)["words"] == first
+    assert evaluated(trained.run, final_params, most=first + 1)["words"] == first + second
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(trained, final_params):
@@ -486,7 +494,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(trained, final_params):
 
 def test_an_evaluation_without_masked_words_says_so(trained, final_params):
     with pytest.raises(ValueError, match="no word was masked"):
-        evaluate(trained.run.eval_step, final_params, [], trained.run.place, trained.run.empty)
+        evaluate(dataclasses.replace(trained.run, heldout_batches=[]), final_params)
 
 
 # ---- Small parts ----
@@ -516,7 +524,7 @@ def test_a_run_that_saved_no_checkpoint_binds_nothing(tmp_path, monkeypatch):
     class Reached(Exception):
         pass
 
-    def reached(config):
+    def reached(*arguments):
         raise Reached
 
     monkeypatch.setattr(charlm.train, "prepare", reached)
@@ -601,9 +609,9 @@ def test_a_heldout_loss_that_is_no_number_ends_the_run(trained, tmp_path, monkey
 
 def test_weights_and_shuffle_reach_the_records(trained, monkeypatch):
     asked = []
-    record_lanes = charlm.run.record_lanes
+    record_lanes = charlm.pretraining.hlm.record_lanes
     monkeypatch.setattr(
-        charlm.run,
+        charlm.pretraining.hlm,
         "record_lanes",
         lambda *args, **kwargs: asked.append((args, kwargs)) or record_lanes(*args, **kwargs),
     )

@@ -19,8 +19,9 @@ from charlm.batch import WordBatch, reshape_batch
 from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
 from charlm.cache import WordCache
 from charlm.config import load_config_file
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, inference_slots, pack_all, stack
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
+from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
@@ -28,7 +29,7 @@ from charlm.flops import BatchLengths
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
-from charlm.run import masking_of, model_config
+from charlm.pretraining.hlm_model import masking_of, model_config
 from charlm.state import init_state
 from charlm.step import make_train_step
 from charlm.tasks.mlm import masked_char_sums

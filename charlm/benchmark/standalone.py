@@ -29,7 +29,8 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     from charlm.batch import reshape_batch
     from charlm.models.hlm import HLMForMaskedLM
     from charlm.models.hlm_labels import HLMForSequenceClassification
-    from charlm.run import count_parameters, model_config
+    from charlm.pretraining.hlm_model import model_config
+    from charlm.run import count_parameters
 
     del repeats
     shape = model_config(config)
@@ -87,7 +88,7 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
     from charlm.data.corpus import prepare
     from charlm.data.pipeline import batch_dataset, record_dataset
     from charlm.data.sources import open_source
-    from charlm.run import batch_shape, masking_of
+    from charlm.pretraining.hlm_model import batch_shape, masking_of
 
     seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
     words = {}

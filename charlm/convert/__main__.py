@@ -1,7 +1,8 @@
-"""Weights to and from PyTorch: the authors' code of HLM; BERT, RoBERTa and GPT-2 of Hugging Face's transformers.
+"""Weights to and from PyTorch: the authors' code of HLM and CharBERT; BERT, RoBERTa and GPT-2 of transformers.
 
 python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
 python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert
+python -m charlm.convert import --input=charbert-bert-wiki --char-vocab=bert_char_vocab --output=charbert
 python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
 python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
 python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
@@ -19,7 +20,7 @@ from charlm.logs import start_logging
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2")
+FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert")
 # Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
 ATOL = 5e-5
 ATOL_SUBWORD = 1e-5
@@ -48,12 +49,16 @@ def _parser() -> argparse.ArgumentParser:
     bring.add_argument(
         "--model-config", default="", help="JSON of the model; default: config_model.json or config.json"
     )
-    bring.add_argument("--char-vocab", default="", help="JSON of the characters; default: char_vocab.json, or released")
+    bring.add_argument(
+        "--char-vocab",
+        default="",
+        help="JSON of HLM's characters (default: char_vocab.json, or released), or CharBERT's file, one a line",
+    )
     bring.add_argument("--heads", type=int, default=0, help="attention heads; default: 12, as the code always has")
     export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
     check.add_argument(
-        "--atol", type=float, help=f"largest absolute error (default: {ATOL} for hlm, else {ATOL_SUBWORD})"
+        "--atol", type=float, help=f"largest absolute error (default: {ATOL}; of subwords {ATOL_SUBWORD})"
     )
     return parser
 
@@ -77,10 +82,10 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
-        from charlm.convert import golden, hf_golden, hlm_golden
+        from charlm.convert import charbert_golden, golden, hf_golden, hlm_golden
 
-        hlm = args.family in (None, "hlm")
-        outputs, atol = (hlm_golden.outputs, ATOL) if hlm else (hf_golden.outputs, ATOL_SUBWORD)
+        known = {"hlm": (hlm_golden.outputs, ATOL), "charbert": (charbert_golden.outputs, ATOL)}
+        outputs, atol = known.get(args.family or "hlm", (hf_golden.outputs, ATOL_SUBWORD))
         return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
     converter = _converter(args)
     if args.command == "inspect":

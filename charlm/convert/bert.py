@@ -30,7 +30,7 @@ _LAYER_DENSE = {
 _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
 _TABLES = {"word": "token", "position": "position", "token_type": "type"}
 
-_KEYS = {
+KEYS = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("hidden"),
     "num_hidden_layers": Key("layers", most=LAYERS),
@@ -42,9 +42,9 @@ _KEYS = {
     "hidden_dropout_prob": Key("dropout", 0.1, 0.0),
     "attention_probs_dropout_prob": Key("attention_dropout", 0.1, 0.0),
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new",
+ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new",
                 "relu": "relu"}  # fmt: skip
-_FIXED = {
+FIXED = {
     "position_embedding_type": ("absolute", "our model has a table of positions"),
     "is_decoder": (False, "our model reads both ways"),
     "add_cross_attention": (False, "our model has no second input"),
@@ -54,7 +54,7 @@ _FIXED = {
 _LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # layers of theirs
 
 
-def _encoder(theirs: str, ours: str, pooler: bool) -> list[Rule]:
+def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
     """Returns the rules of the encoder; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
     rules = [
         Rule(f"{theirs}embeddings.{part}_embeddings.weight", f"{ours}embed/{name}/embedding")
@@ -91,7 +91,7 @@ def _for_labels(prefix: str, pooled: bool, layer: str, ours: list[Rule], archite
         left += [Leave(f"{other}.{part}", "of the head of pre-training") for part in _PRETRAINING_PARTS]
     named = {rule.theirs for rule in ours}
     left = [leave for leave in left if leave.theirs not in named]
-    rules = _encoder(prefix, "bert/", pooled) + ours
+    rules = encoder_rules(prefix, "bert/", pooled) + ours
     return Head(architecture, f"{layer}.weight", {"pooler": pooled}, build, rules, left, labels=f"{layer}.weight")
 
 
@@ -106,7 +106,7 @@ def _encoder_alone(prefix: str, pooler: bool, heads: tuple[str, ...]) -> Head:
     """Returns the model without output layer; `heads`: the tensors of it that a file may hold."""
     left = _left(prefix, pooler, heads, {}, f"--head={MASKED_LM}")
     sign = f"{prefix}pooler.dense.weight" if pooler else ""
-    return Head("Model", sign, {"pooler": pooler}, Bert, _encoder(prefix, "", pooler), left)
+    return Head("Model", sign, {"pooler": pooler}, Bert, encoder_rules(prefix, "", pooler), left)
 
 
 # ---- BERT and multilingual BERT ----
@@ -125,7 +125,7 @@ _BERT_ALIASES = {
 
 def _bert_head(pooler: bool) -> list[Rule]:
     return [
-        *_encoder("bert.", "bert/", pooler),
+        *encoder_rules("bert.", "bert/", pooler),
         *dense_rules("cls.predictions.transform.dense", "head/transform"),
         *norm_rules("cls.predictions.transform.LayerNorm", "head/transform_norm"),
         Rule("cls.predictions.bias", "head/output_bias"),
@@ -138,10 +138,10 @@ BERT = Family(
     prefix="bert.",
     outside=("cls.", "classifier.", "qa_outputs."),
     config=BertConfig,
-    keys=_KEYS,
+    keys=KEYS,
     activation="hidden_act",
-    activations=_ACTIVATIONS,
-    fixed=_FIXED,
+    activations=ACTIVATIONS,
+    fixed=FIXED,
     heads={
         PRETRAINING: Head(
             "ForPreTraining",
@@ -199,7 +199,7 @@ _ROBERTA_ALIASES = {
 }
 
 
-def _roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Adds the row of the first position: the one after padding's."""
     pad = 1 if theirs.get("pad_token_id") is None else theirs["pad_token_id"]
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
@@ -215,10 +215,10 @@ ROBERTA = Family(
     prefix="roberta.",
     outside=("lm_head.", "classifier.", "qa_outputs."),
     config=BertConfig,
-    keys=_KEYS,
+    keys=KEYS,
     activation="hidden_act",
-    activations=_ACTIVATIONS,
-    fixed=_FIXED,
+    activations=ACTIVATIONS,
+    fixed=FIXED,
     heads={
         MASKED_LM: Head(
             "ForMaskedLM",
@@ -226,7 +226,7 @@ ROBERTA = Family(
             {"pooler": False},
             BertForMaskedLM,
             [
-                *_encoder("roberta.", "bert/", pooler=False),
+                *encoder_rules("roberta.", "bert/", pooler=False),
                 *dense_rules("lm_head.dense", "head/transform"),
                 *norm_rules("lm_head.layer_norm", "head/transform_norm"),
                 Rule("lm_head.bias", "head/output_bias"),
@@ -260,5 +260,5 @@ ROBERTA = Family(
         POOLED_ENCODER: _encoder_alone("roberta.", True, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
         ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
     },
-    derive=_roberta_positions,
+    derive=roberta_positions,
 )

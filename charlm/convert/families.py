@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from charlm.convert.bert import BERT, ROBERTA
+from charlm.convert.charbert_converter import CharBertConverter, has_characters
 from charlm.convert.files import find_state, read_json
 from charlm.convert.gpt2 import GPT2
 from charlm.convert.hf import SubwordConverter
@@ -13,10 +14,13 @@ SUBWORD_FAMILIES = {family.name: family for family in (BERT, ROBERTA, GPT2)}
 CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
     name: SubwordConverter(family) for name, family in SUBWORD_FAMILIES.items()
 }
+CONVERTERS["charbert"] = CharBertConverter()
 
 
 def recognise(source: str) -> Converter:
     """Returns the family of a folder or file of theirs, by the config beside the weights; without one, it may be HLM.
+
+    CharBERT's config is that of its BERT, so there the tensors tell.
 
     Raises:
       ValueError: when there are no weights, or the config is of no family that we have.
@@ -29,6 +33,8 @@ def recognise(source: str) -> Converter:
     for converter in CONVERTERS.values():
         if converter.recognises(theirs):
             return converter
+    if theirs.get("model_type") is None and has_characters(file):  # the authors' configs are an old BERT's
+        return CONVERTERS["charbert"]
     raise ValueError(
         f"{configs[0]}: model_type={theirs.get('model_type')!r} is none of the families {', '.join(CONVERTERS)}; "
         "a config without model_type needs its family named"

@@ -76,7 +76,7 @@ class SubwordConverter(Converter):
             named = ", ".join(name.replace("_", "-") for name in options)
             raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} tells it here")
         file = find_state(source)
-        theirs = self._config(file)
+        theirs = self.their_config(file)
         state, head, _, leave = self.names(file, head, mapped=False)
         config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
@@ -85,18 +85,41 @@ class SubwordConverter(Converter):
         table = self.target(metadata, str(file)).table
         left = state.keys() - table.keys()
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
-        for line in _left(left, self.family, head):
-            log.info("%s", line)
-        _check_tokenizer(file.parent, config.vocab_size)
+        self.report_left(left, head)
+        self.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
-    def _config(self, file: Path) -> dict[str, Any]:
+    def their_config(self, file: Path) -> dict[str, Any]:
+        """Returns the config beside a state dict; ValueError when there is none, or it is of another family."""
         config = file.parent / CONFIG_FILE
         if not config.is_file():
             raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
         theirs = read_json(config)
         self.family.check_type(theirs, str(config))
         return theirs
+
+    def report_left(self, names: set[str], head: str) -> None:
+        """Logs a line for each reason why tensors are not imported."""
+        reasons: dict[str, list[str]] = {}
+        for name in names:
+            reasons.setdefault(describe((), self.family.heads[head].leave, name), []).append(name)
+        for reason, members in sorted(reasons.items()):
+            log.info("%s: %s", reason, ", ".join(group(members)))
+
+    @staticmethod
+    def check_tokenizer(folder: Path, rows: int) -> None:
+        """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
+        if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
+            return
+        try:
+            size = SubwordTokenizer.load(folder).size
+        except ValueError as error:
+            log.warning("the weights are read, but not the tokenizer beside them: %s", error)
+            return
+        if size > rows:
+            log.warning(
+                "%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows
+            )
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
         """Returns the metadata of the same model with another head, and the fields of the config that it decides."""
@@ -142,19 +165,6 @@ def open_family(family: Family, file: Path, mapped: bool = True) -> dict[str, Te
     return state
 
 
-def _check_tokenizer(folder: Path, rows: int) -> None:
-    """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
-    if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
-        return
-    try:
-        size = SubwordTokenizer.load(folder).size
-    except ValueError as error:
-        log.warning("the weights are read, but not the tokenizer beside them: %s", error)
-        return
-    if size > rows:
-        log.warning("%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows)
-
-
 def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
     number = metadata.get("labels", 0)
@@ -168,14 +178,6 @@ def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(n): name for n, name in enumerate(names)},
         "label2id": {name: n for n, name in enumerate(names)},
     }
-
-
-def _left(names: set[str], family: Family, head: str) -> list[str]:
-    """Returns a line for each reason why tensors were not imported."""
-    reasons: dict[str, list[str]] = {}
-    for name in names:
-        reasons.setdefault(describe((), family.heads[head].leave, name), []).append(name)
-    return [f"{reason}: {', '.join(group(members))}" for reason, members in sorted(reasons.items())]
 
 
 def _copy_tokenizer(source: Path, target: Path) -> None:

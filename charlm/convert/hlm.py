@@ -12,7 +12,6 @@ import jax
 import ml_collections
 import numpy as np
 
-from charlm import run
 from charlm.batch import reshape_batch
 from charlm.config import from_dict
 from charlm.convert.files import Tensor, find_state, open_state, read_json
@@ -21,6 +20,7 @@ from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, dense_rules, import_state, norm_rules
 from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
+from charlm.pretraining import hlm_model
 from charlm.text.chars import CharVocab
 
 log = logging.getLogger("charlm")
@@ -101,7 +101,7 @@ class HLMConverter(Converter):
         if config.family != self.name:
             raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
         label_head = metadata.get("label_head", "reference")
-        return target(run.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
+        return target(hlm_model.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config is the released code's: no other has a size for code points."""
@@ -134,7 +134,7 @@ class HLMConverter(Converter):
         state = open_state(file, mapped=False)
         head, labels = head_of(state, str(file), head)
         metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
-        where = target(run.model_config(config), head, labels)
+        where = target(hlm_model.model_config(config), head, labels)
         return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:

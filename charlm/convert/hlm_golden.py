@@ -25,7 +25,7 @@ from charlm.convert.rules import export_state, import_state
 from charlm.models.hlm import HLM, HLMConfig
 from charlm.models.hlm_labels import MASKED_LM
 from charlm.nn.attention import relative_bucket
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 from charlm.tasks.mlm import masked_char_sums
 
 INPUTS = (

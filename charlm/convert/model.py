@@ -19,7 +19,8 @@ from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, imp
 from charlm.nn.kernels import KERNELS
 
 STATE_FILE = "model.safetensors"
-CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel")
+CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
+              "compat_reference")  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
@@ -35,9 +36,9 @@ def _changed(name: str, value: Any) -> Any:
         if value not in KERNELS:
             raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
         return value
-    if name == "remat":
+    if name in ("remat", "compat_reference"):
         if not isinstance(value, bool):
-            raise ValueError(f"remat={value!r}: expected true or false")
+            raise ValueError(f"{name}={value!r}: expected true or false")
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name}={value!r}: expected a number in [0, 1)")
@@ -153,7 +154,7 @@ class Converter(abc.ABC):
         metadata = self.change(metadata, changes, str(checkpoint))
         target = self.target(metadata, str(checkpoint))
         params = checkpoints.load_params(checkpoint, checkpoints.on_one_device(target.params))
-        model = Model(params, metadata, checkpoint, checkpoint)
+        model = Model(params, metadata, checkpoints.files_of(checkpoint), checkpoint)
         return self.cut(model, head) if head else model
 
     def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -210,7 +211,7 @@ class Converter(abc.ABC):
           ValueError: when their code has no such model, or the checkpoint does not hold the parameters of its config.
         """
         target = self.target(metadata, str(checkpoint))
-        self.write_theirs(Model(None, metadata, checkpoint, checkpoint), folder)
+        self.write_theirs(Model(None, metadata, checkpoints.files_of(checkpoint), checkpoint), folder)
         abstract = checkpoints.on_one_device(target.params)
         state: dict[str, np.ndarray] = {}
         for table in in_parts(target.table, PART):

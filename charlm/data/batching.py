@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.batch import MaskedWords, WordBatch
+from charlm.data.lanes import stack
 
 
 class Sequence(NamedTuple):
@@ -201,21 +202,6 @@ def _masked_words(
     row_M[: len(row)] = row
     labels_MC[: len(position)] = labels_NC[position, : chars_PC.shape[1]]
     return MaskedWords(chars_PC, position_M, row_M, labels_MC)
-
-
-def stack(batches: list[WordBatch]) -> WordBatch:
-    """Returns the batches as one, with a new leading axis on every array."""
-    first = batches[0]
-    pick = lambda get: np.stack([get(batch) for batch in batches])
-    return WordBatch(
-        tuple(pick(lambda x, b=b: x.chars[b]) for b in range(len(first.chars))),
-        tuple(
-            MaskedWords(*(pick(lambda x, b=b, f=f: x.masked[b][f]) for f in range(len(MaskedWords._fields))))
-            for b in range(len(first.masked))
-        ),
-        pick(lambda x: x.index_SBW),
-        pick(lambda x: x.mask_SBW),
-    )
 
 
 def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:

@@ -17,13 +17,14 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
 
 from charlm.data.cache_files import cache_dir, clear_write_errors, replacing, stable_hash, write_text
 from charlm.data.encode import Job, Progress, encode, log_progress
+from charlm.data.forms import CharForm, Form
 from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_shard, shard_paths
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
@@ -63,13 +64,30 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
     get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
     vocab = load_or_build_vocab(config)
 
+    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
+        if is_encoded(spec):
+            return _open_encoded(spec, config, vocab, key)
+        return prepare_corpus(spec, config, split, vocab, progress, key)
+
+    return PreparedData(vocab, *split_corpora(config, get_one))
+
+
+def split_corpora(
+    config: ml_collections.ConfigDict, get_one: Callable[[str, str, str], EncodedCorpus]
+) -> tuple[tuple[EncodedCorpus, ...], tuple[EncodedCorpus, ...]]:
+    """Returns the corpora of `data.train`, and those held out: of `data.heldout`, or a part of `data.train`.
+
+    Args:
+      get_one: encodes or finds a corpus, given its spec, its split and the config key that names it.
+
+    Raises:
+      ValueError: nothing is held out.
+    """
+
     def get(specs: Sequence[str], split: str, key: str) -> tuple[EncodedCorpus, ...]:
         corpora = []
         for spec in specs:
-            if is_encoded(spec):
-                corpus = _open_encoded(spec, config, vocab, key)
-            else:
-                corpus = prepare_corpus(spec, config, split, vocab, progress, key)
+            corpus = get_one(spec, split, key)
             log.info("corpus %s (%s): %s; in %s", spec, corpus.split, corpus.stats.describe(), corpus.folder)
             corpora.append(corpus)
         return tuple(corpora)
@@ -87,7 +105,7 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
             f"data.train={tuple(config.data.train)} holds no document; set data.heldout to a corpus, or raise "
             "data.heldout_fraction"
         )
-    return PreparedData(vocab, train, heldout)
+    return train, heldout
 
 
 def prepare_corpus(
@@ -111,8 +129,35 @@ def prepare_corpus(
     Raises:
       ValueError: unreadable corpus; no document in it (a held-out split may be empty); cache that cannot be written.
     """
-    root = cache_dir(config)
+    form = CharForm(vocab.to_dict(), config.model.char_slots, config.text.normalize)
     record_words = _record_words(config)
+    corpus = encode_corpus(spec, config, split, form, record_words, progress, key)
+    path = os.path.join(corpus.folder, "vocab.json")  # what makes shards usable without their text
+    if not os.path.exists(path):
+        with clear_write_errors(corpus.folder), replacing(path) as temporary:
+            vocab.save(temporary)
+    return corpus
+
+
+def encode_corpus(
+    spec: str,
+    config: ml_collections.ConfigDict,
+    split: str,
+    form: Form,
+    record_words: int,
+    progress: Progress = log_progress,
+    key: str = "data.train",
+) -> EncodedCorpus:
+    """Encodes a corpus in any form, or finds it in the cache.
+
+    Args:
+      spec: a corpus as `sources.open_source` reads it. config: the `text` and `data` sections are read.
+      split, progress, key: as for `prepare_corpus`. record_words: words of a record at most.
+
+    Raises:
+      ValueError: as `prepare_corpus`.
+    """
+    root = cache_dir(config)
     with clear_write_errors(root):
         source = open_configured(spec, config, split, key)
         settings = {
@@ -121,16 +166,13 @@ def prepare_corpus(
             "heldout_fraction": float(config.data.heldout_fraction),
             "splitter": config.text.splitter,
             "language": config.text.language,
-            "normalize": config.text.normalize,
-            "vocab_digest": vocab.digest(),
-            "char_slots": config.model.char_slots,
+            **form.settings(),
             "record_words": record_words,
             "encoder_version": ENCODER_VERSION,
         }
         folder = os.path.join(root, stable_hash(settings)[:16])
         os.makedirs(folder, exist_ok=True)
-    text = {name: settings[name] for name in ("splitter", "language", "normalize", "char_slots")}
-    job = Job(source, folder, vocab.to_dict(), record_words=record_words, **text)
+    job = Job(source, folder, config.text.splitter, config.text.language, record_words, form)
     shards = [job.finished(i) for i in range(len(source.parts))]
     todo = [i for i, stats in enumerate(shards) if stats is None]
     if todo:
@@ -143,7 +185,10 @@ def prepare_corpus(
     if not paths and split != "heldout":
         raise ValueError(f"{key}: corpus {spec!r} holds no document ({stats.describe()})")
     if todo or not os.path.exists(os.path.join(folder, "corpus.json")):
-        _write_corpus_json(folder, spec, paths, stats, settings, vocab)
+        names = [os.path.basename(path) for path in paths]
+        content = {"name": spec, "paths": names, "stats": dataclasses.asdict(stats), "settings": settings}
+        with clear_write_errors(folder):
+            write_text(os.path.join(folder, "corpus.json"), json.dumps(content, indent=1))
     return EncodedCorpus(spec, split, folder, paths, stats)
 
 
@@ -151,18 +196,6 @@ def _record_words(config: ml_collections.ConfigDict) -> int:
     if config.data.max_words < 3:
         raise ValueError(f"data.max_words={config.data.max_words}: expected at least 3 ([CLS], a word, [SEP])")
     return config.data.max_words - 2
-
-
-def _write_corpus_json(
-    folder: str, spec: str, paths: Sequence[str], stats: CorpusStats, settings: dict[str, Any], vocab: CharVocab
-) -> None:
-    """Writes what a folder of shards needs to be used without its text: counts, settings and the vocabulary."""
-    names = [os.path.basename(path) for path in paths]
-    content = {"name": spec, "paths": names, "stats": dataclasses.asdict(stats), "settings": settings}
-    with clear_write_errors(folder):
-        with replacing(os.path.join(folder, "vocab.json")) as temporary:
-            vocab.save(temporary)
-        write_text(os.path.join(folder, "corpus.json"), json.dumps(content, indent=1))
 
 
 def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab, key: str) -> EncodedCorpus:
@@ -205,7 +238,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
         raise ValueError(f"{path}: damaged description of an encoded corpus ({error})") from error
 
 
-def _table(data: PreparedData) -> str:
+def _table(data: Any) -> str:
     """Returns a table of the prepared corpora."""
     rows = [("corpus", "split", "documents", "words", "chars", "cut %", "unknown %", "skipped", "shards", "folder")]
     for corpus in (*data.train, *data.heldout):
@@ -220,7 +253,12 @@ def _table(data: PreparedData) -> str:
 
 def _print_table(config: ml_collections.ConfigDict) -> None:
     """Prepares the corpora of the config and prints what they hold."""
-    print(_table(prepare(config)))
+    if config.family == "charbert":
+        from charlm.data.subword_vocab import prepare_subwords  # it builds on this module
+
+        print(_table(prepare_subwords(config)))
+    else:
+        print(_table(prepare(config)))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from charlm.data.cache_files import clear_write_errors, remove_stale, replacing, write_text
+from charlm.data.forms import Encoded, Form, RecordEncoder
 from charlm.data.parts import Part
-from charlm.data.records import CorpusStats, EncodedRecord, count_records, write_record
+from charlm.data.records import CorpusStats, count_records
 from charlm.data.sources import Source
-from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import Splitter, get_splitter, sentence_ends
 
 WRITER_OPTIONS = "group_size:1"  # every record can be read alone, as shuffling does
@@ -40,12 +38,10 @@ class Job:
 
     source: Source
     folder: str
-    vocab: dict[str, Any]
     splitter: str
     language: str
-    normalize: str
-    char_slots: int
     record_words: int
+    form: Form
 
     def shard(self, index: int) -> str:
         return os.path.join(self.folder, f"part-{index:05d}.array_record")
@@ -60,37 +56,45 @@ class Job:
         return stats if count_records(self.shard(index)) == stats.records else None
 
 
-def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[list[str]]:
-    """Yields the sentences of a document as lists of at most `limit` words; blank lines end sentences too."""
+def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[tuple[list[str], list[bool]]]:
+    """Yields the sentences of a document, each of at most `limit` words, and which words have a space before them.
+
+    Blank lines end sentences too.
+    """
     for paragraph in re.split(r"\n\s*\n", text):
-        words = [paragraph[start:end] for start, end in splitter.spans(paragraph)]
+        spans = splitter.spans(paragraph)
+        words = [paragraph[start:end] for start, end in spans]
+        spaces = [True, *(before[1] < after[0] for before, after in itertools.pairwise(spans))]
         start = 0
         for end in sentence_ends(words):
             for piece in range(start, end, limit):
-                yield words[piece : min(piece + limit, end)]
+                part = slice(piece, min(piece + limit, end))
+                yield words[part], spaces[part]
             start = end
 
 
-def _records(job: Job, part: Part, encoder: WordEncoder, stats: CorpusStats) -> Iterator[EncodedRecord]:
+def _records(job: Job, part: Part, encoder: RecordEncoder, stats: CorpusStats) -> Iterator[Encoded]:
     """Yields the records of a part in document order, and counts its documents."""
     splitter = get_splitter(job.splitter, job.language)
     words: list[str] = []
+    spaces: list[bool] = []
     sentences: list[int] = []
     for text in job.source.documents(part):
         stats.documents += 1
-        for sentence in _sentences(text, splitter, job.record_words):
+        for sentence, before in _sentences(text, splitter, job.record_words):
             if len(words) + len(sentence) > job.record_words:
-                yield EncodedRecord(np.asarray(sentences), *encoder.encode(words))
-                words, sentences = [], []
+                yield encoder.record(sentences, words, spaces)
+                words, spaces, sentences = [], [], []
             words += sentence
+            spaces += before
             sentences.append(len(sentence))
     if words:
-        yield EncodedRecord(np.asarray(sentences), *encoder.encode(words))
+        yield encoder.record(sentences, words, spaces)
 
 
 def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = None) -> CorpusStats:
     """Writes one shard and its counts; `report` is called now and then with the words so far."""
-    encoder = WordEncoder(CharVocab.from_dict(job.vocab), job.char_slots, job.normalize)
+    encoder = job.form.start()
     skipped = Counter(job.source.skipped)
     stats = CorpusStats()
     with clear_write_errors(job.folder):
@@ -98,14 +102,14 @@ def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = No
         first = next(records, None)
         if first is not None:
             _write_shard(job.shard(index), itertools.chain([first], records), stats, report)
-        stats.words_cut, stats.chars_unknown = int(encoder.words_cut), int(encoder.chars_unknown)
+        encoder.finish(stats)
         stats.skipped = dict(job.source.skipped - skipped)
         write_text(f"{job.shard(index)}.json", stats.to_json())
     return stats
 
 
 def _write_shard(
-    path: str, records: Iterator[EncodedRecord], stats: CorpusStats, report: Callable[[int], None] | None
+    path: str, records: Iterator[Encoded], stats: CorpusStats, report: Callable[[int], None] | None
 ) -> None:
     """Writes the records to `path`, which appears when complete."""
     from array_record.python.array_record_module import ArrayRecordWriter
@@ -113,8 +117,8 @@ def _write_shard(
     with replacing(path) as temporary:
         writer = _write(ArrayRecordWriter, temporary, WRITER_OPTIONS)
         try:
-            for record in records:
-                _write(writer.write, write_record(*record))
+            for record, data in records:
+                _write(writer.write, data)
                 stats.add_record(record)
                 if report is not None:
                     report(stats.words)

@@ -1,16 +1,13 @@
 """Encoded corpora -> batches: shuffle, mix, pack into sequences, mask, pack into word tables. One grain iterator.
 
-Each of a batch's S shards is packed from a lane of its own, every S-th record. So what a shard holds depends on S
-alone, and a process packs only the lanes whose shards lie on its devices. Packing is stateful: the iterator saves what
-its lanes hold back beside grain's positions, and a resumed run, on however many processes, sees exactly the batches
-that the unbroken run would have seen.
+Packing is stateful: see `charlm.data.lanes` for what is saved of it.
 """
 
 from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import grain
@@ -19,7 +16,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from charlm.batch import WordBatch
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, halve, stack
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, halve
+from charlm.data.lanes import lane_batches, stack
 from charlm.data.masking import Masking, mask_words
 from charlm.data.records import EncodedRecord, read_record
 from charlm.text.chars import CLS, SEP, WORD_CLS
@@ -141,74 +139,31 @@ class SequenceStream:
         self._returned = deque(Sequence(c, y) for c, y in zip(chars, labels, strict=True))
 
 
-class PackedBatches(grain.IterDataset[WordBatch]):
-    """Batches [accumulation, S', ...] of the fixed shape, one shard for each lane of encoded records that is given.
+class PackedLane:
+    """A lane of `LaneBatches` that packs sequences into the word tables of its shard."""
 
-    Args:
-      lanes: for each shard that is wanted, its index among all `shape.shards`, and its records.
-    """
+    def __init__(self, stream: SequenceStream, shape: BatchShape) -> None:
+        self._stream, self._shape = stream, shape
 
-    def __init__(
-        self,
-        lanes: Mapping[int, grain.IterDataset[EncodedRecord]],
-        shape: BatchShape,
-        accumulation: int,
-        masking: Masking,
-        seed: int,
-        by_record: bool = False,
-    ) -> None:
-        super().__init__(list(lanes.values()))
-        self.lanes, self.by_record = tuple(lanes), by_record
-        self.shape, self.accumulation, self.masking, self.seed = shape, accumulation, masking, seed
-
-    def __iter__(self) -> grain.DatasetIterator[WordBatch]:
-        return _PackedIterator([iter(records) for records in self._parents], self)
-
-
-class _PackedIterator(grain.DatasetIterator[WordBatch]):
-    def __init__(self, records: list[grain.DatasetIterator[EncodedRecord]], settings: PackedBatches) -> None:
-        super().__init__(records)
-        self._shape, self._accumulation = settings.shape, settings.accumulation
-        shape = settings.shape
-        about = (shape.words, shape.slots[-1], settings.masking, settings.seed)
-        self._lanes = {
-            lane: SequenceStream(lane_records, *about, lane, shape.shards, settings.by_record)
-            for lane, lane_records in zip(settings.lanes, records, strict=True)
-        }
-
-    def __next__(self) -> WordBatch:
-        micro_batches = [[self._fill(lane) for lane in self._lanes.values()] for _ in range(self._accumulation)]
-        if not any(len(shard) for shards in micro_batches for shard in shards):
-            raise StopIteration
-        return stack([stack([shard.build() for shard in shards]) for shards in micro_batches])
-
-    def _fill(self, lane: SequenceStream) -> ShardPacker:
+    def shard(self) -> tuple[WordBatch, bool]:
+        """Returns the next shard, and whether it holds a word."""
         shard = ShardPacker(self._shape)
-        while not shard.full and (sequence := lane.next()) is not None:
+        while not shard.full and (sequence := self._stream.next()) is not None:
             if shard.add(sequence):
                 continue
             if len(shard):
-                lane.give_back(sequence)
+                self._stream.give_back(sequence)
                 break
-            lane.give_back(*halve(sequence))
-        return shard
+            self._stream.give_back(*halve(sequence))
+        return shard.build(), len(shard) > 0
 
     def get_state(self) -> dict[str, Any]:
-        states = {
-            str(lane): {"records": records.get_state(), "stream": stream.get_state()}
-            for (lane, stream), records in zip(self._lanes.items(), self._parents, strict=True)
-        }
-        return {"of": self._shape.shards, "lanes": states}
+        """Returns what the lane holds back."""
+        return self._stream.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        if state.get("of") != self._shape.shards:
-            raise ValueError(
-                f"the saved data position belongs to data.table_shards={state.get('of')}, not {self._shape.shards}"
-            )
-        for (lane, stream), records in zip(self._lanes.items(), self._parents, strict=True):
-            saved = state["lanes"][str(lane)]
-            records.set_state(saved["records"])
-            stream.set_state(saved["stream"])
+        """Restores what `get_state` returned."""
+        self._stream.set_state(state)
 
 
 def empty_batch(shape: BatchShape, shards: int, accumulation: int = 1) -> WordBatch:
@@ -227,6 +182,7 @@ def record_lanes(
     lanes: Iterable[int] = (0,),
     of: int = 1,
     reader_threads: int = 0,
+    read: Callable[[bytes], Any] = read_record,
 ) -> dict[int, grain.IterDataset[EncodedRecord]]:
     """Opens encoded corpora (`EncodedCorpus`) as one stream of records, dealt out to `of` lanes in turn.
 
@@ -237,6 +193,7 @@ def record_lanes(
       repeat: for ever; else every record once, corpus after corpus.
       lanes: those to return, by their numbers; a lane that gets no record is empty.
       reader_threads: threads that read, over all lanes together.
+      read: parses a record.
     """
     corpora = list(corpora)
     sources = [grain.sources.ArrayRecordDataSource(list(corpus.paths)) for corpus in corpora]
@@ -254,7 +211,7 @@ def record_lanes(
     # On a local disk reader threads would only fight with packing for the interpreter lock.
     threads = -(-reader_threads // len(lanes))
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=4 * threads)
-    return {lane: whole[lane::of].to_iter_dataset(options).map(read_record) for lane in lanes}
+    return {lane: whole[lane::of].to_iter_dataset(options).map(read) for lane in lanes}
 
 
 def record_dataset(corpora: Iterable[Any], weights: tuple[float, ...] = (), **options: Any) -> grain.IterDataset:
@@ -272,8 +229,15 @@ def batch_dataset(
     prefetch: int,
     by_record: bool = False,
 ) -> grain.IterDataset[WordBatch]:
-    """Returns `PackedBatches`; with `prefetch` > 0 prepared in a thread, so that its iterators must be closed."""
-    batches = PackedBatches(lanes, shape, accumulation, masking, seed, by_record)
-    if prefetch:
-        return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch)
-    return batches
+    """Returns batches [accumulation, S', ...] of the fixed shape, one shard for each lane of encoded records.
+
+    Args:
+      lanes: for each shard that is wanted, its index among all `shape.shards`, and its records.
+      prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
+    """
+    about = (shape.words, shape.slots[-1], masking, seed)
+
+    def lane(number: int, records: Iterator[EncodedRecord]) -> PackedLane:
+        return PackedLane(SequenceStream(records, *about, number, shape.shards, by_record), shape)
+
+    return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)

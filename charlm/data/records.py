@@ -9,10 +9,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+LONGEST_COUNTED = 255  # characters; longer words count as such
 ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently
 
 
@@ -89,14 +90,14 @@ class CorpusStats:
         total["slots_histogram"] = [a + b for a, b in columns]
         return CorpusStats(**total)
 
-    def add_record(self, record: EncodedRecord) -> None:
-        """Counts a record in place."""
+    def add_record(self, record: Any) -> None:
+        """Counts a record in place: an `EncodedRecord`, or one of text."""
         self.records += 1
         self.sentences += len(record.sentences)
         self.words += len(record.words)
         self.chars += len(record.chars)
         self.longest_record = max(self.longest_record, len(record.words))
-        slots = np.bincount(record.words.astype(np.int64) + 1)
+        slots = np.bincount(np.minimum(record.words.astype(np.int64), LONGEST_COUNTED) + 1)
         self.slots_histogram += [0] * (len(slots) - len(self.slots_histogram))
         for n in np.flatnonzero(slots):
             self.slots_histogram[n] += int(slots[n])

@@ -1,4 +1,4 @@
-"""Every configuration key of fine-tuning, once, with its meaning and unit; those of pre-training: `charlm/config.py`.
+"""Every configuration key of fine-tuning, once, with its meaning and unit; those of pre-training: `charlm.pretraining`.
 
 The shape of the model is that of `init_from`. The files in `configs/` change what their task changes.
 """

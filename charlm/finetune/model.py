@@ -10,10 +10,12 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from charlm.convert.charbert import smallest_batch
 from charlm.convert.families import CONVERTERS
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.models.bert import Bert
+from charlm.models.charbert import CharBert, CharBertConfig
 from charlm.models.gpt2 import GPT2
 from charlm.models.hlm import HLM
 from charlm.pretrained import Pretrained
@@ -88,7 +90,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
 def held_params(source: Pretrained) -> dict[str, Any]:
     """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
-    alone = {Bert: "bert/", GPT2: "gpt2/", HLM: "hlm/"}.get(type(source.model), "")
+    alone = {Bert: "bert/", GPT2: "gpt2/", HLM: "hlm/", CharBert: "charbert/"}.get(type(source.model), "")
     return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
 
 
@@ -107,6 +109,8 @@ def _random(target: Target, seed: int) -> Any:
 
 def _sample(target: Target) -> Any:
     """Returns the smallest input of a model."""
+    if isinstance(target.config, CharBertConfig):
+        return smallest_batch()
     if hasattr(target.config, "char_slots"):
         from charlm.batch import reshape_batch
 

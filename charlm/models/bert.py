@@ -194,15 +194,19 @@ class Bert(nn.Module):
         is known, and all others have the row `pad_id`. Hugging Face counts by the ids alone, and takes embeddings as
         all real: the same wherever the mask says where the padding ids are, and embeddings are not padded on the left.
         """
-        cfg = self.config
-        if not cfg.position_offset or (ids_BL is None and mask_BL is None):
-            return None
-        real_BL = jnp.asarray(True) if mask_BL is None else mask_BL
-        if ids_BL is not None:
-            is_token_BL = ids_BL != cfg.pad_id
-            real_BL = is_token_BL if mask_BL is None else is_token_BL & mask_BL
-        count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
-        return jnp.where(real_BL, count_BL + (cfg.position_offset - 1), cfg.pad_id)
+        return position_ids(self.config, ids_BL, mask_BL)
+
+
+def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
+    """Returns rows of the position table; see `Bert.position_ids`."""
+    if not cfg.position_offset or (ids_BL is None and mask_BL is None):
+        return None
+    real_BL = jnp.asarray(True) if mask_BL is None else mask_BL
+    if ids_BL is not None:
+        is_token_BL = ids_BL != cfg.pad_id
+        real_BL = is_token_BL if mask_BL is None else is_token_BL & mask_BL
+    count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+    return jnp.where(real_BL, count_BL + (cfg.position_offset - 1), cfg.pad_id)
 
 
 class MaskedLMHead(nn.Module):

@@ -26,7 +26,7 @@ from charlm.nn.transformer import Encoder, EncoderConfig
 
 @dataclasses.dataclass(frozen=True)
 class HLMConfig:
-    """Shape of an HLM; the keys of `config.model` in `charlm/config.py` say what each means. Defaults: HLM-Base."""
+    """Shape of an HLM; `charlm.pretraining.hlm_config` says what each field means. Defaults: HLM-Base."""
 
     wiring: Literal["paper", "reference"] = "paper"
     vocab_size: int = 1024

@@ -113,12 +113,14 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when there is no model, it does not fit its config, or it is no model of this class.
         """
+        from charlm.predictors.charbert import CharBertPredictor
         from charlm.predictors.hlm import HLMPredictor
         from charlm.predictors.subwords import SubwordPredictor
         from charlm.pretrained import from_pretrained
 
         pretrained = from_pretrained(path, **options)
-        kind = HLMPredictor if pretrained.family == "hlm" else SubwordPredictor
+        kinds = {"hlm": HLMPredictor, "charbert": CharBertPredictor}
+        kind = kinds.get(pretrained.family, SubwordPredictor)
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
         return kind.from_pretrained(pretrained)

@@ -46,7 +46,8 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
         raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
     edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
     parts = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-    pieces = text_of(tokenizer.encode(mask.join(parts)))
+    whole = mask.join(parts)
+    pieces = text_of(tokenizer.encode(whole), whole)
     places = [place for place, index in enumerate(pieces.ids) if index == tokenizer.special.mask]
     if len(places) != len(matches):
         raise ValueError(f"{len(matches)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")

@@ -20,7 +20,7 @@ from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts
 from charlm.predictors.windows import one_ahead, rounded
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
 from charlm.text.words import get_splitter

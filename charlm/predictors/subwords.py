@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import flax.linen as nn
 import jax
 import numpy as np
 
-from charlm.models.bert import Bert
-from charlm.models.gpt2 import GPT2
 from charlm.models.labels import FINE_TUNED
 from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts
 from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, ids_of, masked
 from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
 from charlm.predictors.scoring import scorer, stretches
 from charlm.predictors.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
-from charlm.pretrained import Pretrained
+from charlm.pretrained import ENCODERS, Pretrained, encoder_alone
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
-NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2"}
+NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT"}
 HEAD_POSITIONS = 2048  # positions whose logits are held at a time: 400 MiB with GPT-2's vocabulary
 GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary a mask
 
@@ -47,29 +45,40 @@ class SubwordPredictor(Predictor):
         causal = pretrained.family == "gpt2"
         self.name = NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
-        if isinstance(pretrained.model, Bert | GPT2) or pretrained.head in FINE_TUNED:
+        if isinstance(pretrained.model, ENCODERS) or pretrained.head in FINE_TUNED:
             self.headless = f"this {self.name} has no head that predicts words"
-            pretrained = _encoder_alone(pretrained)
+            pretrained = encoder_alone(pretrained)
         self._longest = self.config.max_positions if causal else self.config.longest
         if self._longest <= self.tokenizer.special_count():
             raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
         self._pad = getattr(self.config, "pad_id", 0)
         self._splitter = get_splitter("rules", "en")
+        self._wordpiece = pretrained.family == "bert"  # pieces that begin a word are no others at a text's beginning
+        self._width = self.config.hidden
         model, self._params = pretrained.model, pretrained.params
+        self._states, self._fill = self._programs(model)
+        self._score, self._write = scorer(model), writer(model)
+        self._pieces: Pieces | None = None
+
+    def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+        """Returns the compiled last states [B, L, D], and log-probabilities [B, M, V] at some positions.
+
+        Both take parameters and what `_inputs` returns; the second also positions [B, M].
+        """
         apply = lambda p, *arguments, **named: model.apply({"params": p}, *arguments, **named)
 
         def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
             output = apply(p, ids_BL, mask_BL)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
-        self._states = jax.jit(states)
-        self._fill = jax.jit(
-            lambda p, ids_BL, mask_BL, positions_BM: jax.nn.log_softmax(
-                apply(p, ids_BL, mask_BL, positions_BM=positions_BM).logits
-            )
-        )
-        self._score, self._write = scorer(model), writer(model)
-        self._pieces: Pieces | None = None
+        def fill(p: Any, ids_BL: jax.Array, mask_BL: jax.Array, positions_BM: jax.Array) -> jax.Array:
+            return jax.nn.log_softmax(apply(p, ids_BL, mask_BL, positions_BM=positions_BM).logits)
+
+        return jax.jit(states), jax.jit(fill)
+
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+        """Returns what the model reads; `unknown`: of each row, by place, the text under pieces it does not know."""
+        return ids_BL, mask_BL
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> SubwordPredictor:
@@ -92,16 +101,20 @@ class SubwordPredictor(Predictor):
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
             raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
-        pieces = [text_of(item) for item in self.tokenizer.encode_batch(texts)]
+        pieces = [text_of(*pair) for pair in zip(self.tokenizer.encode_batch(texts), texts, strict=True)]
         parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
+        unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
         found: dict[int, np.ndarray] = {}
         made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad)
-        started = ((chosen, self._states(self._params, ids_BL, mask_BL)) for chosen, ids_BL, mask_BL in made)
+        started = (
+            (chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])))
+            for chosen, ids_BL, mask_BL in made
+        )
         for chosen, states_BLD in one_ahead(started):
             states_BLD = np.asarray(states_BLD)
             for b, n in enumerate(chosen):
                 found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
-        none_WD = np.zeros((0, self.config.hidden), np.float32)
+        none_WD = np.zeros((0, self._width), np.float32)
         inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
         whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
         for n, (t, window) in enumerate(parts):
@@ -117,7 +130,7 @@ class SubwordPredictor(Predictor):
         if unit == "pieces":
             return Encoding([self.tokenizer.token(i) for i in pieces.ids], pieces.offsets, inner_PD, sentence_D)
         starts_P, ends_P = np.array(pieces.offsets, np.int64).reshape(-1, 2).T
-        words, offsets, vectors = [], [], [np.zeros((0, self.config.hidden), np.float32)]
+        words, offsets, vectors = [], [], [np.zeros((0, self._width), np.float32)]
         for start, end in self._splitter.spans(text):
             first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
             if first < last:
@@ -161,7 +174,7 @@ class SubwordPredictor(Predictor):
         fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
         for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
             if known is None:
-                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, self.name == "BERT")
+                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, self._wordpiece)
                 fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
             else:
                 fills[gap] += known.best(log_probs_KV, gap, top)
@@ -169,18 +182,20 @@ class SubwordPredictor(Predictor):
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
         """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""
-        rows = []
+        rows, unknown = [], []
         for gap, count in asked:
             text = masked(pieces, gap, count, self.tokenizer.special.mask)
             window = window_around(text, gap.place, count, self._longest)
             rows.append((window.ids, window.before + gap.place - window.start))
+            unknown.append(text.under(window, self.tokenizer.special.unk))
         found: dict[int, np.ndarray] = {}
         for chosen, ids_BL, mask_BL in batches([ids for ids, _ in rows], GAPS_AT_A_TIME, self._longest, self._pad):
             most = rounded_batch(max(asked[n][1] for n in chosen), self._longest)
             positions_BM = np.zeros((len(ids_BL), most), np.int32)
             for b, n in enumerate(chosen):
                 positions_BM[b, : asked[n][1]] = rows[n][1] + np.arange(asked[n][1])
-            log_probs = jax.device_get(self._fill(self._params, ids_BL, mask_BL, positions_BM))
+            inputs = self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])
+            log_probs = jax.device_get(self._fill(self._params, *inputs, positions_BM))
             found |= {n: log_probs[b, : asked[n][1]] for b, n in enumerate(chosen)}
         return [found[n] for n in range(len(rows))]
 
@@ -280,11 +295,3 @@ class SubwordPredictor(Predictor):
                 text = self.tokenizer.decode(ids)
                 found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
         return [found[n] for n in range(len(rows))]
-
-
-def _encoder_alone(pretrained: Pretrained) -> Pretrained:
-    """Returns a model without its head for labels."""
-    if pretrained.head not in FINE_TUNED:
-        return pretrained
-    kind, name = (GPT2, "gpt2") if pretrained.family == "gpt2" else (Bert, "bert")
-    return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])

@@ -30,21 +30,31 @@ class Window(NamedTuple):
 
 
 class Text(NamedTuple):
-    """An encoded text without the template: ids, offsets and words of its pieces, and the template around them."""
+    """An encoded text without the template: ids, offsets and words of its pieces, and the template around them.
+
+    Attributes:
+      text: what offsets point into; "" where nobody asks.
+    """
 
     ids: list[int]
     offsets: list[tuple[int, int]]
     words: list[int | None]
     prefix: list[int]
     suffix: list[int]
+    text: str = ""
+
+    def under(self, window: Window, piece: int | None) -> dict[int, str]:
+        """Returns by place in the window the text under every piece of that id."""
+        found = [i for i in range(window.start, window.end) if self.ids[i] == piece]
+        return {window.before + i - window.start: self.text[slice(*self.offsets[i])] for i in found}
 
 
-def text_of(item: Subwords) -> Text:
+def text_of(item: Subwords, text: str = "") -> Text:
     """Takes the template off an encoded text."""
     inner = [place for place, special in enumerate(item.special) if not special]
     first, last = (inner[0], inner[-1] + 1) if inner else (len(item.ids), len(item.ids))
     ids, offsets, words = (list(column[first:last]) for column in (item.ids, item.offsets, item.words))
-    return Text(ids, offsets, words, list(item.ids[:first]), list(item.ids[last:]))
+    return Text(ids, offsets, words, list(item.ids[:first]), list(item.ids[last:]), text)
 
 
 def one_ahead(started: Iterator[T]) -> Iterator[T]:

@@ -144,7 +144,14 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             unit="word",
             share_of=f"words; {_EQUAL}",
             rate=0.15,
-            line="drops or swaps; inserts in words of fewer than four characters (CharBERT, section 3.5)",
+            line="drops or swaps; inserts in words of fewer than four characters (released code of CharBERT)",
+        ),
+        "charbert_inner": Kind(
+            operation=words.per_word(words.charbert_inner),
+            unit="word",
+            share_of="words of two characters or more",
+            rate=0.15,
+            line="drops, adds or swaps a character inside (CharBERT, section 3.5)",
         ),
         "char2subword": Kind(
             operation=words.per_word(words.char2subword),

@@ -104,6 +104,20 @@ def charbert_nlm(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboar
     return _swap(chars, range(1, len(chars) - 1), draws[1])
 
 
+def charbert_inner(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Drops, adds or swaps inside the word (CharBERT, section 3.5): whichever the word allows, alike.
+
+    The first and the last character stay. What is swapped differs, so every word of two characters or more changes.
+    """
+    pairs = [place for place in range(1, len(chars) - 2) if chars[place] != chars[place + 1]]
+    possible = [
+        _drop(range(1, len(chars) - 1), draws[1]),
+        _insert(range(1, len(chars)), draws[1], _pick(_letters(chars, string.ascii_letters, keyboard), draws[2])),
+        _swap(chars, pairs, draws[1]),
+    ]
+    return _pick([change for change in possible if change is not None], draws[0])
+
+
 def char2subword(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1): whichever the word allows, alike.
 

@@ -137,6 +137,10 @@ def units_of(pretrained: Pretrained, longest: int = 0, read: Literal["none", "fi
         from charlm.units.hlm import HLMUnits
 
         return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)
+    if pretrained.family == "charbert":
+        from charlm.units.charbert import CharBertUnits
+
+        return CharBertUnits(pretrained, longest)
     from charlm.units.subwords import SubwordUnits
 
     return SubwordUnits(pretrained, longest)

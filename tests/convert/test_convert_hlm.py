@@ -24,7 +24,7 @@ from charlm.convert.rules import export_state
 from charlm.data.vocab import load_or_build_vocab
 from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM
 from charlm.predict import Predictor
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CharVocab
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -7,7 +7,7 @@ import pytest
 from charlm.convert.hlm_config import from_theirs, to_theirs
 from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import MASKED_LM
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 
 # Of the released code: config/config_pretrain.json.
 RELEASED = {

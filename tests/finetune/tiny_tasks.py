@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from predictors.tiny_models import release
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2")
+FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert")
 ANIMALS = ("cat", "dog", "cow", "hen", "ant")
 PLACES = ("house", "town", "mat", "tree", "room")
 OTHERS = ("the", "sat", "on", "a", "ran", "to", "every", "in", "we", "slept", "near", "old")

@@ -16,7 +16,8 @@ from golden_cases import case
 from charlm.batch import WordBatch, reshape_batch
 from charlm.config import get_config
 from charlm.convert.hlm_golden import ours_of, shape_of
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all, stack
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all
+from charlm.data.lanes import stack
 from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM
 from charlm.models.hlm_labels import (
     FINE_TUNED,

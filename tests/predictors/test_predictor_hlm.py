@@ -15,7 +15,7 @@ from charlm.data.batching import Sequence
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.predictors.base import Predictor
 from charlm.predictors.hlm import HLMPredictor
-from charlm.run import model_config
+from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
 from charlm.text.wordlist import WordList
 from charlm.text.words import get_splitter

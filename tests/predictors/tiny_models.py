@@ -15,10 +15,13 @@ import numpy as np
 from flax import traverse_util
 from safetensors.numpy import save_file
 
+from charlm.convert.charbert import ON_BERT
+from charlm.convert.charbert_converter import SYMBOLS_FILE
 from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.rules import export_state
 from charlm.pretrained import from_pretrained
 from charlm.text.subwords import SubwordTokenizer
+from charlm.text.symbols import SymbolVocab, count_symbols
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 VOCABULARIES = json.loads((GOLDENS / "subwords_small.json").read_text(encoding="utf-8"))["vocabularies"]
@@ -34,6 +37,14 @@ FAMILIES = {  # family -> head, vocabulary and how it is read, further fields of
     ),
     "gpt2": ("causal_lm", "gpt2", {"family": "gpt2"}, {"max_positions": POSITIONS}),
 }
+
+
+CHARBERT = (
+    "masked_lm",
+    "bert-uncased",
+    {"lowercase": True},
+    {"max_positions": POSITIONS, "char_hidden": 8, "word_vocab_size": 11, "fusion": "reference", "windows": (3,)},
+)
 
 
 def _weight(path: str, leaf: Any) -> np.ndarray:
@@ -61,15 +72,20 @@ def run_alone(family: str, ids: Sequence[int], head: str = "", **changes: Any) -
 @functools.cache
 def release(family: str, head: str = "", **changes: Any) -> Path:
     """Returns a folder with weights, config and tokenizer of a tiny model; changed are fields of its config."""
-    usual, vocabulary, options, shape = FAMILIES[family]
+    usual, vocabulary, options, shape = CHARBERT if family == "charbert" else FAMILIES[family]
     head = head or usual
     folder = Path(tempfile.mkdtemp())
     for name, content in VOCABULARIES[vocabulary].items():
         (folder / name).write_text(content, encoding="utf-8")
     tokenizer = SubwordTokenizer.load(folder, **options)
     tokenizer.save(folder)
-    kind = SUBWORD_FAMILIES[family]
-    fields = kind.heads[head].fields
+    kind = ON_BERT if family == "charbert" else SUBWORD_FAMILIES[family]
+    fields = dict(kind.heads[head].fields)
+    if family == "charbert":
+        tokens = [tokenizer.token(index).removeprefix("##") for index in range(5, tokenizer.size)]
+        symbols = SymbolVocab.build(count_symbols(tokens), 30)  # some are unknown
+        symbols.save(folder / SYMBOLS_FILE)
+        fields["char_vocab_size"] = symbols.size
     config = kind.config(**{"vocab_size": tokenizer.size} | SHAPE | shape | fields | changes)
     _, abstract, table = kind.target(config, head)
     flat = traverse_util.flatten_dict(abstract, sep="/")
@@ -79,4 +95,8 @@ def release(family: str, head: str = "", **changes: Any) -> Path:
     ids = {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": special.eos}
     theirs = kind.to_theirs(config, head, {key: value for key, value in ids.items() if value is not None})
     (folder / "config.json").write_text(json.dumps(theirs), encoding="utf-8")
-    return folder
+    if family != "charbert":
+        return folder
+    clean = Path(tempfile.mkdtemp()) / "clean"  # theirs runs over padding, which most tests are not about
+    from_pretrained(folder, compat_reference=False).save_pretrained(clean)
+    return clean

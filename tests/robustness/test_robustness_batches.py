@@ -90,6 +90,16 @@ def test_two_models_of_one_family_have_their_own_cells(models, taggers, tmp_path
     assert len({scores["accuracy"] for scores in both["clean"].values()}) == 2
 
 
+def test_a_charbert_is_measured_like_any_other(models, tmp_path):
+    options = {"noise": ["drop:0.5"], "seeds": 1, "samples": 10, "batch_size": 8, "examples": 8}
+    found = measure(
+        [models.untrained("tagging", "charbert")], [models.data("tagging")], str(tmp_path / "out"), **options
+    )
+    assert found["models"][0]["family"] == "charbert"
+    (row,) = found["sensitivity"]
+    assert 0 < row["all"] < row["changed"] < 1  # noise moves the words that it changes most
+
+
 def test_sensitivity_is_that_of_the_first_sentences_and_says_so(models, taggers, tmp_path, monkeypatch):
     options = {"noise": ["drop:0.5"], "seeds": 1, "samples": 10, "batch_size": 8}
     run = lambda out, **more: measure(taggers[1:], [models.data("tagging")], str(tmp_path / out), **options, **more)

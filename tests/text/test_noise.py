@@ -363,7 +363,7 @@ def test_specs():
     assert str(Noise.parse("charbert")) == "charbert:1.0"
     assert str(Noise("charbert", 1, 1)) == "charbert:1.0:1"
     published = {"hlm_drop": 0.1, "hlm_repeat": 0.2, "hlm_case": 1.0}
-    published |= {"charbert": 1.0, "charbert_nlm": 0.15, "char2subword": 0.5}
+    published |= {"charbert": 1.0, "charbert_nlm": 0.15, "charbert_inner": 0.15, "char2subword": 0.5}
     assert {kind: KINDS[kind].rate for kind in published} == published
     assert {kind for kind in KINDS if KINDS[kind].min_length > 1} == {"charbert", "char2subword"}
     assert all(kind.line and kind.share_of and kind.unit in ("character", "word") for kind in KINDS.values())
@@ -491,6 +491,17 @@ def test_charbert_pretraining():
     assert_outcomes("charbert_nlm:1", "日本", spread(1, inserts("日本", [0, 1], "日本")))
 
 
+def test_charbert_inside_of_words():
+    any_case = LETTERS + LETTERS.upper()
+    word = "Wordss"  # of two equal letters, none is swapped
+    changes = [drops(word, range(1, 5)), inserts(word, range(1, 6), any_case), swaps(word, [1, 2, 3])]
+    assert_outcomes("charbert_inner:1", word, spread(1, changes), 20000)
+    changes = [drops("abbc", [1, 2]), inserts("abbc", [1, 2, 3], any_case)]
+    assert_outcomes("charbert_inner:1", "abbc", spread(1, changes), 20000)
+    assert_outcomes("charbert_inner:1", "日本", spread(1, inserts("日本", [1], "日本")))
+    assert_outcomes("charbert_inner:1", "a", {"a": 1})
+
+
 def test_char2subword():
     word = "Tell4d"
     assert_outcomes("char2subword", "Tell", {"Tell": 1})
@@ -590,7 +601,9 @@ def test_the_rate_is_the_share_edited(kind):
     of_characters |= dict.fromkeys(["drop", "repeat", "insert"], letters + 2)
     of_characters |= dict.fromkeys(["hlm", "hlm_drop", "hlm_repeat"], len(text))
     of_words = dict.fromkeys(["charbert", "char2subword", "toggle"], len(words))
-    of_words |= dict.fromkeys(["punctuation", "charbert_nlm"], len(words) + 1) | {"spaces": len(words) + 2}
+    of_words |= dict.fromkeys(["punctuation", "charbert_nlm", "charbert_inner"], len(words) + 1) | {
+        "spaces": len(words) + 2
+    }
     listed = Misspellings([(word, [word + "x"]) for word in words[:1500]])
     total = {"misspelling": 1500, **of_characters, **of_words}[kind]
     for rate in (0.05, 0.2):

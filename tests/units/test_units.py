@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -52,12 +55,12 @@ def test_rows_are_what_the_template_makes(model):
     single, double = units.join(a), units.join(a, b)
     assert single.length == len(a) + units.specials(False)
     assert double.length == len(a) + len(b) + units.specials(True)
-    if model.family in ("bert", "roberta"):
+    if model.family in ("bert", "roberta", "charbert"):
         own = model.tokenizer()
         assert single.content[:, 0].tolist() == list(own.encode("the cat").ids)
         both = own.encode("the cat", "on a mat")
         assert double.content[:, 0].tolist() == list(both.ids)
-        types = list(both.type_ids) if model.family == "bert" else [0] * len(both.ids)
+        types = [0] * len(both.ids) if model.family == "roberta" else list(both.type_ids)
         assert double.content[:, 1].tolist() == types
         assert both.sequences[double.first] == 0
         assert both.sequences[double.second] == 1
@@ -114,6 +117,42 @@ def test_an_hlm_row_is_the_plain_reshape(trained):
     plain = reshape_batch(row.joined.content.chars_WC[None])
     direct = units.states(model.config, model.params, plain)[0]
     np.testing.assert_allclose(through_tables, direct, atol=1e-5)
+
+
+def test_a_charbert_row_has_the_characters_of_its_pieces():
+    model = from_pretrained(source("charbert", Path()))
+    units, tokenizer, symbols = units_of(model), model.tokenizer(), model.symbols()
+    (first,), (second,) = units.encode(["the 今天 cat"]), units.encode_words([["trees", "\u4eca"]])
+    row = units.join(first, second)
+    packed = units.pack([row], (2, row.length + 3))
+    spelled = [
+        "".join(symbols.symbols[i] for i in packed.chars_BN[0, start : end + 1])
+        for start, end in zip(packed.starts_BL[0, : row.length], packed.ends_BL[0, : row.length], strict=True)
+    ]
+    want = [tokenizer.token(i).removeprefix("##") for i in row.content[:, 0]]
+    unknown = {tokenizer.special.unk: "<unk>"}
+    for place, index in enumerate(row.content[:, 0]):
+        if index in (tokenizer.special.cls, tokenizer.special.sep):
+            want[place] = " "
+        else:
+            shown = [c if c in symbols.symbols else "<unk>" for c in want[place]]
+            want[place] = unknown.get(index, "".join(shown))
+    assert spelled == want
+    assert not packed.mask_BL[0, row.length :].any()
+    assert not packed.mask_BL[1].any()
+
+
+def test_a_charbert_of_the_authors_is_read_in_their_layout():
+    model = from_pretrained(source("charbert", Path()), compat_reference=True)
+    units = units_of(model)
+    (first,) = units.encode(["the cat"])
+    row = units.join(first)
+    L = row.length + 2
+    packed = units.pack([row], (1, L))
+    assert packed.chars_BN.shape == (1, 6 * L)
+    assert packed.starts_BL[0, -2:].tolist() == packed.ends_BL[0, -2:].tolist() == [6 * L - 1] * 2
+    glue = units_of(dataclasses.replace(model, head="sequence_classification")).pack([row], (1, L))
+    assert glue.starts_BL[0, -2:].tolist() == [int(packed.ends_BL[0, -3]) + 2, int(packed.ends_BL[0, -3]) + 4]
 
 
 def test_lengths_that_cannot_be(model):

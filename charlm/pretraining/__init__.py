@@ -1,0 +1,1 @@
+"""What each family learns in pre-training; the loop that trains it is `charlm.train`, the same for all."""

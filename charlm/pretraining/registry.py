@@ -1,0 +1,24 @@
+"""The families that can be pre-trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from charlm.pretraining.base import Objective
+from charlm.pretraining.charbert import NoisyLanguageModelling
+from charlm.pretraining.hlm import MaskedCharacters
+
+OBJECTIVES: dict[str, type[Objective]] = {"hlm": MaskedCharacters, "charbert": NoisyLanguageModelling}
+
+
+def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
+    """Returns what the config's family pre-trains on."""
+    return OBJECTIVES[config.family]
+
+
+def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:
+    """Returns the vocabularies and encoded corpora of a run; see `Objective.prepare`."""
+    return objective_of(config).prepare(config, run)

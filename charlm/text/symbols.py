@@ -1,0 +1,152 @@
+"""Vocabulary of the characters under subwords (CharBERT, Ma et al., COLING 2020, section 4.2 and the released code)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+UNKNOWN = "<unk>"
+SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a space in it
+
+
+class SymbolVocab:
+    """An immutable list of characters, id = place; id 0 is padding, the slot between tokens and any special token.
+
+    Ids of other characters begin at 1 and are in no order that matters; `<unk>` is the id of all that are not listed.
+    A character that is listed twice has its last id, as in the authors' reader. Equal lists are equal vocabularies.
+    """
+
+    __slots__ = ("_ids", "_symbols")
+
+    def __init__(self, symbols: Sequence[str], source: str = "character vocabulary") -> None:
+        """Takes the characters in order of their ids, that of id 0 and `<unk>` among them.
+
+        Raises:
+          ValueError: there is no `<unk>` after place 0, or an entry is longer than a character; names `source`.
+        """
+        self._symbols = tuple(symbols)
+        for place, symbol in enumerate(self._symbols):
+            if not isinstance(symbol, str) or (len(symbol) > 1 and symbol != UNKNOWN):
+                raise ValueError(f"{source}: entry {place}: expected one character or {UNKNOWN}, got {symbol!r}")
+        if UNKNOWN not in self._symbols[1:]:
+            raise ValueError(f"{source}: expected {UNKNOWN} among the entries, got none in {len(self._symbols)}")
+        # The first entry is the separator whatever it is spelled, so no character may have its id.
+        self._ids = {symbol: place for place, symbol in enumerate(self._symbols) if place}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SymbolVocab:
+        """Reads UTF-8 text, one character a line, such as `bert_char_vocab` of the released code; line no. = id.
+
+        Raises:
+          ValueError: the file is no such text; the message names file, entry and what was found.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: expected UTF-8 text, a character a line: {error}") from None
+        return cls(text.removesuffix("\n").split("\n"), str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file that `load` reads; a reader never sees half a file.
+
+        Raises:
+          ValueError: the vocabulary holds a line break, which such a file cannot.
+        """
+        if broken := {"\n", "\r"} & set(self._symbols):
+            raise ValueError(f"{path}: {broken.pop()!r} cannot be a line of a character vocabulary")
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        try:
+            partial.write_text("\n".join(self._symbols) + "\n", encoding="utf-8")
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def build(cls, counts: Mapping[str, int], size: int = 1000) -> SymbolVocab:
+        """Keeps the most frequent characters, ids in order of frequency, ties in order of code point.
+
+        Args:
+          counts: how often each character occurs, see `count_symbols`; white space is left out, as no token has any.
+          size: rows of the table of characters, id 0 and `<unk>` included (section 4.2: 1000).
+
+        Raises:
+          ValueError: `size` leaves no room for a character, or a key is not a single character.
+        """
+        if size < 3:
+            raise ValueError(f"size of a character vocabulary: expected at least 3, got {size}")
+        if odd := [symbol for symbol in counts if len(symbol) != 1]:
+            raise ValueError(f"counts: expected single characters, got {odd[0]!r}")
+        kept = [symbol for symbol, count in counts.items() if count > 0 and not symbol.isspace()]
+        kept.sort(key=lambda symbol: (-counts[symbol], symbol))
+        return cls([SEPARATOR, *kept[: size - 2], UNKNOWN])
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any], source: str = "character vocabulary") -> SymbolVocab:
+        """Takes what `to_dict` returned; ValueError naming `source` when it is none."""
+        symbols = mapping.get("symbols") if isinstance(mapping, Mapping) else None
+        if not isinstance(symbols, list):
+            raise ValueError(f"{source}: expected a list of characters under 'symbols', got {symbols!r}")
+        return cls(symbols, source)
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """Returns the vocabulary as a JSON object."""
+        return {"symbols": list(self._symbols)}
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The characters in order of their ids."""
+        return self._symbols
+
+    @property
+    def size(self) -> int:
+        """Rows that a table of characters needs: the largest id + 1."""
+        return len(self._symbols)
+
+    @property
+    def unknown(self) -> int:
+        """The id of characters that are not listed."""
+        return self._ids[UNKNOWN]
+
+    def ids(self, token: str) -> np.ndarray:
+        """Returns the id of each character of a token, int32 [len(token)]; never 0."""
+        unknown = self.unknown
+        return np.array([self._ids.get(char, unknown) for char in token], np.int32)
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the list in hexadecimal: equal on every machine for equal vocabularies."""
+        return hashlib.sha256(json.dumps(self._symbols, separators=(",", ":")).encode("ascii")).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self._symbols == other._symbols if isinstance(other, SymbolVocab) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._symbols)
+
+    def __repr__(self) -> str:
+        return f"SymbolVocab({len(self._symbols)} characters)"
+
+
+def count_symbols(tokens: Iterable[str], counts: Iterable[int] | None = None) -> Counter[str]:
+    """Returns how often each character occurs.
+
+    Args:
+      tokens: as they are spelled in their vocabulary, without the mark of a continuation.
+      counts: how often each token occurs; None: once each.
+    """
+    total: Counter[str] = Counter()
+    if counts is None:
+        for token in tokens:
+            total.update(token)
+        return total
+    for token, count in zip(tokens, counts, strict=True):
+        for char in token:
+            total[char] += int(count)
+    return total

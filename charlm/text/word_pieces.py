@@ -1,0 +1,61 @@
+"""Words to subwords, each distinct word once: a corpus has a hundred times as many words as distinct ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from charlm.text.subwords import SubwordTokenizer
+
+_MAX_CACHED = 2**19
+_MAX_LENGTH = 64  # characters; a few huge "words" must not fill the memory
+
+
+class WordPieces:
+    """Cuts words as a tokenizer does, and remembers them."""
+
+    def __init__(self, tokenizer: SubwordTokenizer) -> None:
+        """Wraps a tokenizer of BERT's or RoBERTa's family."""
+        self._tokenizer = tokenizer
+        self._spaces_count = tokenizer.family == "roberta"
+        self._apart: dict[str, tuple[int, ...]] = {}  # words with a space before them
+        self._joined: dict[str, tuple[int, ...]] = {}
+
+    def of(self, words: Sequence[str], spaces: Sequence[bool]) -> list[tuple[int, ...]]:
+        """Returns the subwords of each word, at least one, without special ones.
+
+        Args:
+          words: none empty. spaces: whether a space comes before it, which a byte-level vocabulary writes into the
+            first subword; WordPiece does not know.
+        """
+        if not self._spaces_count:
+            return self._look_up(self._apart, words)
+        apart = iter(self._look_up(self._apart, [word for word, space in zip(words, spaces, strict=True) if space]))
+        joined = [word for word, space in zip(words, spaces, strict=True) if not space]
+        close = iter(self._look_up(self._joined, joined))
+        return [next(apart) if space else next(close) for space in spaces]
+
+    def _look_up(self, known: dict[str, tuple[int, ...]], words: Sequence[str]) -> list[tuple[int, ...]]:
+        found = [known.get(word) for word in words]
+        if None not in found:
+            return found
+        new = list(dict.fromkeys(word for word, pieces in zip(words, found, strict=True) if pieces is None))
+        cut = dict(zip(new, self._cut(new) if known is self._apart else self._cut_joined(new), strict=True))
+        if len(known) + len(cut) > _MAX_CACHED:
+            known.clear()
+        known.update((word, pieces) for word, pieces in cut.items() if len(word) <= _MAX_LENGTH)
+        return [pieces or cut[word] for word, pieces in zip(words, found, strict=True)]
+
+    def _cut(self, words: list[str]) -> list[tuple[int, ...]]:
+        """All in one call, which is several times faster than one call each."""
+        item = self._tokenizer.encode_words(words)
+        pieces: list[list[int]] = [[] for _ in words]
+        for index, word in zip(item.ids, item.words, strict=True):
+            if word is not None:
+                pieces[word].append(index)
+        return [tuple(ids) for ids in pieces]
+
+    def _cut_joined(self, words: list[str]) -> list[tuple[int, ...]]:
+        items = self._tokenizer.encode_batch(words)
+        return [
+            tuple(index for index, special in zip(item.ids, item.special, strict=True) if not special) for item in items
+        ]

@@ -1,0 +1,107 @@
+"""CharBERT on BERT-base (Ma et al., COLING 2020, arXiv 2011.01513): python -m charlm.main \\
+    --config=configs/charbert_base.py --config.init_from=models/bert-base-cased \\
+    --config.data.train='wiki/*.txt.gz' --workdir=runs/charbert
+
+Variants: "" as in the paper; "roberta" on RoBERTa-base; "reference" as the released code; "no_gru", "no_interaction"
+and "no_nlm" the ablations of Table 4, "advbert" its control; "tiny" learns on two CPU cores in minutes, from nothing,
+and so do "tiny_no_gru", "tiny_no_interaction", "tiny_no_nlm" and "tiny_advbert".
+"""
+
+from collections.abc import Callable
+
+import ml_collections
+
+from charlm.config import get_config as defaults
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the config of a variant.
+
+    Raises:
+      ValueError: when there is no such variant.
+    """
+    config = defaults("charbert")
+    parts = [variant] if variant in VARIANTS else variant.split("_", 1)
+    if variant and not all(part in VARIANTS for part in parts):
+        raise ValueError(f"configs/charbert_base.py has no variant {variant!r}; choose {', '.join(VARIANTS)}")
+    for part in filter(None, parts):
+        VARIANTS[part](config)
+    return config
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of two million parameters for the built-in corpus: narrow and shallow, so that it learns in minutes."""
+    config.text.pieces = 4000
+    config.text.terms = 4000
+    config.text.chars = 200
+    config.data.max_length = 64
+    config.data.batch_size = 16
+    config.model.hidden = 128
+    config.model.heads = 4
+    config.model.layers = 2
+    config.model.ffn = 512
+    config.model.max_positions = 64
+    config.model.char_hidden = 64
+    config.model.windows = (3,)
+    config.model.dropout = 0.0  # a few passes over the text: it has no time to overfit
+    config.model.attention_dropout = 0.0
+    config.optim.learning_rate = 2e-3
+    config.optim.warmup_steps = 100
+    config.optim.b2 = 0.98
+    config.train.steps = 800
+    config.train.log_every = 100
+    config.train.eval_every = 200
+    config.train.checkpoint_every = 200
+
+
+def roberta(config: ml_collections.ConfigDict) -> None:
+    """CharBERT on RoBERTa (section 4.1); its released head has one LayerNorm for both predictions."""
+    config.model.backbone = "roberta"
+    config.model.shared_head_norm = True
+
+
+def reference(config: ml_collections.ConfigDict) -> None:
+    """The released code where it differs from the paper."""
+    config.data.masking = "reference"
+    config.data.noise = "reference"
+    config.data.noise_rate = 0.10
+    config.data.batch_size = 8  # 4 on each of two GPUs
+    config.model.fusion = "reference"
+    config.model.windows = (3,)
+    config.model.compat_reference = True
+    config.model.initializer = "bert"
+    config.optim.learning_rate = 3e-5
+    config.optim.weight_decay = 0.0
+
+
+def no_gru(config: ml_collections.ConfigDict) -> None:
+    """Embeddings of characters in place of the GRU's states (Table 4, w/o GRU)."""
+    config.model.char_encoder = "embedding"
+    config.model.char_hidden = config.model.hidden // 2
+
+
+def no_interaction(config: ml_collections.ConfigDict) -> None:
+    """The two channels never meet (Table 4, w/o HI)."""
+    config.model.fusion = "none"
+
+
+def no_nlm(config: ml_collections.ConfigDict) -> None:
+    """Masked subwords are predicted from both channels, and nothing is misspelled (Table 4, w/o NLM; section 4.6)."""
+    config.model.nlm = False
+    config.data.noise_rate = 0.0
+
+
+def advbert(config: ml_collections.ConfigDict) -> None:
+    """A BERT that learns from the same misspelled text (section 4.5)."""
+    config.model.char_channel = False
+
+
+VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
+    "tiny": tiny,
+    "roberta": roberta,
+    "reference": reference,
+    "no_gru": no_gru,
+    "no_interaction": no_interaction,
+    "no_nlm": no_nlm,
+    "advbert": advbert,
+}
