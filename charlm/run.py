@@ -26,10 +26,11 @@ from charlm.sharding import (
     make_mesh,
     path_name,
     place_batch,
+    place_state,
     state_sharding,
     table_shards,
 )
-from charlm.state import TrainState, init_state
+from charlm.state import TrainState, init_state, on_processor
 from charlm.step import TrainStep, make_train_step
 from charlm.tasks.mlm import MaskedCharSums, masked_char_sums
 
@@ -178,6 +179,6 @@ def build(config: ml_collections.ConfigDict, data: PreparedData) -> Run:
         train_batches=train_batches,
         heldout_batches=heldout_batches,
         empty=empty_batch(shape, len(local)),
-        init=jax.jit(init, out_shardings=placed),
+        init=lambda: place_state(on_processor(init), placed),
         abstract_state=jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed),
     )
