@@ -83,11 +83,14 @@ class WordCache:
     def clear(self) -> None:
         """Forgets all words; the counts stay."""
         with self._lock:
-            self._rows: OrderedDict[Key, int] = OrderedDict()  # least recently read first
-            self._free: list[int] = []
-            # Row 0 is that of no word.
-            self._table = jnp.zeros((1, self._width), self._dtype)
-            self._owners: dict[int, list[weakref.ref[Any]]] = {}
+            self._forget()
+
+    def _forget(self) -> None:
+        self._rows: OrderedDict[Key, int] = OrderedDict()  # least recently read first
+        self._free: list[int] = []
+        # Row 0 is that of no word.
+        self._table = jnp.zeros((1, self._width), self._dtype)
+        self._owners: dict[int, _Known] = {}
 
     @property
     def stats(self) -> CacheStats:
@@ -111,25 +114,45 @@ class WordCache:
                 self._misses += len(first)
                 kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
                 return kept.read(params, chars_NWC)
-            self._fill(params, chars_MC, first)
+            missing = self._fill(params, chars_MC, first)
+            self._hits += len(first) - missing
+            self._misses += missing
             rows_M = [0 if key is None else self._rows[key] for key in keys]
             return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
 
     def warm(self, params: Any, chars_UC: np.ndarray) -> None:
-        """Computes the vectors of words that are not there yet; of more than there is room for, the last ones."""
-        self.read(params, chars_UC[None, -self.limit :])
+        """Computes the vectors of words that are not there yet; of more than there is room for, the last ones.
 
-    def _fill(self, params: Any, chars_MC: np.ndarray, first: dict[Key, int]) -> None:
-        """Puts the words that are missing into the table; `first` has their keys and where they stand."""
+        These words count neither as hits nor as misses.
+        """
+        chars_UC = np.ascontiguousarray(chars_UC)
+        with self._lock:
+            owner = self._owner(params)
+            last = {key: row for row, key in enumerate(_distinct(chars_UC, owner)[0]) if key is not None}
+            kept = sorted(last.items(), key=lambda item: item[1])[-self.limit :]
+            self._fill(params, chars_UC, dict(kept))
+
+    def _fill(self, params: Any, chars_MC: np.ndarray, first: dict[Key, int]) -> int:
+        """Puts words that are missing into the table, and returns their number.
+
+        Args:
+          first: the keys of all words, no more than there is room for, and where each stands.
+        """
         missing = [key for key in first if key not in self._rows]
-        self._hits += len(first) - len(missing)
-        self._misses += len(missing)
         for key in first:
             if key in self._rows:
                 self._rows.move_to_end(key)
         if not missing:
-            return
+            return 0
         encoded = list(self._encoded(params, chars_MC[[first[key] for key in missing]]))  # first: it may fail
+        try:
+            self._put(missing, encoded)
+        except BaseException:  # memory that is full, Ctrl-C: rows and table no longer belong together
+            self._forget()
+            raise
+        return len(missing)
+
+    def _put(self, missing: list[Key], encoded: list[tuple[np.ndarray, jax.Array]]) -> None:
         while len(self._rows) + len(missing) > self.limit:
             self._free.append(self._rows.popitem(last=False)[1])
         self._grow(len(self._rows) + len(missing))
@@ -137,7 +160,7 @@ class WordCache:
         for part, vectors_PD in encoded:
             row_P = np.full(len(vectors_PD), self._table.shape[0], np.int32)  # out of range: dropped
             row_P[: len(part)] = rows_U[part]
-            self._table = _put(self._table, row_P, vectors_PD)
+            self._table = _write(self._table, row_P, vectors_PD)
         self._rows.update(zip(missing, rows_U.tolist(), strict=True))
 
     def _grow(self, words: int) -> None:
@@ -145,8 +168,8 @@ class WordCache:
         if words <= rows - 1:
             return
         new = max(words, min(self.limit, max(FIRST_ROWS, 2 * rows))) + 1
-        self._free.extend(range(new - 1, rows - 1, -1))
         self._table = jnp.concatenate([self._table, jnp.zeros((new - rows, self._width), self._dtype)])
+        self._free.extend(range(new - 1, rows - 1, -1))
 
     def _encoded(self, params: Any, chars_UC: np.ndarray) -> Iterator[tuple[np.ndarray, jax.Array]]:
         """Yields which words were encoded together, and their vectors, with rows of padding after them."""
@@ -158,20 +181,18 @@ class WordCache:
             (chosen,) = np.nonzero(bucket_U == number)
             for part, size in _chunks(chosen):
                 chars_PC = np.zeros((size, slots), chars_UC.dtype)
-                chars_PC[: len(part)] = chars_UC[part, :slots]
+                chars_PC[: len(part), : chars_UC.shape[1]] = chars_UC[part, :slots]
                 yield part, self._encode(params, chars_PC)
 
     def _owner(self, params: Any) -> int:
         """Returns the number of these parameters: the same as long as every array is the same object."""
-        leaves = jax.tree.leaves(params)
         for number, known in list(self._owners.items()):
-            found = [reference() for reference in known]
-            if any(leaf is None for leaf in found):
+            if known.gone():
                 del self._owners[number]  # nobody can ask for its words again; they make room as they grow old
-            elif _same(found, leaves):
+            elif known.are(params):
                 return number
         number = next(self._numbers)
-        self._owners[number] = [weakref.ref(leaf) for leaf in leaves]
+        self._owners[number] = _Known(params)
         return number
 
 
@@ -184,18 +205,31 @@ class OncePerParams:
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
         self._compute = compute
-        self._known: tuple[list[Any], Any] | None = None
+        self._known: tuple[_Known, Any] | None = None
 
     def __call__(self, params: Any) -> Any:
         """Returns `compute(params)`."""
-        leaves, known = jax.tree.leaves(params), self._known
-        if known is None or not _same(known[0], leaves):
-            known = self._known = leaves, self._compute(params)  # one assignment: threads see both or neither
+        known = self._known
+        if known is None or not known[0].are(params):
+            known = self._known = _Known(params), self._compute(params)  # one assignment: threads see both or neither
         return known[1]
 
 
-def _same(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
+class _Known:
+    """Parameters, recognised by their names and by who their arrays are; it does not keep them alive."""
+
+    def __init__(self, params: Any) -> None:
+        leaves, self._names = jax.tree.flatten(params)
+        self._arrays = [weakref.ref(leaf) for leaf in leaves]
+
+    def gone(self) -> bool:
+        """Whether one of the arrays is no more."""
+        return any(array() is None for array in self._arrays)
+
+    def are(self, params: Any) -> bool:
+        """Whether these are the parameters."""
+        leaves, names = jax.tree.flatten(params)
+        return names == self._names and all(a() is b for a, b in zip(self._arrays, leaves, strict=True))
 
 
 def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[Key, int]]:
@@ -227,5 +261,5 @@ def _gather(table_RD: jax.Array, index_NW: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _put(table_RD: jax.Array, row_P: jax.Array, vectors_PD: jax.Array) -> jax.Array:
+def _write(table_RD: jax.Array, row_P: jax.Array, vectors_PD: jax.Array) -> jax.Array:
     return table_RD.at[row_P].set(vectors_PD.astype(table_RD.dtype), mode="drop")

@@ -4,16 +4,20 @@ Matrix products alone count, a multiplication and an addition as two. For a Tran
 l, with `queries` positions that ask, width D and feed-forward F:
 
     2 (2 sum(l) D^2  +  2 queries D^2  +  2 queries D F)    keys, values; queries, output; feed-forward
-    2 (2 + r) pairs D                                       scores, mixing; r = 2 terms of relative position, else 0
+    2 2 pairs D                                             scores, mixing
+    2 r min(pairs, 2 P sum(l)) D                            scores against positions, r = 2, else 0
 
-where pairs = sum(l^2) when every position asks. Backward costs twice the forward pass, so a training step is three
+where pairs = sum(l^2) when every position asks, and P is the number of position buckets of each direction: beyond 2 P
+words, several distances share a score. Backward costs twice the forward pass, so a training step is three
 forward passes; what rematerialisation computes again is not useful and does not count (Chowdhery et al., 2022,
 appendix B). Useful operations count real characters and words, each distinct word once; padded ones all that the arrays
-hold. The compiler counts up to a fifth more: relative scores are taken for every distance before they are put in place.
+hold. The compiler counts up to a third more: relative scores are taken for every distance before they are put in place,
+and positions are projected.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +29,12 @@ from charlm.models.hlm import HLMConfig
 
 TRAINING = 3  # forward passes that a training step costs
 
-# Peak of dense bfloat16 matrix products, FLOP/s, from the makers' data sheets; by how JAX names the device.
+# Peak of dense bfloat16 matrix products, FLOP/s, from the makers' data sheets; by how JAX names the device, whole words
+# of it, the longest name first. A chip of TPU v2 or v3 is two devices.
 PEAKS = {
-    "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
-    "TPU v2": 45e12, "TPU v3": 123e12, "TPU v4": 275e12, "TPU v5 lite": 197e12, "TPU v5e": 197e12, "TPU v5": 459e12,
-    "TPU v6": 918e12,
+    "H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
+    "L4": 121e12, "A10": 125e12, "TPU v2": 22.5e12, "TPU v3": 61.5e12, "TPU v4": 275e12, "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12, "TPU v5p": 459e12, "TPU v5": 459e12, "TPU v6 lite": 918e12, "TPU v6e": 918e12,
 }  # fmt: skip
 
 
@@ -37,7 +42,8 @@ def peak(device_kind: str, dtype: str) -> float | None:
     """Returns the FLOP/s a device can do at most in bfloat16; None where that is not known, or for another dtype."""
     if dtype != "bfloat16":
         return None
-    return next((flops for name, flops in PEAKS.items() if name in device_kind), None)
+    named = (flops for name, flops in PEAKS.items() if re.search(rf"(?<!\w){name}(?!\w)", device_kind))
+    return next(named, None)
 
 
 class Lengths(NamedTuple):
@@ -88,19 +94,20 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
     return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
 
 
-def layer(tokens: float, queries: float, pairs: float, hidden: int, ffn: int, relative: bool) -> float:
-    """Returns the operations of a layer, forward; see the module's formula."""
+def layer(tokens: float, queries: float, pairs: float, hidden: int, ffn: int, buckets: int = 0) -> float:
+    """Returns the operations of a layer, forward; see the module's formula. buckets: P; 0: no relative positions."""
     dense = 2 * (2 * tokens * hidden**2 + 2 * queries * hidden**2 + 2 * queries * hidden * ffn)
-    return dense + 2 * (4 if relative else 2) * pairs * hidden
+    return dense + 2 * (2 * pairs + 2 * min(pairs, 2 * buckets * tokens)) * hidden
 
 
 def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
     """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
     D, table, masked, words, labels = config.hidden, *lengths
-    stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, relative=True)
+    P = config.position_buckets
+    stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
     flops = stack(config.intra_layers - 1, table + masked, config.intra_ffn) + stack(1, masked, config.intra_ffn)
     if config.aggregation == "word_cls":  # the last layer asks for slot 0 alone
-        flops += layer(table.total, table.count, table.total, D, config.intra_ffn, relative=True)
+        flops += layer(table.total, table.count, table.total, D, config.intra_ffn, P)
     else:
         flops += stack(1, table, config.intra_ffn)
     flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
@@ -117,7 +124,7 @@ def hlm_training(config: HLMConfig, batch: WordBatch) -> float:
 
 def bert_forward(config: BertConfig, words: Lengths) -> float:
     """Returns the operations of BERT's layers, forward, without pooler and head."""
-    return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn, relative=False)
+    return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn)
 
 
 def charbert_forward(

@@ -20,10 +20,11 @@ from charlm.sharding import (
     make_mesh,
     path_name,
     place_batch,
+    place_state,
     state_sharding,
     table_shards,
 )
-from charlm.state import TrainState, new_state, stream_key
+from charlm.state import TrainState, new_state, on_processor, stream_key
 from charlm.step import Sums, TrainStep, make_train_step
 
 EvalStep = Callable[[Any, Batch], Sums]
@@ -105,6 +106,6 @@ def build(config: ml_collections.ConfigDict, data: Any) -> Run:
         train_batches=objective.train_batches(local),
         heldout_batches=objective.heldout_batches(local),
         empty=objective.empty(len(local)),
-        init=jax.jit(init, out_shardings=placed),
+        init=lambda: place_state(on_processor(init), placed),
         abstract_state=jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed),
     )

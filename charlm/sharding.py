@@ -117,6 +117,17 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
     return jax.tree.map(place, batch)
 
 
+def place_state(state: Any, placed: Any) -> Any:
+    """Returns the arrays of a state, the same numpy arrays on every process, on the devices as `placed` says."""
+    if hosts.alone():
+        return jax.device_put(state, placed)
+
+    def place(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    return jax.tree.map(place, state, placed)
+
+
 def state_sharding(state: Any, mesh: Mesh) -> Any:
     """Returns the placement of every array of a training state (abstract or real) by `RULES`.
 

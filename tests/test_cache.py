@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from charlm import cache as cache_module
 from charlm.batch import reshape_batch
 from charlm.cache import CHUNKS, FIRST_ROWS, OncePerParams, WordCache
 from charlm.models.hlm import HLM, HLMConfig
@@ -156,11 +159,47 @@ def test_a_failure_leaves_no_word_without_its_vector(encoder):
     check(cache, words(1, 3))
 
 
+@pytest.mark.parametrize("step", ["concatenate", "_write"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_table_that_cannot_be_written_is_begun_anew(encoder, monkeypatch, step, error):
+    cache = make(encoder, 5000)
+    check(cache, words(*range(1, FIRST_ROWS)))
+
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((cache_module.jnp, step) if step == "concatenate" else (cache_module, step)), fail)
+        with pytest.raises(error):
+            cache.read(ONE, words(*range(2000, 2000 + FIRST_ROWS)))
+    for numbers in (range(3000, 4000), range(4000, 4200), range(1, FIRST_ROWS), range(3000, 4000)):
+        check(cache, words(*numbers))
+
+
+def test_narrow_arrays_and_names_of_parameters(encoder):
+    cache = make(encoder)
+    check(cache, words(1, 2, slots=3))  # fewer slots than the first bucket
+    params = {"x": jnp.ones(()), "y": jnp.zeros(())}
+    named = WordCache(lambda p, chars: vectors(p["x"], chars), WIDTH, jnp.float32, BUCKETS, max_words=9)
+    swapped = {"x": params["y"], "y": params["x"]}
+    renamed = {"w": params["x"], "x": params["y"]}  # the same arrays, in the same order
+    assert np.any(named.read(params, words(1)))
+    assert not np.any(named.read(swapped, words(1)))
+    assert not np.any(named.read(renamed, words(1)))
+
+
 def test_clear_and_warm(encoder):
     cache = make(encoder, 3)
     cache.warm(ONE, words(1, 2, 3, 4)[0])
+    assert (cache.stats.hits, cache.stats.misses, cache.stats.words) == (0, 0, 3)
     encoder.words.clear()
     check(cache, words(2, 3, 4))
+    assert encoder.words == []
+    assert cache.stats.hit_rate == 1.0
+    cache.warm(ONE, words(5, 6, 0, 5, 6, 6, 5)[0])  # repeats take no room
+    assert cache.stats.words == 3
+    encoder.words.clear()
+    check(cache, words(5, 6, 4))
     assert encoder.words == []
     cache.clear()
     check(cache, words(2, 3))
@@ -209,3 +248,9 @@ def test_a_function_of_parameters_is_computed_once_for_each():
         assert len(computed) == count
     one["b"] = jnp.zeros(3)  # another array in the same place
     np.testing.assert_array_equal(double(one)["b"], np.zeros(3))
+    renamed = {"b": one["a"], "c": one["b"]}
+    assert double(renamed).keys() == renamed.keys()
+    kept = weakref.ref(one["a"])
+    del one, renamed, params
+    gc.collect()
+    assert kept() is None  # parameters that nobody needs any more are let go

@@ -55,8 +55,10 @@ def test_a_layer_by_hand():
     # 5 tokens, 2 of them ask: K, V: 5 x 2 products [4, 4]; Q, output: 2 x 2; feed-forward: 2 x ([4, 8] and [8, 4]).
     dense = 2 * (5 * 2 * 16 + 2 * 2 * 16 + 2 * 2 * 32)
     # 10 pairs: a score, two relative ones and the mixing, of width 4.
-    assert layer(5, 2, 10, hidden=4, ffn=8, relative=True) == dense + 10 * 4 * 2 * 4
-    assert layer(5, 2, 10, hidden=4, ffn=8, relative=False) == dense + 10 * 2 * 2 * 4
+    assert layer(5, 2, 10, hidden=4, ffn=8, buckets=3) == dense + 10 * 4 * 2 * 4
+    assert layer(5, 2, 10, hidden=4, ffn=8) == dense + 10 * 2 * 2 * 4
+    # Two sequences of 5 in all, 13 pairs, but two positions for each word: 10 scores a relative term.
+    assert layer(5, 2, 13, hidden=4, ffn=8, buckets=1) == dense + (13 * 2 + 10 * 2) * 2 * 4
 
 
 def test_lengths_are_those_of_what_is_real():
@@ -101,6 +103,11 @@ def test_the_compiler_counts_as_much_for_an_encoder_alone_and_for_bert():
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), batch))["params"]
     counted = compiled(lambda p, b: model.apply({"params": p}, b).context_NWD, params, batch)
     assert 0.8 < hlm_forward(CONFIG, lengths_of_batch(batch)) / counted < 1.0
+    far = HLMConfig(**{**vars(CONFIG), "position_buckets": 8, "max_relative_words": 32, "intra_layers": 1})
+    long = reshape_batch(words((1, 600, 3)))
+    params = jax.eval_shape(lambda: HLM(far).init(jax.random.key(0), long))["params"]
+    counted = compiled(lambda p, b: HLM(far).apply({"params": p}, b).context_NWD, params, long)
+    assert 0.8 < hlm_forward(far, lengths_of_batch(long)) / counted < 1.0
     config = BertConfig(vocab_size=100, hidden=256, layers=3, heads=4, ffn=1024, pooler=False)
     ids = np.ones((3, 50), np.int32)
     bert = Bert(config)
@@ -150,5 +157,11 @@ def test_peaks_are_known_by_the_name_of_the_device():
     assert peak("NVIDIA L40S", "bfloat16") == 362e12
     assert peak("TPU v5 lite", "bfloat16") == 197e12
     assert peak("TPU v5", "bfloat16") == 459e12
+    assert peak("NVIDIA H100 NVL", "bfloat16") == 835e12
+    assert peak("NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
+    assert peak("NVIDIA A100-SXM4-80GB", "bfloat16") == 312e12
+    assert peak("TPU v6 lite", "bfloat16") == 918e12
+    for other in ("NVIDIA A10G", "NVIDIA L40", "NVIDIA RTX A1000", "TPU v7"):
+        assert peak(other, "bfloat16") is None, other
     assert peak("NVIDIA H200", "float32") is None
     assert peak("cpu", "bfloat16") is None

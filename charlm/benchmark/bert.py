@@ -14,6 +14,7 @@ from charlm.benchmark.hlm import device_name, hlm_config, jax_peak, jax_speed
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.optim import make_optimizer
+from charlm.state import on_processor
 from charlm.text.subwords import SubwordTokenizer
 
 SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
@@ -88,7 +89,8 @@ class BertInference(_Bert):
         super().__init__(job)
         self._longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
         model = Bert(self._shape(self._longest))
-        self._params = jax.jit(lambda: model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"])()
+        first = on_processor(lambda: model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"])
+        self._params = jax.device_put(first)
         self._forward = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +163,7 @@ class BertTraining(_Bert):
             params = self._model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"]
             return params, self._optimizer.init(params), jnp.zeros((), jnp.int32)
 
-        self._state = jax.jit(init)()
+        self._state = jax.device_put(on_processor(init))
         self.run(host)
 
     def tokens(self, host: MaskedSubwords) -> tuple[float, int]:

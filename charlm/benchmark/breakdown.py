@@ -29,6 +29,8 @@ def part_of(operation: str) -> str:
     level = next((level for level in LEVELS if re.search(rf"[/(]{level}[./)]", operation)), "")
     if not level:
         return "outside the modules"  # lookups, losses, the optimizer
+    # What a method of a module does is written as "attention/attention._project/query": it is the module's.
+    operation = re.sub(r"/(\w+)/\1\.\w+/", r"/\1/", operation)
     kind = next((kind for kind, pattern in KINDS if re.search(pattern, operation)), "other")
     backward = ", backward" if "transpose(" in operation else ""
     return f"{level}: {kind}{backward}"

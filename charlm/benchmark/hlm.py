@@ -30,7 +30,7 @@ from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
 from charlm.pretraining.hlm_model import masking_of, model_config
-from charlm.state import init_state
+from charlm.state import init_state, on_processor
 from charlm.step import make_train_step
 from charlm.tasks.mlm import masked_char_sums
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
@@ -119,7 +119,7 @@ class HLMInference(_HLM):
         cfg = model_config(self.config)
         model = HLM(cfg)
         example = reshape_batch(np.ones((1, 3, self.slots), np.uint16))
-        self._params = jax.jit(lambda: model.init(jax.random.key(0), example)["params"])()
+        self._params = jax.device_put(on_processor(lambda: model.init(jax.random.key(0), example)["params"]))
         self._inside = {name: self._params[name] for name in ("embed", "intra_word")}
         self._buckets = inference_slots(self.slots)
         self._forward = jax.jit(lambda params, batch: model.apply({"params": params}, batch).context_NWD)
@@ -243,7 +243,8 @@ class HLMTraining(_HLM):
     def warm(self, host: WordBatch) -> None:
         """See `Runner`."""
         micro_batch = jax.tree.map(lambda x: x[0], host)
-        self._state = jax.jit(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))()
+        state = on_processor(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))
+        self._state = jax.device_put(state)
         self.run(host)
 
     def tokens(self, host: WordBatch) -> tuple[float, int]:

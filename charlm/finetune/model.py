@@ -19,7 +19,7 @@ from charlm.models.charbert import CharBert, CharBertConfig
 from charlm.models.gpt2 import GPT2
 from charlm.models.hlm import HLM
 from charlm.pretrained import Pretrained
-from charlm.state import stream_key
+from charlm.state import on_processor, stream_key
 from charlm.tasks.base import Task
 from charlm.units.base import Units, units_of
 
@@ -99,10 +99,7 @@ def _random(target: Target, seed: int) -> Any:
     abstract = target.params
     module = target.module
 
-    def init(key: jax.Array) -> Any:
-        return module.init(key, _sample(target))["params"]
-
-    params = jax.device_get(jax.jit(init)(stream_key(seed, "init")))
+    params = on_processor(lambda: module.init(stream_key(seed, "init"), _sample(target))["params"])
     assert jax.tree.structure(params) == jax.tree.structure(abstract)
     return params
 

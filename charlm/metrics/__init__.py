@@ -16,7 +16,7 @@ from charlm.metrics.compare import (
     score_of,
 )
 from charlm.metrics.ranking import RECALL_AT, per_example_ranking, ranking_scores
-from charlm.metrics.tagging import entity_scores, per_example_entities, per_example_tags, tag_scores
+from charlm.metrics.tagging import entity_scores, entity_spans, per_example_entities, per_example_tags, tag_scores
 
 __all__ = [
     "RECALL_AT",
@@ -25,6 +25,7 @@ __all__ = [
     "MeanAndSd",
     "classification_scores",
     "entity_scores",
+    "entity_spans",
     "mean_and_sd",
     "normalized",
     "paired_bootstrap",

@@ -8,6 +8,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Initializer = Any  # (key, shape, dtype) -> jax.Array
 
@@ -52,6 +53,15 @@ def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | 
 def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
     """Returns a LayerNorm whose statistics are float32 and two-pass (the one-pass variance loses digits)."""
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def sinusoids(length: int, width: int) -> np.ndarray:
+    """Returns positions float32 [length, width]: sine in even columns, cosine in odd ones (Vaswani et al., 2017, 3.5).
+
+    Column 2 i and its neighbour turn once in 2 pi 10000^(2 i / width) positions; the width is even.
+    """
+    angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width).astype(np.float32)
 
 
 def gelu(x: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from charlm.data.cache_files import remove_stale, replacing, stable_hash
 log = logging.getLogger("charlm")
 
 FOLDER = "cells"
-FORMAT = 1  # of the cells; to be raised when what they hold, or how it is computed, changes
+FORMAT = 2  # of the cells; to be raised when what they hold, or how it is computed, changes
 _META = "meta"
 
 

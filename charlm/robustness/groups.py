@@ -12,7 +12,7 @@ import numpy as np
 from charlm.data.files import matching_files
 from charlm.metrics.compare import Metric
 from charlm.robustness.cells import Cell
-from charlm.robustness.scoring import CHANGED, RIGHT, STATISTICS
+from charlm.robustness.scoring import CHANGED, ENTITIES, RIGHT, STATISTICS
 from charlm.robustness.segmentation import pieces_of
 from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import sentences_of, split, texts_of
@@ -105,7 +105,8 @@ def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metr
     """Returns group, count and score of each group, over all draws of a noise.
 
     Counts are of words or examples that were scored, so each draw counts anew; the score of none is None. Of tagging,
-    the score is the share of right tags, and there are groups of words that noise changed, or left alone.
+    the score is the share of right tags, and there are groups of words that noise changed, or left alone. Of tags that
+    mark entities, there are also the number and F1 of the entities with a word of the group (CharBERT, figure 4).
     """
     found = [_entry("all", None, cells, metric)]
     found += [_entry(name, [mask] * len(cells), cells, metric) for name, mask in masks.items()]
@@ -124,4 +125,19 @@ def _entry(name: str, of_cells: list[np.ndarray] | None, cells: Sequence[Cell], 
     score = None
     if len(rows):
         score = float(rows.mean()) if array == RIGHT else float(metric(rows.sum(axis=0)[None])[0])
-    return {"group": name, "count": len(rows), "score": score}
+    entry = {"group": name, "count": len(rows), "score": score}
+    if ENTITIES not in cells[0].arrays:
+        return entry
+    masks = of_cells or [np.ones(len(part), bool) for part in parts]
+    number, f1 = _entity_f1([cell.arrays[ENTITIES] for cell in cells], masks)
+    return entry | {"entities": number, "entity_f1": f1}
+
+
+def _entity_f1(spans: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> tuple[int, float | None]:
+    """Returns how many right entities have a word of the group, and F1 of the entities, right or found, that have."""
+    gold = found = both = 0
+    for spans_N4, mask_W in zip(spans, masks, strict=True):
+        before_W = np.concatenate([[0], np.cumsum(mask_W)])
+        inside = spans_N4[before_W[spans_N4[:, 1]] > before_W[spans_N4[:, 0]], 2:]
+        gold, found, both = gold + inside[:, 0].sum(), found + inside[:, 1].sum(), both + inside.all(axis=1).sum()
+    return int(gold), float(2 * both / (gold + found)) if gold + found else None

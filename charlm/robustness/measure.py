@@ -36,7 +36,7 @@ comparisons    a minus b with its interval, of every two models clean (kind null
 groups         count and score of groups of words (tagging: share of right tags) or examples (else: the metric), over
                all draws: "all"; "split", "in vocabulary" (one piece of the reference tokenizer); "unseen in training",
                "seen in training"; of tagging "changed", "unchanged" by noise. A group of examples is of those with such
-               a word (split, unseen), or of those without any
+               a word (split, unseen), or of those without any. Of entities: how many have a word of the group, their F1
 segmentation   of the first draw: units_per_word; split (share of words); unknown (share of units; HLM: of characters);
                cut (share of words that lose characters). Of question answering: of the questions
 sensitivity    mean (1 - cos) / 2 of the states of words before and after noise: all words, and those changed

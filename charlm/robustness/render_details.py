@@ -69,26 +69,31 @@ def groups(view: View) -> list[Block]:
         return ["Groups of words were not measured."]
     models = _models(view, rows)
     cells = {(_noise(row), row["group"], row["model"]): row for row in rows}
-    table: list[list[Text]] = []
-    for noise, group in unique((_noise(row), row["group"]) for row in rows):
-        found = [cells.get((noise, group, model)) for model in models]
-        table.append([noise, str(group), *(_group(view, row) for row in found)])
+    places = unique((_noise(row), row["group"]) for row in rows)
+
+    def table(score: str, count: str) -> list[list[Text]]:
+        found = [(place, [cells.get((*place, model)) for model in models]) for place in places]
+        return [[noise, str(group), *(_group(view, row, score, count) for row in of)] for (noise, group), of in found]
+
     header: list[Text] = ["noise", "group", *(Name(model) for model in models)]
     if view.task == "tagging":
         caption = "Share of right tags in each group of words; in brackets, how many words were scored."
     else:
         caption = f"{view.metric_name} of each group of examples by their words; in brackets, how many were scored."
-    return [
+    blocks: list[Block] = [
         "Every draw of a noise counts anew. Scores of small groups mean little: mind the counts.",
-        Table("table-groups", caption, header, table, row_headers=2),
+        Table("table-groups", caption, header, table("score", "count"), row_headers=2),
     ]
+    if any(row.get("entity_f1") is not None for row in rows):
+        caption = "F1 of the entities with a word of the group; in brackets, how many there are."
+        blocks.append(Table("table-entities", caption, header, table("entity_f1", "entities"), row_headers=2))
+    return blocks
 
 
-def _group(view: View, row: dict[str, Any] | None) -> str:
-    if row is None or row["score"] is None:
+def _group(view: View, row: dict[str, Any] | None, score: str, count: str) -> str:
+    if row is None or row.get(score) is None:
         return NOTHING
-    count = "" if row["count"] is None else f" ({row['count']})"
-    return view.number(row["score"]) + count
+    return view.number(row[score]) + ("" if row[count] is None else f" ({row[count]})")
 
 
 def segmentation(view: View) -> list[Block]:

@@ -15,7 +15,7 @@ from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import Version, sentences_of
 from charlm.tasks.base import Task
 
-STATISTICS, RIGHT, CHANGED = "statistics", "right", "changed"  # arrays of a cell
+STATISTICS, RIGHT, CHANGED, ENTITIES = "statistics", "right", "changed", "entities"  # arrays of a cell
 
 
 def score(subject: Subject, examples: Sequence[Any], version: Version | None) -> Cell:
@@ -23,7 +23,8 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
 
     Scores are against the labels of the examples before noise. The cell holds "scores", "kind" (of the statistics),
     "changed" (share of the words) and "segmentation"; the arrays `STATISTICS` [rows, sums], and of tagging `RIGHT`
-    and `CHANGED` [W], for each word whether its tag is right, and whether noise changed it.
+    and `CHANGED` [W], for each word whether its tag is right, and whether noise changed it; of tags that mark entities
+    `ENTITIES`, see `charlm.metrics.entity_spans`.
     """
     task = subject.task
     read = list(examples) if version is None else version.examples
@@ -37,6 +38,8 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
         right = [a == b for e, tags in pairs for a, b in zip(e.tags, tags, strict=True)]
         arrays[RIGHT] = np.array(right, bool)
         arrays[CHANGED] = np.zeros(len(right), bool) if version is None else version.changed
+    if kind == "entities":
+        arrays[ENTITIES] = metrics.entity_spans([example.tags for example in examples], predictions)
     cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences_of(read))
     changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
     values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from collections import Counter
 
+import jax
+import numpy as np
 import pytest
 
 from charlm.benchmark.breakdown import breakdown, part_of, table
+from charlm.nn.transformer import Encoder, EncoderConfig
 
 MODEL = "jit(train_step)/jvp(HLMForMaskedLM)"
 
@@ -30,6 +35,22 @@ MODEL = "jit(train_step)/jvp(HLMForMaskedLM)"
 )  # fmt: skip
 def test_every_operation_has_a_part(operation, part):
     assert part_of(operation) == part
+
+
+def test_products_of_a_compiled_encoder_are_where_they_belong():
+    encoder = Encoder(EncoderConfig(1, 32, 2, 48, max_distance=16, position_buckets=8), name="inter_word")
+    x, mask = np.ones((2, 7, 32), np.float32), np.ones((2, 7), bool)
+    variables = encoder.init(jax.random.key(0), x, mask)
+    loss = lambda variables: encoder.apply(variables, x, mask).sum()
+    program = jax.jit(jax.grad(loss)).lower(variables).compile().as_text()
+    products = {name for name in re.findall(r'op_name="([^"]*)"', program) if "dot_general" in name}
+    found = Counter(part_of(name).removesuffix(", backward") for name in products)
+    # Forward and backward: query, key, value, output; two of positions; three scores and the mixing; two layers.
+    for kind in ("projections", "position projections", "scores, softmax, mixing", "feed-forward"):
+        assert found[f"inter_word: {kind}"] >= 2, (kind, products)
+    assert sum(found.values()) == sum(count for part, count in found.items() if part.startswith("inter_word: "))
+    by_name = {part_of(name) for name in products if "/query/" in name}
+    assert by_name <= {"inter_word: projections", "inter_word: projections, backward"}
 
 
 def test_times_of_a_trace_are_added_by_part(tmp_path):

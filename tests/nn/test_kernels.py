@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -118,6 +119,13 @@ def calls(monkeypatch):
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
     monkeypatch.setattr(kernels, "obstacle", lambda *_: "")
     return made
+
+
+@pytest.fixture(autouse=True)
+def _float32_products() -> Iterator[None]:
+    """A GPU would round float32 factors to TensorFloat-32."""
+    with jax.default_matmul_precision("highest"):
+        yield
 
 
 def normal(seed: int, *shape: int) -> jax.Array:

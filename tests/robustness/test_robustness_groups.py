@@ -88,6 +88,27 @@ def test_entries_by_hand():
     assert [row["group"] for row in found] == ["all", "split"]
 
 
+def test_entities_by_group_by_hand():
+    gold = [["B-A", "I-A", "O", "B-B"], ["O", "B-A"]]
+    guess = [["B-A", "I-A", "B-C", "B-A"], ["O", "O"]]
+    spans = metrics.entity_spans(gold, guess)
+    assert sorted(spans.tolist()) == [[0, 2, 1, 1], [2, 3, 0, 1], [3, 4, 0, 1], [3, 4, 1, 0], [5, 6, 1, 0]]
+    assert metrics.entity_spans([["O"]], [["O"]]).shape == (0, 4)
+    flat = [(a, b) for right, found in zip(gold, guess, strict=True) for a, b in zip(right, found, strict=True)]
+    right = np.array([a == b for a, b in flat])
+    cell = Cell({}, {"right": right, "changed": np.zeros(6, bool), "entities": spans})
+    masks = {"split": np.array([0, 1, 0, 0, 0, 1], bool), "in vocabulary": np.array([1, 0, 1, 1, 1, 0], bool),
+             "none": np.array([0, 0, 0, 0, 1, 0], bool)}  # fmt: skip
+    found = {row["group"]: (row["entities"], row["entity_f1"]) for row in groups.entries(masks, [cell, cell], None)}
+    assert found == {
+        "all": (6, pytest.approx(2 * 1 / (3 + 3))),
+        "split": (4, pytest.approx(2 * 1 / (2 + 1))),  # an entity may have words of both groups
+        "in vocabulary": (4, pytest.approx(2 * 1 / (2 + 3))),
+        "none": (0, None),
+    }
+    assert found["all"][1] == pytest.approx(metrics.entity_scores(gold, guess)["f1"])
+
+
 def test_summed_statistics_keep_the_score():
     gold = [["B-A", "I-A", "O"], ["B-B", "O"]]
     guess = [["B-A", "I-A", "B-C"], ["B-A", "O"]]

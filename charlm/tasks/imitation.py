@@ -1,0 +1,155 @@
+"""Imitating an embedding table: the four losses of Char2Subword and what is measured (Aguilar et al., 2021, 3.1 and 4).
+
+The table E [V, D] is fixed: no gradient reaches it, as target, as neighbour or in the softmax. Neighbours are by
+cosine, and a row is its own first neighbour (table 3 of the paper lists it).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LOSSES = ("cosine", "distance", "neighbours", "cross_entropy")
+DISTANCES = ("norm", "mean_square")
+NEIGHBOURS = 15  # as many as precision is measured on; the paper does not say
+ROWS = 4096  # of the table that are scored at once
+
+
+class Neighbours(NamedTuple):
+    """The rows of a table nearest to each row: ids int32 [V, k], nearest first, and cosines float32 [V, k]."""
+
+    ids: np.ndarray
+    cosines: np.ndarray
+
+
+class Imitation(NamedTuple):
+    """The terms of the loss for each word, float32 [B].
+
+    Attributes:
+      cosine: 1 - cos(e, f). distance: |e - f|, or the mean of its squares over the width. neighbours: mean squared
+        difference of the cosine distances of e and f to the neighbours of e. cross_entropy: -log softmax(f E)[y].
+    """
+
+    cosine: jax.Array
+    distance: jax.Array
+    neighbours: jax.Array
+    cross_entropy: jax.Array
+
+
+def unit(x: jax.Array) -> jax.Array:
+    """Returns vectors [..., D] of length 1; zeros, and their gradients, stay zero."""
+    length = jnp.sqrt(jnp.maximum((x * x).sum(axis=-1, keepdims=True), 1e-24))
+    return x / length
+
+
+def imitate(
+    vectors_BD: jax.Array,
+    table_VD: jax.Array,
+    ids_B: jax.Array,
+    neighbours_BK: jax.Array,
+    distance: Literal["norm", "mean_square"] = "norm",
+) -> Imitation:
+    """Returns the four terms.
+
+    Args:
+      vectors_BD: what the module made of spellings, float32. table_VD: the fixed table, float32.
+      ids_B: the rows that they stand for. neighbours_BK: ids of the rows nearest to those.
+      distance: "norm" as the paper writes it, or "mean_square", of which the sum of all terms is not half.
+
+    Raises:
+      ValueError: `distance` is neither.
+    """
+    if distance not in DISTANCES:
+        raise ValueError(f"distance={distance!r} is not one of {', '.join(DISTANCES)}")
+    table_VD = jax.lax.stop_gradient(table_VD)
+    target_BD = table_VD[ids_B]
+    ours_BD, theirs_BD = unit(vectors_BD), unit(target_BD)
+    near_BKD = unit(table_VD[neighbours_BK])
+    to_near = lambda x_BD: jnp.einsum("bd,bkd->bk", x_BD, near_BKD)
+    off_BD = vectors_BD - target_BD
+    squares_B = (off_BD * off_BD).sum(axis=-1)
+    own_logit_B = (vectors_BD * target_BD).sum(axis=-1)
+    return Imitation(
+        cosine=1 - (ours_BD * theirs_BD).sum(axis=-1),
+        # The root has no gradient at 0, where there is nothing left to learn.
+        distance=jnp.sqrt(jnp.maximum(squares_B, 1e-24)) if distance == "norm" else squares_B / off_BD.shape[-1],
+        neighbours=jnp.square(to_near(theirs_BD) - to_near(ours_BD)).mean(axis=-1),
+        cross_entropy=log_normalizer(vectors_BD, table_VD) - own_logit_B,
+    )
+
+
+def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array) -> jax.Array:
+    """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time, again in the backward pass.
+
+    So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word.
+    """
+    V, D = table_VD.shape
+    pieces = -(-V // ROWS)
+    padded = jnp.pad(table_VD, ((0, pieces * ROWS - V), (0, 0))).reshape(pieces, ROWS, D)
+    real = jnp.asarray((np.arange(pieces * ROWS) < V).reshape(pieces, ROWS))
+
+    @jax.checkpoint
+    def add(total_B: jax.Array, piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        rows_RD, real_R = piece
+        logits_BR = jnp.einsum("bd,rd->br", vectors_BD, rows_RD, preferred_element_type=jnp.float32)
+        of_piece_B = jax.nn.logsumexp(jnp.where(real_R[None], logits_BR, -jnp.inf), axis=-1)
+        return jnp.logaddexp(total_B, of_piece_B), None
+
+    lowest_B = jnp.full(vectors_BD.shape[0], -jnp.inf)
+    return jax.lax.scan(add, lowest_B, (padded, real))[0]
+
+
+def nearest(vectors_BD: jax.Array, table_VD: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the k rows of a table with the largest cosine, nearest first: cosines and ids [B, k]."""
+    return jax.lax.top_k(unit(vectors_BD) @ unit(table_VD).T, k)
+
+
+def neighbours(table_VD: np.ndarray, k: int = NEIGHBOURS, rows: int = 1024) -> Neighbours:
+    """Returns the k nearest rows of every row, itself included; `rows` of them are compared with all at a time."""
+    find = jax.jit(nearest, static_argnums=2)
+    table = jnp.asarray(table_VD, jnp.float32)
+    padded = np.concatenate([table_VD, np.zeros((-len(table_VD) % rows, table_VD.shape[1]), table_VD.dtype)])
+    found = [jax.device_get(find(padded[i : i + rows], table, k)) for i in range(0, len(padded), rows)]
+    cosines, ids = (np.concatenate(parts)[: len(table_VD)] for parts in zip(*found, strict=True))
+    return Neighbours(ids.astype(np.int32), cosines)
+
+
+class Precision(NamedTuple):
+    """How well vectors imitate rows of a table, float32 or bool per word.
+
+    Attributes:
+      right_B: the word's own row has the largest product with the vector. shared_BK: of the k nearest rows of the row,
+        the share among the k nearest of the vector, for k = 1 to K.
+    """
+
+    right_B: np.ndarray
+    shared_BK: np.ndarray
+
+    def summary(self) -> dict[str, float]:
+        """Returns accuracy, precision at 1 and at K, and their mean over all k, the paper's average precision."""
+        at_k = self.shared_BK.mean(axis=0)
+        return {
+            "accuracy": float(self.right_B.mean()),
+            "precision_at_1": float(at_k[0]),
+            f"precision_at_{len(at_k)}": float(at_k[-1]),
+            "average_precision": float(at_k.mean()),
+        }
+
+
+def precision(vectors_BD: jax.Array, table_VD: jax.Array, ids_B: jax.Array, near_BK: jax.Array) -> Precision:
+    """Returns how well vectors imitate their rows.
+
+    Args:
+      ids_B: the rows they stand for. near_BK: the ids nearest to these, nearest first, as `neighbours` returns them.
+    """
+    K = near_BK.shape[1]
+    right_B = (vectors_BD @ table_VD.T).argmax(axis=-1) == ids_B
+    _, found_BK = nearest(vectors_BD, table_VD, K)
+    same_BKK = near_BK[:, :, None] == found_BK[:, None, :]
+    # Hits among the first k of both: a cumulative count along both axes, read on the diagonal.
+    hits_BKK = same_BKK.cumsum(axis=1).cumsum(axis=2)
+    shared_BK = jnp.diagonal(hits_BKK, axis1=1, axis2=2) / jnp.arange(1, K + 1)[None]
+    return Precision(*jax.device_get((right_B, shared_BK)))
