@@ -18,6 +18,7 @@ from charlm import hosts
 from charlm.batch import CharBertBatch, reshape_batch
 from charlm.config import get_config
 from charlm.models.bert import BertConfig, BertForMaskedLM
+from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
 from charlm.models.charbert import CharBertConfig
 from charlm.models.charbert_heads import CharBertForMaskedLM, CharBertForTokenClassification
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
@@ -55,7 +56,7 @@ def mesh_of(data=-1, fsdp=1, model=1, devices=None):
 
 def abstract_state(model):
     ids = np.ones((1, 4), np.int32)
-    reads_ids = isinstance(model, BertForMaskedLM | GPT2LMHeadModel)
+    reads_ids = isinstance(model, BertForMaskedLM | GPT2LMHeadModel | Char2Subword)
     batch = ids if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
     if isinstance(model, CharBertForMaskedLM | CharBertForTokenClassification):
         batch = CharBertBatch(ids, None, None, ids, ids, ids)
@@ -70,6 +71,7 @@ def base_models():
     yield BertForMaskedLM(BertConfig(), next_sentence=True)
     yield GPT2LMHeadModel(GPT2Config())
     yield CharBertForMaskedLM(CharBertConfig())
+    yield Char2Subword(Char2SubwordConfig())
     yield CharBertForTokenClassification(CharBertConfig(fusion="reference", windows=(3,)), labels=2)
 
 
