@@ -2,32 +2,41 @@
 
     python -m charlm.benchmark                          # the usual cases, HLM-Base, built-in corpus, what is installed
     python -m charlm.benchmark --case inference --paths table cache_warm bert hf_bert --output speed.jsonl
+    python -m charlm.benchmark --case inference --text corpus.txt --drawn   # texts of several topics and lengths
     python -m charlm.benchmark --from speed.jsonl --plot speed.png
 
 How it is measured. Every path runs in a process of its own with all processors; the processes stay loaded and take
 turns, one run each, round after round, so that a change of the machine's speed meets all. Figures are medians with the
-extremes; ratios are medians of each round's ratio. All read the same substrings of one corpus, consecutive words of it;
-words are those of charlm's rule splitter, [CLS] and [SEP] of every text included, whatever pieces a model makes of
-them. Measured is the way from arrays on the host to vectors that are ready on the device; HLM's search for distinct
+extremes; ratios are medians of each round's ratio. All read the same substrings of one corpus, by default consecutive
+texts; words are those of charlm's rule splitter, [CLS] and [SEP] of every text included, whatever pieces a model makes
+of them. Consecutive texts favour HLM: all have equally many of its words, so that it alone has no padding, and they
+share a topic, so that fewer words are distinct. `--drawn` is the fairer view: texts from all over the corpus, from half
+to one and a half times as long, and every model pads (HLM as its predictor does). Padding never counts as words.
+Measured is the way from arrays on the host to vectors that are ready on the device; HLM's search for distinct
 words is part of it, and `cache_cold` begins every run with nothing kept. Tokenisation, text to arrays, is a figure of
 its own (HLM's by an encoder that has met no word before). Weights are random, shapes the published ones, nothing is
 downloaded. Peers get inference mode, PyTorch's own attention kernels where the model has them, torch.compile where it
 works and is faster, and padding to the longest text of the batch alone. Without `--bert-vocab`, BERT's vocabulary is
 trained on the very corpus, which favours BERT; BERT's table of positions grows beyond 512 where `scaling` needs it.
+
+Several runs may add to one `--output`: a figure says what was chosen for it, and only one alike in everything replaces
+it in the tables. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import logging
+import os
 import sys
 from typing import TextIO
 
-from charlm.benchmark import cases, plot, report, standalone
+from charlm.benchmark import cases, checks, plot, report, standalone
 from charlm.benchmark.figures import Figure, about_machine
-from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, check_asked
+from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
+from charlm.benchmark.stopping import status_of, terminable
+from charlm.config import get_config
 from charlm.logs import start_logging
 
 log = logging.getLogger("charlm")
@@ -40,14 +49,6 @@ ALONE = {
     "parity": standalone.parity,
 }
 USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
-_TIMED = (INFERENCE, TRAINING, cases.SCALING)
-READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
-    **dict.fromkeys(("paths", "dtype", "bert_vocab", "hlm_code", "smoke"), cases.CASES),
-    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY)),
-    **dict.fromkeys(("compile", "profile"), _TIMED),
-    "lengths": (cases.SCALING,),
-    "remat": (TRAINING, cases.MEMORY),
-}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     add("--repeats", type=_positive, default=5, help="rounds, or runs of a case; memory has two (default: %(default)s)")
     add("--batch", type=_positive, help="texts of a batch (default: 32 in inference, 4 in training)")
     add("--words", type=_positive, help="words of a text, [CLS] and [SEP] included (default: 46, 128)")
+    add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths; --words: their mean")
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="texts of scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="of matrix products, for all paths")
@@ -80,29 +82,31 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _positive(value: str) -> int:
-    number = int(value)
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise ValueError(value)
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {value!r}")
     return number
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 for a mistake or a path that died, 130 after Ctrl-C."""
+    """The command line; returns the exit status: 1 for a mistake or a path that died, 130 after Ctrl-C, 143 after
+    SIGTERM."""
     made = parser()
     args = made.parse_args(argv)
     start_logging()
     try:
-        if args.plot:
-            plot.check_installed()
-        if args.saved:
-            return _show_saved(made, args)
-        return _measure(args)
+        with terminable():
+            return _show_saved(made, args) if args.saved else _measure(made, args)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted; every process has ended", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        status, said = status_of(stop)
+        print(f"{said}; every process has ended", file=sys.stderr)
+        return status
 
 
 def _show_saved(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
@@ -110,6 +114,8 @@ def _show_saved(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     other = [name for name, value in vars(args).items() if value != usual[name] and name not in ("saved", "plot")]
     if other:
         raise ValueError(f"--from measures nothing and goes with --plot alone, not with {', '.join(sorted(other))}")
+    if args.plot:
+        plot.check(args.plot)
     figures = report.read(args.saved)
     print(report.table(figures), end="")
     if args.plot:
@@ -117,12 +123,11 @@ def _show_saved(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(args: argparse.Namespace) -> int:
+def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys(args.case or USUAL))
-    _check(args, chosen)
-    names = {field.name for field in dataclasses.fields(cases.Settings)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(args).items()}
-    settings = cases.Settings(**{name: value for name, value in values.items() if name in names})
+    checks.check(args, made.parse_args([]), chosen)
+    # Some cases run in this process: it must not take most of an accelerator's memory from those that it starts.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     figures: list[Figure] = []
     died: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
@@ -135,29 +140,24 @@ def _measure(args: argparse.Namespace) -> int:
         # Whatever stops a case: what was measured before it is shown.
         stack.callback(lambda: print(report.table(figures), end="", file=sys.stdout if args.output else sys.stderr))
         for case in chosen:
-            if case in ALONE:
-                config = cases.load_config(args.config, args.text)  # afresh: cases change it
-                about = about_machine()
-                made = [figure | about for figure in ALONE[case](config, args.repeats)]
-            else:
-                made, dead = cases.run(case, settings)
-                died |= dead
-            report.write(made, stream)
-            figures += made
+            found = _alone(case, args) if case in ALONE else cases.run(case, cases.settings_of(args))
+            died |= found.died
+            report.write(found.figures, stream)
+            figures += found.figures
+            if found.stopped:
+                raise found.stopped
     if args.plot:
         plot.plot(figures, args.plot)
     return 1 if died else 0
 
 
-def _check(args: argparse.Namespace, chosen: list[str]) -> None:
-    """Raises ValueError for options that nothing chosen would read, and for paths that cannot run."""
-    runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in cases.CASES}
-    check_asked(args.paths, runners, args.hlm_code)
-    usual = vars(parser().parse_args([]))
-    for option, readers in READ_BY.items():
-        if getattr(args, option) != usual[option] and not set(readers) & set(chosen):
-            flag = "no-compile" if option == "compile" else option.replace("_", "-")
-            raise ValueError(f"--{flag} is read by {', '.join(readers)}: choose one of these with --case")
+def _alone(case: str, args: argparse.Namespace) -> cases.Outcome:
+    reads = {option: case in checks.READ_BY[option] for option in ("config", "text")}
+    # Afresh: cases change it. One that reads none needs no file.
+    config = cases.load_config(args.config, args.text) if reads["config"] else get_config()
+    about = {"config": args.config if reads["config"] else ""} | ({"text": args.text} if reads["text"] else {})
+    about |= about_machine()
+    return cases.Outcome([figure | about for figure in ALONE[case](config, args.repeats)], {})
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import logging
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import ml_collections
 
@@ -15,7 +17,7 @@ from charlm.benchmark import text as texts_of
 from charlm.benchmark.figures import Figure, about_machine, ratios, speeds
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, choose
 from charlm.benchmark.rounds import Measured, measure
-from charlm.benchmark.text import Corpus, Shape
+from charlm.benchmark.text import CONSECUTIVE, DRAWN, Corpus, Shape
 from charlm.config import load_config_file
 
 log = logging.getLogger("charlm")
@@ -26,6 +28,7 @@ SCALING, MEMORY = "scaling", "memory"
 CASES = (INFERENCE, TRAINING, SCALING, MEMORY)
 RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # whose runners a case uses, where they have another name
 BUDGET_SHARDS = 24  # batches of text that training budgets are measured on
+PUBLISHED, SMOKE = "published shapes, random weights", "smoke"
 MEMORY_RUNS = 2
 
 
@@ -40,6 +43,7 @@ class Settings:
     batch: int | None = None
     words: int | None = None
     lengths: tuple[int, ...] = LENGTHS
+    drawn: bool = False
     remat: bool = False
     dtype: str = "float32"
     bert_vocab: str = ""
@@ -47,6 +51,21 @@ class Settings:
     compile: bool = True
     smoke: bool = False
     profile: str = ""
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """Returns the settings among the options of the command line."""
+    names = {field.name for field in dataclasses.fields(Settings)}
+    values = {name: value for name, value in vars(args).items() if name in names}
+    return Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+class Outcome(NamedTuple):
+    """What came of a case: its figures, why paths died, by path, and what stopped it early, if anything did."""
+
+    figures: list[Figure]
+    died: dict[str, str]
+    stopped: KeyboardInterrupt | None = None
 
 
 def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
@@ -66,6 +85,8 @@ def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
 def shapes_of(case: str, settings: Settings) -> list[Shape]:
     """Returns the batches of a case; those of scaling have equal words, as many as the longest text.
 
+    Of drawn texts twice as many: one text cannot vary in length.
+
     Raises:
       ValueError: when a length does not divide the longest.
     """
@@ -73,13 +94,13 @@ def shapes_of(case: str, settings: Settings) -> list[Shape]:
         longest = max(settings.lengths)
         if any(longest % length for length in settings.lengths):
             raise ValueError(f"--lengths: each must divide the longest, {longest}, for equal words a batch")
-        return [Shape(longest // length, length) for length in settings.lengths]
+        return [Shape((1 + settings.drawn) * longest // length, length) for length in settings.lengths]
     usual = SHAPES[RUNNERS_OF.get(case, case)]
     return [Shape(settings.batch or usual.batch, settings.words or usual.words)]
 
 
-def run(case: str, settings: Settings) -> tuple[list[Figure], dict[str, str]]:
-    """Returns the figures of a case, and what died, by path.
+def run(case: str, settings: Settings) -> Outcome:
+    """Returns what came of a case: when somebody stops it, the figures of the rounds that were finished.
 
     Raises:
       ValueError: when text or vocabulary cannot be had; paths were checked before.
@@ -90,14 +111,8 @@ def run(case: str, settings: Settings) -> tuple[list[Figure], dict[str, str]]:
         log.info("%s: %s is skipped: %s", case, name, reason)
     corpus = Corpus(load_config(settings.config, settings.text))
     shapes = shapes_of(case, settings)
-    texts = [corpus.texts(shape) for shape in shapes]
-    machine = about_machine()  # the load before our own
-    about = [
-        {"text": settings.text, "distinct_words": round(texts_of.distinct_share(group), 3), "dtype": settings.dtype}
-        | {"models": "smoke" if settings.smoke else "published shapes, random weights"}
-        | machine
-        for group in texts
-    ]
+    texts = [corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape) for shape in shapes]
+    about = _about(settings, texts)
     with tempfile.TemporaryDirectory() as folder:
         jobs = _jobs(case, names, settings, corpus, shapes, texts, Path(folder))
         commands = {name: [sys.executable, "-m", "charlm.benchmark.worker", str(job)] for name, job in jobs.items()}
@@ -107,17 +122,36 @@ def run(case: str, settings: Settings) -> tuple[list[Figure], dict[str, str]]:
             traces = {name: Path(settings.profile) / case / name for name in names if settings.profile}
             traces = {name: trace for name, trace in traces.items() if uses_jax(name)}
             measured = measure(commands, len(shapes), settings.repeats, traces)
-    pieces = {"wordpiece": settings.bert_vocab or texts_of.TRAINED}
-    for name in filter(uses_pieces, measured.ready):
-        measured.ready[name] |= pieces
     if case == MEMORY:
-        return _peaks(measured, shapes[0], about[0]), measured.died
-    return speeds(case, measured, shapes, about) + ratios(case, measured, shapes, about), measured.died
+        figures = _peaks(measured, shapes[0], about[0])
+    else:
+        figures = speeds(case, measured, shapes, about) + ratios(case, measured, shapes, about)
+    return Outcome(figures, measured.died, measured.stopped)
+
+
+def _about(settings: Settings, texts: list[list[str]]) -> list[Figure]:
+    """Returns by batch what all its figures say: every choice that makes two measurements different ones."""
+    chosen = {
+        "text": settings.text,
+        "texts": DRAWN if settings.drawn else CONSECUTIVE,
+        "models": SMOKE if settings.smoke else PUBLISHED,
+        "config": settings.config,
+        "dtype": settings.dtype,
+        "wordpiece": settings.bert_vocab or texts_of.TRAINED,
+        "compile": settings.compile,
+    }
+    machine = about_machine()  # the load before our own
+    return [{"distinct_words": round(texts_of.distinct_share(group), 3)} | chosen | machine for group in texts]
 
 
 def uses_jax(name: str) -> bool:
     """Whether a path runs in JAX."""
     return not PATHS[name].packages
+
+
+def uses_torch(name: str) -> bool:
+    """Whether a path runs in PyTorch."""
+    return "torch" in PATHS[name].packages
 
 
 def uses_pieces(name: str) -> bool:
@@ -140,18 +174,22 @@ def _jobs(
         tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
         tokenizer.save(folder / "wordpiece")
     chars = corpus.chars().to_dict()
-    budget_words = BUDGET_SHARDS * shapes[0].batch * shapes[0].words if runners == TRAINING else 0
-    budget_text = corpus.stretch(budget_words)
+    budget_texts: list[list[str]] = []
+    if runners == TRAINING and settings.drawn:
+        budget_texts = corpus.drawn(shapes[0], BUDGET_SHARDS)
+    elif runners == TRAINING:
+        budget_texts = [[corpus.stretch(BUDGET_SHARDS * shapes[0].batch * shapes[0].words)]]
     paths = {}
     for name in names:
         job = Job(
             path=name,
             case=runners,
             texts=texts,
-            words=[shape.words for shape in shapes],
+            words=[max(shape.drawn_lengths()) if settings.drawn else shape.words for shape in shapes],
+            drawn=settings.drawn,
             chars=chars,
             tokenizer=str(folder / "wordpiece"),
-            budget_text=budget_text,
+            budget_texts=budget_texts,
             config=settings.config,
             dtype=settings.dtype,
             smoke=settings.smoke,
@@ -168,8 +206,11 @@ def _one_after_another(commands: dict[str, list[str]]) -> Measured:
     whole = Measured()
     for name, command in commands.items():
         alone = measure({name: command}, 1, MEMORY_RUNS)
-        for field in dataclasses.fields(Measured):
-            getattr(whole, field.name).update(getattr(alone, field.name))
+        for field in ("ready", "tokens", "work", "rounds", "peaks", "died"):
+            getattr(whole, field).update(getattr(alone, field))
+        if alone.stopped:
+            whole.stopped = alone.stopped
+            break
     return whole
 
 

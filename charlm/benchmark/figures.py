@@ -65,9 +65,9 @@ def speeds(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
             setup = measured.ready[path] | {"tokens": round(tokens[0], 1), "padded_to": tokens[1]}
             if isinstance(setup.get("torch_compile"), list):
                 setup["torch_compile"] = setup["torch_compile"][number]
-            setup |= about[number] | {"batch": str(shape), "words": shape.words, "texts": shape.batch}
+            setup |= about[number] | {"batch": str(shape), "words": shape.words, "texts_a_batch": shape.batch}
             setup |= measured.work[path][number]
-            peaks = measured.peaks[path]
+            peaks = measured.peaks.get(path, {})  # none of one that was stopped
             figures += _speed(case, path, rounds, "", shape, setup | {name: peaks[name] for name in peaks})
             if "tokenise_seconds" in rounds[0]:
                 figures += _speed("tokenisation", path, rounds, "tokenise_", shape, setup | {"of": case})
@@ -103,5 +103,6 @@ def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
                 mine, theirs = (_seconds(measured.rounds[name][number]) for name in (ours, other))
                 values = [b / a for a, b in zip(mine, theirs, strict=True)]
                 figure = {"case": case, "path": f"{ours} / {other}"} | spread(values, 3) | {"unit": "x"}
-                figures.append(figure | {"rounds": len(values)} | about[number] | {"batch": str(shape)})
+                device = {"device": measured.ready[ours].get("device", "")}
+                figures.append(figure | {"rounds": len(values)} | device | about[number] | {"batch": str(shape)})
     return figures

@@ -7,6 +7,7 @@ distinct words is part of its measured work.
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from typing import Any
 
@@ -29,6 +30,7 @@ from charlm.flops import BatchLengths
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
+from charlm.predictors.windows import rounded
 from charlm.pretraining.hlm_model import masking_of, model_config
 from charlm.state import init_state, on_processor
 from charlm.step import make_train_step
@@ -65,10 +67,24 @@ def jax_peak() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
+def padded_width(longest: int, limit: int) -> int:
+    """Returns the words that `HLMPredictor` pads texts to when the longest of a batch has so many.
+
+    Args:
+      limit: `data.max_words`, beyond which it pads nothing.
+    """
+    return max(min(limit, rounded(longest), math.ceil(longest / 32) * 32), longest)
+
+
 def jax_speed(dtype: str) -> dict[str, float]:
     """Returns `peak_gflop`, what all devices can do in a second, where that is known."""
     peak = flops.peak(jax.devices()[0].device_kind, dtype)
     return {"peak_gflop": peak * jax.device_count() / 1e9} if peak else {}
+
+
+def unpadded(chars_BWC: np.ndarray) -> list[np.ndarray]:
+    """Returns the words [W, C] of each text."""
+    return [chars_WC[: np.count_nonzero(chars_WC[:, 0])] for chars_WC in chars_BWC]
 
 
 class _HLM(Runner):
@@ -82,14 +98,19 @@ class _HLM(Runner):
 
     def chars(self, texts: list[str], words: int) -> np.ndarray:
         """Returns the characters [B, W, C] of texts, by an encoder that has not met their words before."""
-        splitter, encoder = RulesSplitter(), WordEncoder(self._vocab, self.slots)
+        encoder = WordEncoder(self._vocab, self.slots)
         chars_BWC = np.zeros((len(texts), words, self.slots), np.uint16)
         for b, text in enumerate(texts):
-            found = [text[start:end] for start, end in splitter.spans(text)]
-            rows_WC = rows_of(EncodedRecord(np.array([len(found)]), *encoder.encode(found)), self.slots)
-            chars_BWC[b, 0, 0], chars_BWC[b, len(found) + 1, 0] = CLS, SEP
-            chars_BWC[b, 1 : len(found) + 1] = rows_WC
+            rows_WC = rows_of(self.record([text], encoder), self.slots)
+            chars_BWC[b, 0, 0], chars_BWC[b, len(rows_WC) + 1, 0] = CLS, SEP
+            chars_BWC[b, 1 : len(rows_WC) + 1] = rows_WC
         return chars_BWC
+
+    def record(self, texts: list[str], encoder: WordEncoder) -> EncodedRecord:
+        """Returns all words of texts as one long sentence."""
+        splitter = RulesSplitter()
+        words = [text[start:end] for text in texts for start, end in splitter.spans(text)]
+        return EncodedRecord(np.array([len(words)]), *encoder.encode(words))
 
     def used_slots(self, chars_BWC: np.ndarray) -> int:
         """Returns the slots that the reshape pads words to: the batch's longest, a multiple of 8 (appendix A.3)."""
@@ -136,8 +157,8 @@ class HLMInference(_HLM):
         self._cache = WordCache(encode, cfg.hidden, cfg.dtype, self._buckets)
 
     def tokenise(self, texts: list[str], words: int) -> np.ndarray:
-        """See `Runner`."""
-        return self.chars(texts, words)
+        """See `Runner`; texts of several lengths are padded as `HLMPredictor` pads them."""
+        return self.chars(texts, padded_width(words, self.config.data.max_words) if self.job.drawn else words)
 
     def run(self, host: np.ndarray) -> jax.Array:
         """See `Runner`; finding the distinct words is part of it."""
@@ -149,8 +170,8 @@ class HLMInference(_HLM):
         return self._context(self._params, self._positions, words_NWD, host[..., 0] != 0).block_until_ready()
 
     def _tables(self, chars_BWC: np.ndarray) -> WordBatch:
-        none = np.zeros_like(chars_BWC[0])
-        return pack_all([Sequence(chars_WC, none) for chars_WC in chars_BWC], chars_BWC.shape[1], self._buckets)
+        sequences = [Sequence(chars_WC, np.zeros_like(chars_WC)) for chars_WC in unpadded(chars_BWC)]
+        return pack_all(sequences, chars_BWC.shape[1], self._buckets)
 
     def lengths(self, host: np.ndarray, padded: bool) -> BatchLengths:
         """See above; of a warm cache the words between words alone, and no padding of those a cold one encodes."""
@@ -196,35 +217,40 @@ class HLMTraining(_HLM):
     def tokenise(self, texts: list[str], words: int) -> WordBatch:
         """See `Runner`."""
         rng = np.random.default_rng(0)
-        made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in self.chars(texts, words)]
+        rows = unpadded(self.chars(texts, words))
+        made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in rows]
         self._sequences = made
         return stack([self._packed(made) if self.path == "table" else self._reshaped(made)])
 
     def _reshaped(self, sequences: list[Sequence]) -> WordBatch:
-        chars_BWC, labels_BWC = (np.stack(arrays) for arrays in zip(*sequences, strict=True))
+        words = max(len(sequence.chars_WC) for sequence in sequences)
+        pad = lambda rows_WC: np.pad(rows_WC, ((0, words - len(rows_WC)), (0, 0)))
+        chars_BWC, labels_BWC = (np.stack([*map(pad, arrays)]) for arrays in zip(*sequences, strict=True))
         used = self.used_slots(chars_BWC)  # masked words keep their length
         return reshape_batch(chars_BWC[..., :used], labels_BWC[..., :used])
 
     def _packed(self, sequences: list[Sequence]) -> WordBatch:
         """Packs as training does: into budgets measured on more of the corpus than this batch."""
-        words = len(sequences[0].chars_WC)
-        shape = self._budgets(len(sequences), words)
+        lengths = [len(sequence.chars_WC) for sequence in sequences]
+        shape = self._budgets(lengths)
         packer = ShardPacker(shape)
         if all(packer.add(sequence) for sequence in sequences):
             self.about["budgets"] = "measured, as in training"
             return stack([packer.build()])
         self.about["budgets"] = "this batch's own: it does not fit the measured ones"
-        return pack_all(sequences, words, shape.slots)
+        return pack_all(sequences, max(lengths), shape.slots)
 
-    def _budgets(self, sequences: int, words: int) -> BatchShape:
-        text = self.job.budget_text
+    def _budgets(self, lengths: list[int]) -> BatchShape:
         encoder = WordEncoder(self._vocab, self.slots)
-        found = [text[start:end] for start, end in RulesSplitter().spans(text)]
-        # One long sentence: it is cut into full sequences, as the batch is.
-        record = EncodedRecord(np.array([len(found)]), *encoder.encode(found))
-        return measure_shape(
-            [record], sequences=sequences, shards=1, max_words=words, char_slots=self.slots, masking=self._masking
+        records = [self.record(texts, encoder) for texts in self.job.budget_texts]
+        # One long sentence is cut into full sequences, as the batch is. Short ones would be joined until a sequence is
+        # full, so that a drawn batch is measured as a single sequence of all its words.
+        whole = sum(lengths) - 2 * (len(lengths) - 1)
+        sequences, words = (1, whole) if self.job.drawn else (len(lengths), max(lengths))
+        shape = measure_shape(
+            records, sequences=sequences, shards=1, max_words=words, char_slots=self.slots, masking=self._masking
         )
+        return dataclasses.replace(shape, sequences=len(lengths), words=max(lengths))
 
     def lengths(self, host: WordBatch, padded: bool) -> BatchLengths:
         """See above; of the reshape, which repeats words, only those of the table are useful."""

@@ -53,8 +53,10 @@ class Job:
     """What a worker needs to know.
 
     Attributes:
-      path, case: which runner. texts, words: the batches, and the words of each text, [CLS] and [SEP] included.
-      chars: character ids of HLM. tokenizer: folder of BERT's. budget_text: text to measure training budgets on.
+      path, case: which runner. texts, words: the batches, and the words of each one's longest text, [CLS] and [SEP]
+        included. drawn: whether texts vary in length, so that shorter ones are padded.
+      chars: character ids of HLM. tokenizer: folder of BERT's.
+      budget_texts: texts to measure training budgets on; drawn ones a batch each, others one that is cut into batches.
       config: of HLM, as `--config`. smoke: tiny models. compile: whether PyTorch may try torch.compile.
     """
 
@@ -62,9 +64,10 @@ class Job:
     case: str
     texts: list[list[str]]
     words: list[int]
+    drawn: bool
     chars: dict[str, int]
     tokenizer: str
-    budget_text: str
+    budget_texts: list[list[str]]
     config: str
     dtype: str
     smoke: bool

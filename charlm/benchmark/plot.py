@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from charlm.benchmark.figures import Figure
+from charlm.benchmark.report import SETTINGS, setting
 
 BARS = ("inference", "training_step", "tokenisation")
+CASES = ("inference", "training_step", "scaling")  # those with something to draw
 
 
-def check_installed() -> None:
-    """Raises ValueError when matplotlib is not installed."""
+def check(path: str, cases: Iterable[str] = CASES) -> None:
+    """Raises ValueError when no picture of these cases could be written: known before anything is measured."""
     try:
-        import matplotlib  # noqa: F401
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise ValueError("--plot: matplotlib is not installed: pip install 'charlm[eval]'") from None
+    if not set(cases) & set(CASES):
+        raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(CASES)} with --case")
+    kind = Path(path).suffix.removeprefix(".").lower()
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if kind not in kinds:
+        raise ValueError(f"--plot={path}: the name must end in one of {', '.join('.' + known for known in kinds)}")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise ValueError(f"--plot={path}: there is no folder {folder}")
+    if Path(path).is_dir() or not os.access(path if Path(path).exists() else folder, os.W_OK):
+        raise ValueError(f"--plot={path}: cannot be written")
 
 
 def plot(figures: list[Figure], path: str) -> None:
-    """Writes the picture, one panel for each case and batch; its extension names the format.
+    """Writes the picture, one panel for each case, batch and setting; its extension names the format.
 
     Raises:
       ValueError: nothing to draw, no matplotlib, or the file cannot be written.
     """
-    check_installed()
+    check(path)
     from matplotlib.figure import Figure as Canvas
 
-    bars: dict[str, list[Figure]] = {}
-    for figure in figures:
-        if figure["case"] in BARS and figure["unit"] == "words/s" and figure.get("of") != "scaling":
-            bars.setdefault(f"{figure['case']}, {figure['batch']}", []).append(figure)
-    scaling = [f for f in figures if f["case"] == "scaling" and f["unit"] == "words/s"]
-    panels = len(bars) + bool(scaling)
-    if not panels:
+    drawn = [f for f in figures if f["unit"] == "words/s" and f["case"] in (*BARS, "scaling")]
+    drawn = [f for f in drawn if f.get("of") != "scaling"]
+    if not drawn:
         raise ValueError(f"--plot={path}: no figures of {', '.join(BARS)} or scaling to draw")
-    canvas = Canvas(figsize=(6 * panels, 4), layout="constrained")
-    axes = list(canvas.subplots(1, panels, squeeze=False)[0])
-    for axis, (title, group) in zip(axes, bars.items(), strict=False):
-        _bars(axis, title, group)
-    if scaling:
-        _curves(axes[-1], scaling)
+    differing = [i for i, values in enumerate(zip(*map(setting, drawn), strict=True)) if len(set(values)) > 1]
+    panels: dict[tuple[str, str, str], list[Figure]] = {}
+    for figure in drawn:
+        said = "\n".join(f"{SETTINGS[i]}: {setting(figure)[i]}" for i in differing)
+        batch = "" if figure["case"] == "scaling" else figure["batch"]
+        panels.setdefault((figure["case"], batch, said), []).append(figure)
+    # Curves come last, as their case does.
+    ordered = sorted(panels.items(), key=lambda panel: panel[0][0] == "scaling")
+    canvas = Canvas(figsize=(6 * len(panels), 4), layout="constrained")
+    axes = canvas.subplots(1, len(panels), squeeze=False)[0]
+    for axis, ((case, batch, said), group) in zip(axes, ordered, strict=True):
+        if case == "scaling":
+            _curves(axis, group)
+        else:
+            _bars(axis, f"{case}, {batch}", group)
+        if said:
+            axis.set_title(said, loc="left", fontsize=6, y=-0.3)
     try:
         canvas.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

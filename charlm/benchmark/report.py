@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from charlm.benchmark.figures import Figure
+from charlm.benchmark.text import TRAINED
 
+SETTINGS = ("text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions")
 Cell = Callable[[Figure], Any]
 _RATE: dict[str, Cell] = {
     "words/s": lambda f: f"{f['value']:,.0f}",
@@ -20,10 +22,15 @@ _RATE: dict[str, Cell] = {
     "MFU": lambda f: f"{f['mfu']:.1%}" if "mfu" in f else "",
     "cpu s": lambda f: f"{f['cpu_seconds']:.3g}",
     "tokens/text": lambda f: f"{f['tokens']:,.0f}",
+    "padded to": lambda f: f"{f['padded_to']:,}" if "padded_to" in f else "",
 }
 _MEMORY: dict[str, Cell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
 _PLAIN: dict[str, Cell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = ("inference", "training_step", "scaling", "tokenisation")
+_NAMES = ("case", "path", "unit")  # what every figure says, beside its value
+_RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # and those in a table
+_MAYBE_NAMES = ("batch", "of", "text", "models", "config", "dtype", "wordpiece", "processor", "device", "date")
+_MAYBE_NUMBERS = ("words", "distinct_words", "gflop_per_second", "mfu", "peak_mib", "padded_to")
 
 
 def write(figures: Iterable[Figure], stream: TextIO) -> None:
@@ -32,13 +39,18 @@ def write(figures: Iterable[Figure], stream: TextIO) -> None:
         print(json.dumps(figure), file=stream, flush=True)
 
 
+def setting(figure: Figure) -> tuple[str, ...]:
+    """Returns what was chosen for a measurement and where it ran, beside case and path, as `SETTINGS` names it."""
+    return tuple(str(figure.get(name, "")) for name in SETTINGS)
+
+
 def read(path: str) -> list[Figure]:
-    """Reads what `write` wrote; of equal measurements the last one.
+    """Reads what `write` wrote; of measurements that have all settings in common the last one.
 
     Raises:
-      ValueError: no such file, or a line that is no figure.
+      ValueError: no such file, none in it, or a line that is no figure or lacks something.
     """
-    figures: dict[tuple[Any, ...], Figure] = {}
+    figures: dict[tuple[str, ...], Figure] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -46,38 +58,68 @@ def read(path: str) -> list[Figure]:
     for number, line in enumerate(lines, 1):
         try:
             figure = json.loads(line)
-            key = tuple(figure[name] for name in ("case", "path", "unit"))
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"--from={path}: line {number} is no figure of the benchmark") from None
-        figures[(*key, *map(str, map(figure.get, ("batch", "of", "dtype", "device", "text"))))] = figure
+        except ValueError:
+            figure = None
+        if not isinstance(figure, dict):
+            raise ValueError(f"--from={path}: line {number} is no figure of the benchmark")
+        if wrong := _wrong(figure):
+            raise ValueError(f"--from={path}: line {number}: {wrong}")
+        said = (str(figure.get(name, "")) for name in (*_NAMES, "batch", "of", "device"))
+        figures[(*said, *setting(figure))] = figure
+    if not figures:
+        raise ValueError(f"--from={path}: no figures in it")
     return list(figures.values())
 
 
+def _wrong(figure: Figure) -> str:
+    """Returns what a table or a plot would miss in a figure; "" when nothing."""
+    numbers = ["value"]
+    if figure.get("unit") == "words/s" and figure.get("case") in _TABLES:
+        numbers += [*_RATES, *(["words"] if figure["case"] == "scaling" else [])]
+    strings = [*_NAMES, *(["batch"] if len(numbers) > 1 else [])]
+    for name in (*strings, *numbers):
+        if name not in figure:
+            return f"{name!r} is missing"
+    for name in dict.fromkeys((*strings, *numbers, *_MAYBE_NAMES, *_MAYBE_NUMBERS)):
+        value, wants_number = figure.get(name), name in numbers or name in _MAYBE_NUMBERS
+        fits = isinstance(value, int | float if wants_number else str) and not isinstance(value, bool)
+        if name in figure and not fits:
+            return f"{name!r} is {value!r}: expected a {'number' if wants_number else 'string'}"
+    if len(numbers) > 1 and not figure["low"] <= figure["value"] <= figure["high"]:
+        return "'value' does not lie between 'low' and 'high'"
+    return ""
+
+
 def table(figures: list[Figure]) -> str:
-    """Returns the figures as text: a table of each case and batch, ratios as a matrix under it."""
+    """Returns the figures as text: a table of each case, batch and setting, ratios as a matrix under it."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in figures:
         case = figure["case"]
         # Lengths stand in one table, so that the curve can be read; so do the parts of other cases.
         batch = "" if case == "scaling" else str(figure.get("batch", ""))
-        groups.setdefault((case, batch, str(figure.get("of", ""))), []).append(figure)
+        device = figure.get("device", "").split(" x ")[-1]  # PyTorch does not say how many there are
+        groups.setdefault((case, batch, figure.get("of", ""), device, *setting(figure)), []).append(figure)
     parts = []
-    for (case, batch, of), group in groups.items():
+    for (case, batch, of, *_), group in groups.items():
         rates = [f for f in group if f["unit"] != "x"]
-        title = " ".join(filter(None, [case, f"of {of}" if of else "", batch and f"({batch})"]))
+        on = f"on {group[0]['text']}" if "text" in group[0] else ""
+        title = " ".join(filter(None, [case, f"of {of}" if of else "", batch and f"({batch})", on]))
         parts.append("\n".join([_title(title, group[0]), *_rows(case, rates), *_matrix(group)]))
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
 def _title(title: str, figure: Figure) -> str:
-    if "date" not in figure:
-        return title
-    said = [f"{figure['threads']} threads of {figure['processor']}", f"load before {figure['load']}", figure["date"]]
+    said = ["tiny models: no measurement"] if figure.get("models") == "smoke" else []
+    said += [f"{figure['texts']} texts"] if "texts" in figure else []
     if "distinct_words" in figure and figure["case"] != "scaling":  # there, every length has its own
-        said = [f"{figure['distinct_words']:.0%} distinct words", figure["dtype"], *said]
-    if figure.get("models") == "smoke":
-        said = ["tiny models: no measurement", *said]
-    return f"{title}: {', '.join(said)}"
+        said.append(f"{figure['distinct_words']:.0%} distinct words")
+    said += [figure[name] for name in ("dtype", "config") if figure.get(name)]
+    said += [f"pieces of {figure['wordpiece']}"] if figure.get("wordpiece", TRAINED) != TRAINED else []
+    said += ["torch.compile not tried"] if figure.get("compile") is False else []
+    said += [f"{figure['threads']} threads of {figure['processor']}"] if {"threads", "processor"} <= set(figure) else []
+    said += [f"load before {figure['load']}"] if "load" in figure else []
+    said += [figure["date"]] if "date" in figure else []
+    return f"{title}: {', '.join(said)}" if said else title
 
 
 def _rows(case: str, figures: list[Figure]) -> list[str]:

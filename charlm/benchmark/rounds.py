@@ -33,6 +33,8 @@ class Measured:
       work: by path and batch, its operations; see `Runner.work`.
       rounds: by path and batch, what `go` answered, round by round; the same rounds for all.
       peaks: by path, what `quit` answered. died: by path, why it has no figures.
+      stopped: what somebody stopped it by, Ctrl-C or SIGTERM; then `rounds` holds those that all paths finished, no
+        path when there is none, and peaks may be missing.
     """
 
     ready: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -41,6 +43,13 @@ class Measured:
     rounds: dict[str, list[list[dict[str, float]]]] = dataclasses.field(default_factory=dict)
     peaks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     died: dict[str, str] = dataclasses.field(default_factory=dict)
+    stopped: KeyboardInterrupt | None = None
+
+    def keep_whole_rounds(self) -> None:
+        """Leaves out a round that was not finished by every path and batch."""
+        whole = min((len(rounds) for batches in self.rounds.values() for rounds in batches), default=0)
+        self.rounds = {name: [rounds[:whole] for rounds in b] for name, b in self.rounds.items() if whole}
+        log.info("stopped: %s finished %s kept", whole, "round is" if whole == 1 else "rounds are")
 
 
 class Worker:
@@ -111,6 +120,8 @@ def measure(
 ) -> Measured:
     """Starts the workers one after another, then takes them in turn; what dies is reported and left out.
 
+    Ctrl-C, or a signal that is raised as a `KeyboardInterrupt`, ends it early: see `Measured.stopped`.
+
     Args:
       commands: by path, the command of its worker.
       batches: how many batches each worker has; every one is run in every round.
@@ -138,6 +149,9 @@ def measure(
                 if name in (profile or {}):
                     log.info("%s: trace in %s", name, worker.ask(f"profile 0 {profile[name]}")["profile"])
                 measured.peaks[name] = worker.quit()
+    except KeyboardInterrupt as stop:
+        measured.stopped = stop
+        measured.keep_whole_rounds()
     finally:
         for worker in workers.values():
             worker.end()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import ml_collections
 from charlm.benchmark.figures import Figure, spread
 from charlm.benchmark.paths import INSTALL
 
+STARTUP_TEXT = "The first words that somebody asks for."
 PARITY_BATCH = (4, 60)  # sequences, subwords
 PARITY_SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig beside its defaults, BERT-base
 
@@ -120,15 +122,56 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
 
 
 def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Seconds until `--help` has been printed."""
-    del config
-    command = [sys.executable, "-m", "charlm.main", "--help"]
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        subprocess.run(command, capture_output=True, check=False)
-        times.append(time.perf_counter() - started)
-    return [{"case": "startup", "path": "--help"} | spread(times, 2) | {"unit": "s"}]
+    """Seconds that a user waits, from the start of a process: for the help, which imports no JAX, and for the first
+    vectors of a small model with random weights, which are loaded and compiled; importing JAX alone for scale.
+
+    Raises:
+      ValueError: when a command fails.
+    """
+    del config  # the model is small, whatever is measured beside
+    times: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        _save_small_model(Path(folder) / "model")
+        encode = ["-m", "charlm.predict", "encode", f"--checkpoint={folder}/model", STARTUP_TEXT]
+        commands = {
+            "charlm.main --help, without JAX": ["-m", "charlm.main", "--help"],
+            "import jax": ["-c", "import jax"],
+            "first vectors of a small HLM": encode,
+        }
+        for _ in range(repeats):
+            for name, command in commands.items():
+                started = time.perf_counter()
+                done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+                times.setdefault(name, []).append(time.perf_counter() - started)
+                if done.returncode:
+                    said = " ".join(done.stderr.split())[-300:] or "it said nothing"
+                    raise ValueError(f"startup: {name} failed: {said}")
+    unit = "s from process start"
+    return [{"case": "startup", "path": name} | spread(found, 2) | {"unit": unit} for name, found in times.items()]
+
+
+def _save_small_model(folder: Path) -> None:
+    """Writes a checkpoint of random weights: as many layers as a smoke run has."""
+    import jax
+    import numpy as np
+
+    from charlm.batch import reshape_batch
+    from charlm.benchmark.hlm import SMOKE
+    from charlm.checkpoint import save_params
+    from charlm.config import get_config
+    from charlm.models.hlm import HLMForMaskedLM
+    from charlm.run import model_config
+    from charlm.state import on_processor
+    from charlm.text.chars import CharVocab
+
+    config = get_config()
+    config.text.splitter = "rules"
+    config.model.update(SMOKE)
+    model = HLMForMaskedLM(model_config(config))
+    ones_BWC = np.ones((1, 3, config.model.char_slots), np.uint16)
+    params = on_processor(lambda: model.init(jax.random.key(0), reshape_batch(ones_BWC, ones_BWC))["params"])
+    vocab = CharVocab.build(Counter(STARTUP_TEXT), config.model.vocab_size)
+    save_params(folder, params, {"config": config.to_dict(), "char_vocab": vocab.to_dict()})
 
 
 def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:

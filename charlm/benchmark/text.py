@@ -1,4 +1,6 @@
-"""The same real text for every path: consecutive words of one corpus, as substrings of it, and BERT's vocabulary."""
+"""The same real text for every path, as substrings of one corpus, consecutive or drawn from all over it, and BERT's
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +26,8 @@ log = logging.getLogger("charlm")
 PIECES = 30_522  # of BERT-base, uncased
 LEARNED_CHARS = 50_000_000  # a vocabulary is learned from so much text at most: minutes for any corpus
 TRAINED = "trained on this corpus, which favours BERT"
+CONSECUTIVE, DRAWN = "consecutive", "drawn"
+DRAWN_FROM = 64  # drawn texts lie spread over so many times the words that they hold, or over all there is
 _BETWEEN = "\n\n"
 
 
@@ -35,6 +40,20 @@ class Shape:
 
     def __str__(self) -> str:
         return f"{self.batch} x {self.words} words"
+
+    def drawn_lengths(self) -> list[int]:
+        """Returns the words of each text of a drawn batch, the same for every model: in no order, from half to one and
+        a half times the shape's, evenly; their sum is that of texts of equal length.
+
+        Raises:
+          ValueError: when lengths cannot vary.
+        """
+        most = min(self.words // 2, self.words - 3)  # more or less than the mean; three: [CLS], a word, [SEP]
+        if self.batch < 2 or most < 1:
+            raise ValueError(f"--drawn: {self} cannot vary in length: expected two texts of four words at least")
+        made = [self.words + round(most * (2 * i - self.batch + 1) / (self.batch - 1)) for i in range(self.batch)]
+        random.Random(0).shuffle(made)
+        return made
 
 
 class Corpus:
@@ -89,18 +108,46 @@ class Corpus:
         room = shape.words - 2
         if room < 1 or shape.batch < 1:
             raise ValueError(f"a batch of {shape}: expected a text, and three words at least: [CLS], a word, [SEP]")
-        stream, spans = self._words(shape.batch * room * 5 // 4 + 64)  # some are left out, see above
-        splitter, made, at = RulesSplitter(), [], 0
-        while len(made) < shape.batch:
-            inside = spans[at : at + room]
-            if len(inside) < room:
-                raise ValueError(f"--text={self.name}: {len(spans):,} words are too few for a batch of {shape}")
-            start = inside[0][0]
-            text = stream[start : inside[-1][1]]
-            same = splitter.spans(text) == [(a - start, b - start) for a, b in inside]
-            made += [text] if same else []
-            at += room if same else 1
+        _, spans = self._words(shape.batch * room * 5 // 4 + 64)  # some are left out, see above
+        made, at = [], 0
+        for _ in range(shape.batch):
+            text, at = self._cut(spans, at, room, shape)
+            made.append(text)
         return made
+
+    def drawn(self, shape: Shape, batches: int = 1) -> list[list[str]]:
+        """Returns batches of texts from all over the corpus, their lengths those of `Shape.drawn_lengths`.
+
+        Texts of a batch are cut as those of `texts`, never overlap and lie evenly spread; another batch's lie between
+        them. The first batch is the same however many there are.
+
+        Raises:
+          ValueError: when lengths cannot vary, or the corpus has too few words.
+        """
+        rooms = [words - 2 for words in shape.drawn_lengths()]
+        needed = sum(rooms)
+        spans = self._words(DRAWN_FROM * needed)[1][: DRAWN_FROM * needed]
+        free = max(0, len(spans) - needed)
+        made = []
+        for number in range(batches):
+            batch, at = [], 0
+            for i, room in enumerate(rooms):
+                planned = sum(rooms[:i]) + free * (i * batches + number) // (batches * shape.batch)
+                text, at = self._cut(spans, max(at, planned), room, shape)
+                batch.append(text)
+            made.append(batch)
+        return made
+
+    def _cut(self, spans: list[Span], at: int, room: int, shape: Shape) -> tuple[str, int]:
+        """Returns the first text of `room` words at or after a word that is cut alike by itself, and where it ends."""
+        splitter = RulesSplitter()
+        while len(inside := spans[at : at + room]) == room:
+            start = inside[0][0]
+            text = self._stream[start : inside[-1][1]]
+            if splitter.spans(text) == [(a - start, b - start) for a, b in inside]:
+                return text, at + room
+            at += 1
+        raise ValueError(f"--text={self.name}: {len(spans):,} words are too few for a batch of {shape}")
 
     def stretch(self, words: int) -> str:
         """Returns consecutive text of so many words, or all there is."""

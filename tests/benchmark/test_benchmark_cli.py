@@ -11,6 +11,7 @@ from small_run import ROOT, python, write_text
 
 from charlm.benchmark import __main__ as benchmark
 from charlm.benchmark import cases, report, standalone
+from charlm.benchmark.cases import Outcome
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 
@@ -25,6 +26,7 @@ def ask(capsys, *arguments):
 def test_parameters_are_the_published_ones(capsys):
     status, figures, _ = ask(capsys, "--case=parameters", f"--config={CONFIG}")
     assert status == 0
+    assert {figure["config"] for figure in figures} == {CONFIG}
     assert {figure["path"]: figure["value"] for figure in figures} == {
         "pre-training, paper wiring": 132_712_192,
         "pre-training, reference wiring": 133_894_144,
@@ -53,6 +55,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         assert (one["batch"], one["rounds"], one["models"], one["threads"] > 0) == ("2 x 12 words", 2, "smoke", True)
         assert set(one["versions"]) == {"jax", "torch", "transformers"}
         assert {"date", "processor", "load", "dtype", "distinct_words"} <= set(one)
+        assert (one["config"], one["text"], one["texts"]) == (CONFIG, str(text), "consecutive")
         if " / " not in path:
             assert one["cpu_seconds"] > 0
             assert one["unit"] == "words/s"
@@ -60,6 +63,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
     assert found["inference", "table"]["tokens"] == 12
     assert found["inference", "table"]["peak_mib"] > 50
     assert "wordpiece" in found["inference", "bert"]
+    assert "device" in found["inference", "table / bert"]
     assert "times as fast as" in printed
     assert "tiny models: no measurement" in printed
     for path, part in (("table", "inter_word: feed-forward"), ("bert", "encoder: feed-forward")):
@@ -77,6 +81,17 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=parameters", "--no-compile"], "--no-compile is read by"),
         (["--case=inference", "--remat"], "--remat is read by training_step, memory"),
         (["--case=inference", "--lengths", "4"], "--lengths is read by scaling"),
+        (["--case=parameters", "--drawn"], "--drawn is read by inference, training_step, scaling, memory"),
+        (["--case=parameters", "--text=x.txt"], "--text is read by input_pipeline, collectives, inference"),
+        (["--case=startup", "--config=configs/hlm_large.py"], "--config is read by parameters, input_pipeline"),
+        (["--case=memory", "--case=parity", "--repeats=3"], "--repeats is read by startup, input_pipeline, inference"),
+        (["--case=inference", "--paths", "table", "--bert-vocab=v.txt"], "--bert-vocab is read by bert, hf_bert, and"),
+        (["--case=inference", "--paths", "table", "--hlm-code=there"], "--hlm-code is read by authors_hlm, and none"),
+        (["--case=inference", "--hlm-code=there"], "none of these is measured: torch is not installed: pip install"),
+        (["--case=inference", "--no-compile"], "--no-compile is read by hf_bert, canine, byt5, authors_hlm, and none"),
+        (["--case=memory", "--remat", "--paths", "table"], "--remat is read by reshape_remat, table_remat, and none"),
+        (["--case=inference", "--batch=1", "--drawn"], "--drawn: 1 x 46 words cannot vary in length: expected two"),
+        (["--case=scaling", "--lengths", "3", "--drawn"], "--drawn: 2 x 3 words cannot vary in length"),
         (["--case=scaling", "--lengths", "4", "6"], "--lengths: each must divide the longest, 6"),
         (["--case=parameters", "--config=configs/none.py"], "--config: no Python file configs/none.py"),
         (["--case=parity"], "parity: torch is not installed: pip install 'charlm[torch]' transformers"),
@@ -103,7 +118,7 @@ def test_the_authors_code_has_to_be_named(capsys, monkeypatch, code):
 
 
 def test_a_path_that_died_is_a_failure_with_figures(capsys, monkeypatch):
-    monkeypatch.setattr(cases, "run", lambda *_: ([figure("inference", "bert", 8.0)], {"table": "table died"}))
+    monkeypatch.setattr(cases, "run", lambda *_: Outcome([figure("inference", "bert", 8.0)], {"table": "table died"}))
     status, figures, _ = ask(capsys, "--case=inference")
     assert status == 1
     assert [found["path"] for found in figures] == ["bert"]
@@ -114,7 +129,7 @@ def test_what_was_measured_before_a_mistake_is_shown(capsys, monkeypatch):
         raise ValueError("no such thing")
 
     monkeypatch.setitem(benchmark.ALONE, "startup", fail)
-    monkeypatch.setattr(cases, "run", lambda *_: ([figure("inference", "bert", 8.0)], {}))
+    monkeypatch.setattr(cases, "run", lambda *_: Outcome([figure("inference", "bert", 8.0)], {}))
     status, figures, errors = ask(capsys, "--case=inference", "--case=startup", f"--config={CONFIG}")
     assert (status, len(figures)) == (1, 1)
     assert "us/word" in errors
@@ -140,45 +155,10 @@ def test_scaling_has_equal_words_a_batch():
     shapes = cases.shapes_of("scaling", settings)
     assert [shape.words for shape in shapes] == [64, 128, 256, 512, 1024, 2048]
     assert {shape.batch * shape.words for shape in shapes} == {2048}
+    drawn = cases.shapes_of("scaling", cases.Settings(CONFIG, "builtin", 1, drawn=True))
+    assert {shape.batch * shape.words for shape in drawn} == {sum(sum(s.drawn_lengths()) for s in drawn) / 6} == {4096}
     (training,) = cases.shapes_of("memory", cases.Settings(CONFIG, "builtin", 1, batch=8, words=512))
     assert (training.batch, training.words) == (8, 512)
-
-
-SAVED = [
-    figure("inference", "table", 2000.0),
-    figure("inference", "hf_bert", 1000.0),
-    {"case": "inference", "path": "table / hf_bert", "value": 1.5, "unit": "x", "batch": "4 x 8 words"},
-    figure("scaling", "table", 500.0, words=64),
-    figure("scaling", "table", 250.0, words=128, batch="2 x 8 words"),
-    {"case": "parameters", "path": "pre-training", "value": 12345, "unit": "parameters"},
-]
-
-
-def test_tables_and_plot_of_saved_figures(capsys, tmp_path):
-    path, picture = tmp_path / "saved.jsonl", tmp_path / "picture.svg"
-    first = figure("inference", "table", 1.0)  # measured again below: the later one counts
-    path.write_text("".join(json.dumps(one) + "\n" for one in [first, *SAVED]))
-    assert benchmark.main([f"--from={path}", f"--plot={picture}"]) == 0
-    printed = capsys.readouterr().out
-    lines = [line.split() for line in printed.splitlines()]
-    assert ["table", "2,000", "1,999", "2,001", "250.00", "500.0", "1.5", "9", "77"] in lines
-    assert [line[1] for line in lines if line[:1] == ["table"]] == ["2,000", "1.50", "64", "128"]
-    assert ["times", "as", "fast", "as", "(4", "x", "8", "words)", "hf_bert"] in lines
-    assert ["table", "128", "250", "249", "251", "31.25", "4,000.0", "1.5", "9", "77"] in lines
-    assert ["pre-training", "12,345", "parameters"] in lines
-    drawn = picture.read_text()
-    assert drawn.startswith("<?xml")
-    for label in ("hf_bert", "scaling: the same words, in longer texts", "inference, 4 x 8 words"):
-        assert f"<!-- {label} -->" in drawn
-
-
-def test_a_file_of_something_else_is_refused(capsys, tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text(json.dumps(SAVED[0]) + "\n[1]\n")
-    assert ask(capsys, f"--from={path}")[2] == f"error: --from={path}: line 2 is no figure of the benchmark\n"
-    path.write_text(json.dumps(SAVED[-1]) + "\n")
-    assert benchmark.main([f"--from={path}", f"--plot={tmp_path / 'x.png'}"]) == 1
-    assert "no figures of inference" in capsys.readouterr().err
 
 
 def test_help_is_fast():
@@ -187,11 +167,35 @@ def test_help_is_fast():
     assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
 
 
-def test_startup_is_measured(capsys):
-    status, (found,), errors = ask(capsys, "--case=startup", "--repeats=1", f"--config={ROOT}/configs/hlm_base.py:tiny")
+def test_startup_is_measured(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)  # where there is no configs/: nothing of it is read
+    status, found, errors = ask(capsys, "--case=startup", "--repeats=1")
     assert status == 0
-    assert 0 < found["low"] == found["value"] == found["high"] < 60
+    assert [one["path"] for one in found] == [
+        "charlm.main --help, without JAX", "import jax", "first vectors of a small HLM"
+    ]  # fmt: skip
+    assert all(one["low"] == one["value"] == one["high"] < 60 for one in found)
+    helped, imported, vectors = (one["value"] for one in found)
+    assert 0 < helped < vectors > imported > 0
+    assert {(one["unit"], one["config"]) for one in found} == {("s from process start", "")}
     assert "--help" in errors  # the table, since the figures are on standard output
+
+
+def test_help_imports_no_jax():
+    done = python("-X", "importtime", "-m", "charlm.main", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "charlm.main" in done.stdout
+    modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in modules or "absl" in modules
+    assert "jax" not in modules
+
+
+def test_a_command_that_fails_has_no_time(capsys, monkeypatch):
+    monkeypatch.setattr(standalone, "_save_small_model", lambda folder: None)
+    status, figures, errors = ask(capsys, "--case=startup", "--repeats=1")
+    assert (status, figures) == (1, [])
+    assert "error: startup: first vectors of a small HLM failed: error: " in errors
 
 
 def test_peak_memory_is_that_of_the_process_alone():

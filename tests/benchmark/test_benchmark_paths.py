@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -11,9 +12,11 @@ from benchmark_jobs import small_job
 
 from charlm.benchmark import worker
 from charlm.benchmark.bert import BertInference, BertTraining
-from charlm.benchmark.hlm import HLMInference, HLMTraining
+from charlm.benchmark.hlm import HLMInference, HLMTraining, padded_width
 from charlm.benchmark.paths import PATHS, TRAINING, choose
 from charlm.benchmark.text import Shape
+from charlm.data.batching import Sequence
+from charlm.predictors.hlm import HLMPredictor
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -66,6 +69,53 @@ def test_training_guesses_the_same_words_by_table_and_reshape(tmp_path):
     assert runner.about["budgets"] == "measured, as in training"
 
 
+def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
+    shape = Shape(4, 14)
+    alone = {}
+    for path in ("reshape", "table", "cache_cold"):
+        job = small_job(tmp_path, path, shape=shape, drawn=True)
+        runner = HLMInference(job)
+        host = runner.tokenise(job.texts[0], job.words[0])
+        assert runner.tokens(host) == (14.0, 24)  # 21 words, as `HLMPredictor` pads them
+        words_B = (host[..., 0] != 0).sum(axis=1)
+        assert words_B.tolist() == shape.drawn_lengths()
+        states = np.asarray(runner.run(host))
+        for b, words in enumerate(words_B):
+            if path == "reshape":
+                alone[b] = np.asarray(runner.run(host[b : b + 1, :words]))[0]
+            np.testing.assert_allclose(states[b, :words], alone[b], atol=1e-5, rtol=0)
+        work = runner.work(host)
+        assert work["padded_gflop"] > 1.2 * work["useful_gflop"]  # padding is computed and is no use
+
+
+@pytest.mark.parametrize("longest", [3, 16, 17, 21, 46, 69, 97, 200, 511, 512, 700])
+def test_texts_are_padded_as_the_predictor_pads_them(longest):
+    predictor = SimpleNamespace(_max_words=512)
+    expected = HLMPredictor._width(predictor, [Sequence(np.zeros((longest, 1)), np.zeros((longest, 1)))])
+    assert padded_width(longest, 512) == expected
+
+
+def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
+    found, work, shape = {}, {}, Shape(6, 20)
+    for path in ("reshape", "table"):
+        job = small_job(tmp_path, path, TRAINING, shape, drawn=True)
+        runner = HLMTraining(job)
+        batch = runner.tokenise(job.texts[0], job.words[0])
+        assert runner.tokens(batch) == (20.0, 30)
+        assert batch.mask_SBW.reshape(-1, 30).sum(axis=1).tolist() == shape.drawn_lengths()
+        found[path], work[path] = guessed(batch), runner.work(batch)
+        if path == "reshape":
+            runner.warm(batch)
+            assert 0 < float(runner.run(batch).nats) < float("inf")
+    assert runner.about["budgets"] == "measured, as in training"
+    assert found["table"] == found["reshape"]
+    assert work["reshape"]["useful_gflop"] == work["table"]["useful_gflop"] < work["table"]["padded_gflop"]
+    # Budgets are those of batches with so many words, not of full sequences: a full batch is half as large again.
+    full = HLMTraining(small_job(tmp_path, "table", TRAINING, Shape(6, 30)))
+    guessed_rows = lambda batch: sum(bucket.labels_SMC.shape[-2] for bucket in batch.masked)
+    assert guessed_rows(batch) < guessed_rows(full.tokenise(full.job.texts[0], 30))
+
+
 def test_a_training_step_moves_the_weights(tmp_path):
     job = small_job(tmp_path, "reshape", TRAINING)
     runner = HLMTraining(job)
@@ -78,7 +128,7 @@ def test_a_training_step_moves_the_weights(tmp_path):
 
 
 def test_a_batch_beyond_the_measured_budgets_says_so(tmp_path, monkeypatch):
-    job = small_job(tmp_path, "table", TRAINING, Shape(4, 20), budget_text="a a a a a a a a")
+    job = small_job(tmp_path, "table", TRAINING, Shape(4, 20), budget_texts=[["a a a a a a a a"]])
     runner = HLMTraining(job)
     batch = runner.tokenise(job.texts[0], 20)
     assert runner.about["budgets"] == "this batch's own: it does not fit the measured ones"

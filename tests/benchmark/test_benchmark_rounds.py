@@ -1,16 +1,12 @@
-"""Workers in turn: their order, the figures of their rounds, what happens when one dies or somebody presses Ctrl-C."""
+"""Workers in turn: their order, the figures of their rounds, what happens when one dies."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import textwrap
 import time
-from pathlib import Path
 
-import pytest
 from small_run import ROOT
 
 from charlm.benchmark.figures import ratios, speeds, spread
@@ -93,60 +89,6 @@ def test_no_round_means_no_spread():
     assert spread([2.0, 1.0, 4.0]) == {"value": 2.0, "low": 1.0, "high": 4.0, "spread": 1.5}
 
 
-SLEEPER = """
-import os, sys, time
-with open(sys.argv[1], "w") as file:
-    file.write(str(os.getpid()))
-print('{"ready": {}}', flush=True)
-time.sleep(300)
-"""
-
-
-def gone(process_id: int) -> bool:
-    """Whether a process has ended, within ten seconds."""
-    for _ in range(100):
-        try:
-            if Path(f"/proc/{process_id}/stat").read_text().split()[2] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.1)
-    return False
-
-
-@pytest.mark.skipif(not os.path.exists("/proc"), reason="looks into /proc")
-def test_ctrl_c_leaves_no_process_behind(tmp_path):
-    files = [tmp_path / "a", tmp_path / "b"]
-    script = f"""
-        import signal, sys
-        from charlm.benchmark import __main__ as benchmark
-        from charlm.benchmark.rounds import measure
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may have it ignored
-        sleep = lambda path: [sys.executable, "-c", {SLEEPER!r}, path]
-        benchmark.cases.run = lambda *_: measure({{p: sleep(p) for p in {[str(f) for f in files]!r}}}, 1, 1)
-        sys.exit(benchmark.main(["--case=inference"]))
-    """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        for _ in range(300):
-            if all(file.exists() and file.read_text() for file in files):
-                break
-            time.sleep(0.1)
-        workers_found = [int(file.read_text()) for file in files]
-        time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "interrupted; every process has ended" in errors
-    assert "Traceback" not in errors
-    assert all(map(gone, workers_found))
-
-
 BUSY = """
 from charlm.benchmark import worker
 from charlm.benchmark.paths import Job, Runner
@@ -156,7 +98,7 @@ class Busy(Runner):
     run = lambda self, host: __import__("time").sleep(300)
 print("noise of a library")
 worker.prepare = lambda job: (Busy(job), [None])
-Job.load = lambda path: Job("table", "inference", [["x"]], [3], {}, "", "", "", "", True, False, "")
+Job.load = lambda path: Job("table", "inference", [["x"]], [3], False, {}, "", [], "", "", True, False, "")
 worker.main("")
 """
 

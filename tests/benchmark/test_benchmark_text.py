@@ -40,6 +40,67 @@ def test_a_text_that_would_be_cut_differently_by_itself_begins_one_word_later(tm
     assert texts == ["one a", "tag b"]
 
 
+@pytest.mark.parametrize("shape", [Shape(2, 4), Shape(4, 14), Shape(5, 9), Shape(32, 46), Shape(7, 511)])
+def test_drawn_lengths_vary_and_add_up(shape):
+    lengths = shape.drawn_lengths()
+    assert len(lengths) == shape.batch
+    assert sum(lengths) == shape.batch * shape.words
+    most = min(shape.words // 2, shape.words - 3)
+    assert (min(lengths), max(lengths)) == (shape.words - most, shape.words + most)
+    assert lengths == shape.drawn_lengths()  # the same for all models
+    if shape.batch > 4:
+        assert len(set(lengths)) >= 5
+        assert lengths not in (sorted(lengths), sorted(lengths)[::-1])
+
+
+@pytest.mark.parametrize("shape", [Shape(1, 46), Shape(8, 3)])
+def test_texts_that_cannot_vary_are_refused(shape):
+    with pytest.raises(ValueError, match=rf"--drawn: {shape} cannot vary in length: expected two texts of four words"):
+        shape.drawn_lengths()
+
+
+def numbered(folder, words):
+    """Returns a corpus whose words are their own numbers."""
+    path = folder / "numbers.txt"
+    path.write_text("\n".join(" ".join(f"w{n}" for n in range(at, at + 10)) for at in range(0, words, 10)) + "\n")
+    return Corpus(cases.load_config(CONFIG, str(path)))
+
+
+def test_drawn_texts_come_from_all_over_the_corpus(tmp_path):
+    shape = Shape(8, 12)
+    (batch,) = numbered(tmp_path, 4000).drawn(shape)
+    found = [[int(word[1:]) for word in words_of(part)] for part in batch]
+    assert [len(numbers) + 2 for numbers in found] == shape.drawn_lengths()
+    assert all(numbers == list(range(numbers[0], numbers[0] + len(numbers))) for numbers in found)
+    gaps = np.diff([numbers[0] for numbers in found])
+    assert found[0][0] == 0
+    assert gaps.min() > 480 - 12  # eighths of 4,000 words, and lengths that differ
+    assert gaps.max() < 500 + 12
+    assert batch == numbered(tmp_path, 4000).drawn(shape)[0]
+    assert [len(words_of(part)) for part in numbered(tmp_path, 4000).texts(shape)] == [10] * 8  # consecutive as ever
+
+
+def test_so_much_text_is_enough(tmp_path):
+    corpora = [numbered(tmp_path, words).drawn(Shape(8, 12)) for words in (80 * text.DRAWN_FROM, 200_000)]
+    assert corpora[0] == corpora[1]
+
+
+def test_further_batches_lie_between_the_texts_of_the_first(tmp_path):
+    shape = Shape(4, 12)
+    several = numbered(tmp_path, 4000).drawn(shape, 5)
+    assert several[0] == numbered(tmp_path, 4000).drawn(shape)[0]
+    starts = np.array([[int(words_of(part)[0][1:]) for part in batch] for batch in several])
+    assert (np.diff(starts.T.ravel()) > 120).all()  # fifths of a quarter of 64 x 40 words
+
+
+def test_a_corpus_just_large_enough_is_drawn_whole(tmp_path):
+    shape = Shape(4, 12)
+    ((*_,),) = made = numbered(tmp_path, 40).drawn(shape)
+    assert [word for part in made[0] for word in words_of(part)] == [f"w{n}" for n in range(40)]
+    with pytest.raises(ValueError, match="30 words are too few for a batch of 4 x 12 words"):
+        numbered(tmp_path, 30).drawn(shape)
+
+
 @pytest.mark.parametrize("shape", [Shape(3, 2), Shape(10**5, 9), Shape(2, 8)])
 def test_too_few_words_are_named(tmp_path, shape):
     (tmp_path / "text.txt").write_text("a b c d e f g h i j k\n")  # one less than twice six

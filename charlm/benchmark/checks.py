@@ -1,0 +1,77 @@
+"""Mistakes in the options, found before anything is measured: what nothing would read, what could not be written."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from charlm.benchmark import cases, plot
+from charlm.benchmark.paths import INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
+
+TIMED = (INFERENCE, TRAINING, cases.SCALING)
+READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
+    **dict.fromkeys(("paths", "dtype", "bert_vocab", "hlm_code", "smoke", "drawn"), cases.CASES),
+    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY)),
+    **dict.fromkeys(("compile", "profile"), TIMED),
+    "config": ("parameters", "input_pipeline", "collectives", *cases.CASES),
+    "text": ("input_pipeline", "collectives", *cases.CASES),
+    "repeats": ("startup", "input_pipeline", *TIMED),
+    "lengths": (cases.SCALING,),
+    "remat": (TRAINING, cases.MEMORY),
+}
+READERS = {  # which paths read an option
+    "bert_vocab": cases.uses_pieces,
+    "hlm_code": lambda name: name == "authors_hlm",
+    "compile": cases.uses_torch,
+    "profile": cases.uses_jax,
+    "remat": lambda name: name.endswith(REMAT),
+}
+
+
+def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[str]) -> None:
+    """Finds mistakes in the options, whatever case they would come up in.
+
+    Args:
+      args, usual: what was given, and the defaults. chosen: cases.
+
+    Raises:
+      ValueError: an option that nothing chosen would read, a path that cannot run, a file that cannot be written.
+    """
+    runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in cases.CASES}
+    check_asked(args.paths, runners, args.hlm_code)
+    given = [option for option in READ_BY if getattr(args, option) != getattr(usual, option)]
+    for option in given:
+        if not set(READ_BY[option]) & set(chosen):
+            readers = ", ".join(READ_BY[option])
+            raise ValueError(f"{_flag(option)} is read by {readers}: choose one of these with --case")
+    for option in given:
+        if option in READERS:
+            _check_reader(args, option, chosen)
+    settings = cases.settings_of(args)
+    for shape in (shape for case in chosen if case in cases.CASES for shape in cases.shapes_of(case, settings)):
+        if args.drawn:
+            shape.drawn_lengths()
+    if args.plot:
+        plot.check(args.plot, chosen)
+    if args.profile:
+        try:
+            Path(args.profile).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"--profile={args.profile}: {error}") from None
+
+
+def _check_reader(args: argparse.Namespace, option: str, chosen: Sequence[str]) -> None:
+    """Raises ValueError when none of the paths that are going to run reads an option."""
+    runners = {cases.RUNNERS_OF.get(case, case) for case in set(READ_BY[option]) & set(chosen)}
+    readers = [name for name, info in PATHS.items() if READERS[option](name) and runners & set(info.cases)]
+    running = {name for case in runners for name in choose(case, args.paths, args.remat, args.hlm_code)[0]}
+    if running & set(readers):
+        return
+    reasons = list(dict.fromkeys(filter(None, (missing(name, args.hlm_code) for name in readers))))
+    why = reasons[0] if reasons and not args.paths else "choose one of these with --paths"
+    raise ValueError(f"{_flag(option)} is read by {', '.join(readers)}, and none of these is measured: {why}")
+
+
+def _flag(option: str) -> str:
+    return "--no-compile" if option == "compile" else f"--{option.replace('_', '-')}"
