@@ -165,7 +165,7 @@ def check_resumable(
         raise ValueError(f"{where} holds a run of the family {saved.family}, not {config.family}")
     measured, may_change = pretraining.measured(config.family), pretraining.resumable(config.family)
     for key, value in flatten(config).items():
-        if key in measured and not value:
+        if key in measured and not value and key.startswith(among):
             config.update_from_flattened_dict({key: old[key]})
         elif value != old[key] and key.startswith(among) and not key.startswith(may_change):
             differing.append(f"{key} is {value}, there {old[key]}")

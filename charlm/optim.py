@@ -28,11 +28,12 @@ def decayed(params: Any) -> Any:
     """Returns a tree of bools: True where weight decay applies.
 
     Matrices and embedding tables, never biases and LayerNorms (as the released training does), and never the pooler:
-    pre-training gives it no gradient, and decay alone would only shrink what fine-tuning starts from.
+    pre-training gives it no gradient, and decay alone would only shrink what fine-tuning starts from. Nor CharBERT's
+    table of characters, whose first row stays as it began.
     """
 
     def decays(path: Any, leaf: jax.Array) -> bool:
-        return leaf.ndim >= 2 and "pooler" not in path_name(path)
+        return leaf.ndim >= 2 and not re.search(r"(^|/)pooler/|(^|/)char/table/", path_name(path))
 
     return jax.tree_util.tree_map_with_path(decays, params)
 

@@ -72,6 +72,8 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     if done is not None and done >= config.train.steps:
         report_finished(objective_of(config), folder, workdir, done)
         return
+    if done is None and config.resume:
+        _check_resumed(config)
     data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
     if done is not None:
         workdirs.check_text(checkpoints.find(folder), objective_of(config), data)
@@ -108,6 +110,14 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         log.info("try it: %s", run.objective.use.format(workdir=workdir))
 
 
+def _check_resumed(config: ml_collections.ConfigDict) -> None:
+    """Takes over what the run that `resume` names has measured of its model; ValueError when the model is another."""
+    objective = objective_of(config)
+    source = checkpoints.find(config.resume, key="resume")
+    theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
+    check_resumable(config, theirs, where=str(source), among=objective.of_shape)
+
+
 def _initial_state(
     config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any
 ) -> tuple[TrainState, int, list[float]]:
@@ -120,8 +130,6 @@ def _initial_state(
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
         workdirs.check_text(source, type(objective), objective.data)
-        theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
-        check_resumable(config, theirs, where=str(source), among=objective.of_shape)
         log.info("resuming from %s", source)
         state = checkpoints.load(source, run.abstract_state, batches)
         step, steps = int(state.step), config.train.steps

@@ -57,6 +57,8 @@ def tiny(config: ml_collections.ConfigDict) -> None:
 def roberta(config: ml_collections.ConfigDict) -> None:
     """CharBERT on RoBERTa (section 4.1); its released head has one LayerNorm for both predictions."""
     config.model.backbone = "roberta"
+    if config.model.max_positions:
+        config.model.max_positions += 2  # its first position has row 2
     config.model.shared_head_norm = True
 
 

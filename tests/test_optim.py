@@ -11,8 +11,10 @@ import optax
 import pytest
 from subword_cases import case, ours
 
-from charlm.batch import reshape_batch
+from charlm.batch import CharBertBatch, reshape_batch
 from charlm.config import get_config
+from charlm.models.charbert import CharBertConfig
+from charlm.models.charbert_heads import CharBertForMaskedLM
 from charlm.models.hlm import HLMForMaskedLM
 from charlm.optim import decayed, frozen, learning_rate, make_optimizer, stop_frozen
 from charlm.pretraining.hlm_model import model_config
@@ -60,6 +62,18 @@ def test_matrices_and_tables_decay_and_nothing_else(wiring):
     assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - spared)
     assert {"hlm/embed/table/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
     assert any("ffn_in/kernel" in name for name in decays.keys() - spared)
+
+
+def test_neither_a_pooler_nor_the_table_of_characters_decays():
+    """Row 0 of CharBERT's table has no gradient and stays as it began."""
+    shape = CharBertConfig(vocab_size=9, char_vocab_size=5, word_vocab_size=4, hidden=8, heads=2, layers=1, ffn=8,
+                           max_positions=8, char_hidden=4, windows=(3,))  # fmt: skip
+    ids = np.ones((1, 2), np.int32)
+    init = lambda: CharBertForMaskedLM(shape).init(jax.random.key(0), CharBertBatch(ids, None, None, ids, ids, ids))
+    decays = flat(decayed(jax.eval_shape(init)["params"]))
+    spared = {name for name, yes in decays.items() if not yes and not name.endswith(("bias", "scale"))}
+    assert spared == {"charbert/pooler/dense/kernel", "charbert/char/table/embedding"}
+    assert decays["charbert/embed/token/embedding"]
 
 
 def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):

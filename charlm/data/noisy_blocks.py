@@ -50,8 +50,7 @@ class BlockMaker:
     @functools.cached_property
     def piece_slots(self) -> list[int]:
         """Character slots that each subword needs at most, the gap behind it included."""
-        spelled = (self.tokenizer.token(index) for index in range(self.tokenizer.size))
-        return [len(token.removeprefix("##")) + 1 for token in spelled]
+        return (self.chars.lengths_V + 1).tolist()
 
 
 class _Word(NamedTuple):

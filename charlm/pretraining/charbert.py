@@ -26,6 +26,7 @@ from charlm.models.charbert import CharBertConfig
 from charlm.pretraining.base import Objective
 from charlm.pretraining.charbert_examples import show_examples
 from charlm.pretraining.charbert_model import (
+    MEASURED,
     make_model,
     model_config,
     read_backbone,
@@ -57,7 +58,7 @@ class NoisyLanguageModelling(Objective):
     def __init__(self, config: ml_collections.ConfigDict, data: SubwordData, shards: int) -> None:
         """Reads the backbone, and measures what the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
-        known = config.model.backbone and config.model.vocab_size and config.model.max_positions
+        known = all(config.model[name] for name in MEASURED)
         self._backbone, stored = None, None
         if config.init_from and not known:
             self._backbone = read_backbone(config.init_from)

@@ -10,15 +10,19 @@ import ml_collections
 CHOICES = {
     "data.noise": ("paper", "reference"),
     "model.backbone": ("", "bert", "roberta"),
+    "model.activation": ("", "gelu", "gelu_new", "relu"),
     "model.char_encoder": ("gru", "embedding"),
     "model.fusion": ("paper", "reference", "none"),
 }
 POSITIVE = (
     "text.pieces", "text.chars", "text.terms", "data.chars_per_piece", "model.layers", "model.ffn", "model.char_hidden",
 )  # fmt: skip
-NOT_NEGATIVE = ("data.noised_budget", "model.vocab_size", "model.max_positions")
+NOT_NEGATIVE = ("data.noised_budget", "model.vocab_size", "model.max_positions", "model.epsilon")
 SHARES = ("data.noise_rate",)
-MEASURED = ("data.noised_budget", "model.backbone", "model.vocab_size", "model.max_positions")
+MEASURED = (
+    "data.noised_budget", "model.backbone", "model.vocab_size", "model.max_positions", "model.activation",
+    "model.epsilon",
+)  # fmt: skip
 # A run knows its vocabularies by their content; optim.freeze and the like are of what is computed.
 RESUMABLE = ("text.tokenizer", "text.char_vocab", "text.term_vocab")
 
@@ -37,10 +41,12 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     data.chars_per_piece = 6  # character slots of a sequence for each of its subwords (released code)
     data.mask_rate = 0.10  # share of the subwords to predict, whole words without noise (section 4.1)
     data.noise = "paper"  # "paper": drop, add, swap inside (section 3.5); "reference": the released code's changes
-    data.noise_rate = 0.15  # share of the words that are misspelled (section 4.1; released code: 0.10); 0: none
+    data.noise_rate = 0.15  # share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more
     data.noised_budget = 0  # most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus
 
-    model.backbone = ""  # "bert" or "roberta": its positions, segments, epsilon; empty: init_from's, else bert
+    model.backbone = ""  # "bert" or "roberta": its positions and segments; empty: init_from's, else bert
+    model.activation = ""  # "gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: init_from's, else gelu
+    model.epsilon = 0.0  # of every LayerNorm; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)
     model.vocab_size = 0  # rows of the table of subwords; 0: those of init_from, else as many as there are subwords
     model.max_positions = 0  # rows of the position table; 0: those of init_from, else as many as the backbone has
     model.layers = 12  # transformer layers, each over both channels
@@ -62,9 +68,13 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
 
 def validate(config: ml_collections.ConfigDict) -> None:
     """Checks values of CharBERT's keys; ValueError naming key, value and what is expected."""
-    data, model = config.data, config.model
+    text, data, model = config.text, config.data, config.model
     if data.max_length < 8:
         raise ValueError(f"data.max_length={data.max_length} must be at least 8")
+    if text.pieces < 10 or text.chars < 3 or text.terms < 2:
+        raise ValueError(
+            f"text.pieces={text.pieces}, text.chars={text.chars}, text.terms={text.terms} must be at least 10, 3 and 2"
+        )
     if data.chars_per_piece < 2:
         raise ValueError(f"data.chars_per_piece={data.chars_per_piece} must be at least 2: a character and a gap")
     if not model.char_channel and not model.nlm:

@@ -26,8 +26,9 @@ BACKBONES = {
     "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
     "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
 }
-MEASURED = ("backbone", "vocab_size", "max_positions")
+MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
 BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind
 
 
 def read_backbone(source: str) -> Pretrained | None:
@@ -71,7 +72,7 @@ def stored_shape(source: str) -> dict[str, Any]:
     checkpoint = checkpoints.find(source, key="init_from")
     stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
     kind = next(name for name, fields in BACKBONES.items() if fields["position_offset"] == stored["position_offset"])
-    return {"backbone": kind, "vocab_size": stored["vocab_size"], "max_positions": stored["max_positions"]}
+    return {"backbone": kind} | {name: stored[name] for name in MEASURED if name != "backbone"}
 
 
 def resolve(
@@ -93,14 +94,14 @@ def resolve(
         found = stored
     elif backbone is None:
         kind = model.backbone or "bert"
-        positions = BACKBONES[kind]["max_positions"]
-        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "max_positions": positions}
+        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": "gelu"}
+        found |= {name: BACKBONES[kind][name] for name in ("max_positions", "epsilon")}
     else:
-        theirs = backbone.config
-        for name in BACKBONE_SHAPE:
-            if model[name] != (said := getattr(theirs, name)):
+        found = _of_backbone(backbone)
+        for name in (*BACKBONE_SHAPE, *MEASURED):
+            said = found.get(name, getattr(backbone.config, name, None))
+            if model[name] != said and (model[name] or name in BACKBONE_SHAPE):
                 raise ValueError(f"model.{name}={model[name]}, but init_from={config.init_from} has {said}")
-        found = {"backbone": backbone.family, "vocab_size": theirs.vocab_size, "max_positions": theirs.max_positions}
     resolved = {name: model[name] or found[name] for name in MEASURED}
     if resolved["vocab_size"] < data.tokenizer.size:
         raise ValueError(
@@ -111,6 +112,18 @@ def resolve(
     if config.data.max_length > longest:
         raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
     return resolved
+
+
+def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
+    """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of neither kind."""
+    theirs, kind = backbone.config, BACKBONES[backbone.family]
+    for name in BACKBONE_KIND:
+        if getattr(theirs, name) != kind[name]:
+            raise ValueError(
+                f"init_from: {backbone.folder}: {name}={getattr(theirs, name)}, but CharBERT on a {backbone.family} "
+                f"has {kind[name]}"
+            )
+    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
 
 
 def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: dict[str, Any]) -> BertConfig:

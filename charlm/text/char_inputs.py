@@ -138,6 +138,11 @@ class PieceChars:
         self._offsets_V = np.cumsum(self._lengths_V) - self._lengths_V
         self._flat = np.concatenate([*spelled, _HIDDEN])
 
+    @property
+    def lengths_V(self) -> np.ndarray:
+        """Characters of every piece of the vocabulary, int64; 1 of those that have none of their own."""
+        return self._lengths_V[:-1]
+
     def _spell(self, tokenizer: SubwordTokenizer, index: int) -> np.ndarray:
         """Returns the characters of a piece."""
         try:

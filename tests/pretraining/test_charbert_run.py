@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -18,9 +19,10 @@ from charlm import checkpoint as checkpoints
 from charlm import from_pretrained
 from charlm.config import from_dict, load_config_file, to_json
 from charlm.convert.families import CONVERTERS
+from charlm.convert.family import config_to_dict
 from charlm.evaluate import evaluate
 from charlm.models.bert import BertConfig, BertForMaskedLM
-from charlm.pretraining.charbert_model import read_backbone, started_from
+from charlm.pretraining.charbert_model import model_config, read_backbone, resolve, started_from
 from charlm.pretraining.registry import prepare
 from charlm.progress import read_metrics
 from charlm.run import build
@@ -107,7 +109,7 @@ def test_every_parameter_moves_but_for_those_that_none_uses(charbert):
     # No head reads the pooler, and a bias of all keys alike changes no probability.
     assert all("pooler" in name or name.endswith("key/bias") for name in still)
     table = [tree["charbert"]["char"]["table"]["embedding"] for tree in (before, after)]
-    assert np.abs(table[0][0] - table[1][0]).max() < 1e-3  # the row of no character: weight decay alone
+    np.testing.assert_array_equal(table[0][0], table[1][0])  # the row of no character
 
 
 def test_progress_lines_hold_what_they_should(charbert):
@@ -331,6 +333,33 @@ def test_a_run_from_a_bert_goes_on_without_it(charbert, backbone, tmp_path):
     assert checkpoints.find(tmp_path / "run").name == "2"
     stored = from_dict(json.loads((tmp_path / "run" / "config.json").read_text())).model
     assert (stored.backbone, stored.vocab_size, stored.max_positions) == ("bert", 90, 32)
+
+
+def test_activation_and_epsilon_are_those_of_the_bert(charbert, backbone, tmp_path):
+    found = read_backbone(str(backbone[0]))
+    shape = dataclasses.replace(found.config, activation="relu", epsilon=1e-3)
+    other = dataclasses.replace(found, config=shape, metadata={**found.metadata, "model": config_to_dict(shape)})
+    config = charbert.config(init_from="bert")
+    resolved = resolve(config, charbert.data, other)
+    model = model_config(config, charbert.data, resolved)
+    assert (model.activation, model.epsilon) == ("relu", 1e-3)
+    assert (resolved["activation"], resolved["epsilon"]) == ("relu", 1e-3)
+    for key, value in {"activation": "gelu", "epsilon": 1e-5}.items():
+        with pytest.raises(ValueError, match=rf"model\.{key}={value}, but init_from=bert has"):
+            resolve(charbert.config(init_from="bert", **{f"model__{key}": value}), charbert.data, other)
+    strange = dataclasses.replace(found, config=dataclasses.replace(found.config, position_offset=2))
+    with pytest.raises(ValueError, match="position_offset=2, but CharBERT on a bert has 0"):
+        resolve(config, charbert.data, strange)
+
+
+def test_resume_takes_over_what_came_from_the_bert(charbert, backbone, tmp_path):
+    """Another workdir goes on with a run that began from a BERT, without naming that."""
+    first, then = tmp_path / "first", tmp_path / "then"
+    with on_devices(1):
+        train(charbert.config(init_from=str(backbone[0]), train__steps=3, model__max_positions=0), str(first))
+        train(charbert.config(resume=str(first), train__steps=4, model__max_positions=0), str(then))
+    stored = checkpoints.read_metadata(checkpoints.find(then), ("charbert",))["model"]
+    assert stored["max_positions"] == 32
 
 
 def test_a_bert_of_another_shape_is_refused(charbert, backbone):
