@@ -11,7 +11,7 @@ extremes; ratios are medians of each round's ratio. All read the same substrings
 texts; words are those of charlm's rule splitter, [CLS] and [SEP] of every text included, whatever pieces a model makes
 of them. Consecutive texts favour HLM: all have equally many of its words, so that it alone has no padding, and they
 share a topic, so that fewer words are distinct. `--drawn` is the fairer view: texts from all over the corpus, from half
-to one and a half times as long, and every model pads (HLM as its predictor does). Padding never counts as words.
+to one and a half times as long, and every model pads to the longest of the batch. Padding never counts as words.
 Measured is the way from arrays on the host to vectors that are ready on the device; HLM's search for distinct
 words is part of it, and `cache_cold` begins every run with nothing kept. Tokenisation, text to arrays, is a figure of
 its own (HLM's by an encoder that has met no word before). Weights are random, shapes the published ones, nothing is

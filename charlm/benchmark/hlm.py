@@ -30,7 +30,6 @@ from charlm.flops import BatchLengths
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
-from charlm.predictors.windows import rounded
 from charlm.pretraining.hlm_model import masking_of, model_config
 from charlm.state import init_state, on_processor
 from charlm.step import make_train_step
@@ -65,15 +64,6 @@ def device_name() -> str:
 def jax_peak() -> int | None:
     """Returns the peak memory of the first accelerator in bytes."""
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-
-
-def padded_width(longest: int, limit: int) -> int:
-    """Returns the words that `HLMPredictor` pads texts to when the longest of a batch has so many.
-
-    Args:
-      limit: `data.max_words`, beyond which it pads nothing.
-    """
-    return max(min(limit, rounded(longest), math.ceil(longest / 32) * 32), longest)
 
 
 def jax_speed(dtype: str) -> dict[str, float]:
@@ -157,8 +147,8 @@ class HLMInference(_HLM):
         self._cache = WordCache(encode, cfg.hidden, cfg.dtype, self._buckets)
 
     def tokenise(self, texts: list[str], words: int) -> np.ndarray:
-        """See `Runner`; texts of several lengths are padded as `HLMPredictor` pads them."""
-        return self.chars(texts, padded_width(words, self.config.data.max_words) if self.job.drawn else words)
+        """See `Runner`; shorter texts are padded to the longest, as peers pad them."""
+        return self.chars(texts, words)
 
     def run(self, host: np.ndarray) -> jax.Array:
         """See `Runner`; finding the distinct words is part of it."""

@@ -12,7 +12,7 @@ from benchmark_jobs import small_job
 
 from charlm.benchmark import worker
 from charlm.benchmark.bert import BertInference, BertTraining
-from charlm.benchmark.hlm import HLMInference, HLMTraining, padded_width
+from charlm.benchmark.hlm import HLMInference, HLMTraining
 from charlm.benchmark.paths import PATHS, TRAINING, choose
 from charlm.benchmark.text import Shape
 from charlm.data.batching import Sequence
@@ -86,13 +86,6 @@ def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
             np.testing.assert_allclose(states[b, :words], alone[b], atol=1e-5, rtol=0)
         work = runner.work(host)
         assert work["padded_gflop"] > 1.2 * work["useful_gflop"]  # padding is computed and is no use
-
-
-@pytest.mark.parametrize("longest", [3, 16, 17, 21, 46, 69, 97, 200, 511, 512, 700])
-def test_texts_are_padded_as_the_predictor_pads_them(longest):
-    predictor = SimpleNamespace(_max_words=512)
-    expected = HLMPredictor._width(predictor, [Sequence(np.zeros((longest, 1)), np.zeros((longest, 1)))])
-    assert padded_width(longest, 512) == expected
 
 
 def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):

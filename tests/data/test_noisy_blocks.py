@@ -8,11 +8,15 @@ import json
 
 import numpy as np
 import pytest
+from predictors.tiny_models import release
 from small_charbert import LENGTH, SLOTS, small_maker, small_records, small_tokenizer
 
 from charlm.data.noisy_blocks import BlockStream
 from charlm.data.text_records import TextRecord
+from charlm.text.char_inputs import PieceChars
 from charlm.text.nlm import WordNoise
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.symbols import SymbolVocab
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +174,19 @@ def test_a_saved_state_goes_on_exactly(maker, by_record):
         resumed.set_state(state)
         assert resumed.get_state() == stream.get_state()
         assert_equal(list(iter(resumed.next, None)), whole[max(stop - 1, 0) :])
+
+
+def test_every_piece_has_the_slots_that_it_is_counted_with(maker):
+    for index, counted in enumerate(maker.piece_slots):
+        row = maker.chars.row(np.array([index]), slots=100)
+        assert row.ends_L[0] - row.starts_L[0] + 2 == counted, maker.tokenizer.token(index)
+
+
+def test_a_byte_level_piece_of_hashes_keeps_its_characters():
+    """`##` marks a continuation in WordPiece alone."""
+    tokenizer = SubwordTokenizer.load(release("roberta"))
+    chars = PieceChars(tokenizer, SymbolVocab([" ", "#", "<unk>"]))
+    hashes = [i for i in range(tokenizer.size) if set(tokenizer.token(i)) == {"#"}]
+    assert hashes
+    maker = small_maker(tokenizer, chars=chars)
+    assert [maker.piece_slots[i] for i in hashes] == [len(tokenizer.token(i)) + 1 for i in hashes]
