@@ -16,6 +16,7 @@ from charlm import checkpoint as checkpoints
 from charlm.config import from_dict
 from charlm.convert.families import CONVERTERS, recognise
 from charlm.convert.files import find_state, new_folder
+from charlm.convert.hf import open_tokenizer
 from charlm.convert.model import Converter, Model
 from charlm.models.bert import Bert
 from charlm.models.charbert import CharBert
@@ -55,7 +56,7 @@ class Pretrained:
         """
         if self.family == "hlm":
             raise ValueError(f"{self.folder}: an HLM reads characters; see vocab()")
-        return SubwordTokenizer.load(self.folder)
+        return open_tokenizer(self.folder, self.family)
 
     def vocab(self) -> CharVocab:
         """Returns the characters of a model that reads them; ValueError for others."""

@@ -35,6 +35,7 @@ _GRU = {
     "bias_ih": ("input_bias", False),
     "bias_hh": ("state_bias", False),
 }
+COMPAT_KEY = "charlm_compat_reference"  # of our exports' config, where the model is not one of the authors'
 _NO_NAME = "ours."  # begins the names of what their code does not have
 
 
@@ -134,11 +135,14 @@ def _words_of(family: Family) -> str:
 
 
 def _as_released(on_roberta: bool) -> Any:
-    """Returns `Family.derive`: what the released code cannot do otherwise."""
+    """Returns `Family.derive`: what the released code cannot do otherwise, and what an export of ours says."""
 
     def derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
         fields = roberta_positions(theirs, ours) if on_roberta else ours
-        fixed = {"fusion": "reference", "windows": (3,), "compat_reference": True, "shared_head_norm": on_roberta}
+        compat = theirs.get(COMPAT_KEY, True)
+        if not isinstance(compat, bool):
+            raise ValueError(f"{COMPAT_KEY}={compat!r}: expected true or false")
+        fixed = {"fusion": "reference", "windows": (3,), "compat_reference": compat, "shared_head_norm": on_roberta}
         return fields | fixed
 
     return derive

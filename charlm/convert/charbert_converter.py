@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from charlm.convert.charbert import CHAR_TABLE, ON_BERT, ON_ROBERTA, CharBertFamily
+from charlm.convert.charbert import CHAR_TABLE, COMPAT_KEY, ON_BERT, ON_ROBERTA, CharBertFamily
 from charlm.convert.family import config_to_dict
 from charlm.convert.files import find_state, open_state
-from charlm.convert.hf import CONFIG_FILE, SubwordConverter
+from charlm.convert.hf import CONFIG_FILE, SubwordConverter, has_bare_vocab
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.text.symbols import SymbolVocab
@@ -19,7 +19,7 @@ from charlm.text.symbols import SymbolVocab
 log = logging.getLogger("charlm")
 
 SYMBOLS_FILE = "char_vocab.txt"
-SYMBOL_FILES = (SYMBOLS_FILE, "bert_char_vocab", "roberta_char_vocab")  # the last two: as the released code calls them
+_RELEASED_SYMBOLS = {ON_BERT.prefix: "bert_char_vocab", ON_ROBERTA.prefix: "roberta_char_vocab"}
 
 
 class CharBertConverter(SubwordConverter):
@@ -49,8 +49,8 @@ class CharBertConverter(SubwordConverter):
 
         Args:
           source: with their config beside the tensors. head: what to read; "": what it holds.
-          char_vocab: file of the characters, one a line; "": one of `SYMBOL_FILES` beside the tensors. Without any the
-            model reads no text, only arrays.
+          char_vocab: file of the characters, one a line; "": `SYMBOLS_FILE` beside the tensors, else the file of its
+            kind as the released code calls it. Without any the model reads no text, only arrays.
 
         Raises:
           ValueError: when anything is missing or does not fit.
@@ -64,20 +64,25 @@ class CharBertConverter(SubwordConverter):
         theirs = reader.their_config(file)
         state, head, _, leave = reader.names(file, head, mapped=False)
         config = family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE), **family.sizes(state))
-        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
+        # Our key goes into the config of a model that needs it when one is written, and is not to outlive a change.
+        kept = {key: value for key, value in theirs.items() if key != COMPAT_KEY}
+        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": kept}
         if sign := family.heads[head].labels:
             metadata["labels"] = (*state[sign].shape, 0)[0]
-        if symbols := _symbols(char_vocab, file.parent, config.char_vocab_size):
+        if symbols := _symbols(char_vocab, file.parent, family, config.char_vocab_size):
             metadata["symbols"] = symbols.to_dict()
         table = self.target(metadata, str(file)).table
         reader.report_left(state.keys() - table.keys(), head)
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        if has_bare_vocab(file.parent):
+            log.info("%s/vocab.txt: nothing states its case; read as cased, as the released models are", file.parent)
         reader.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
     def write_beside(self, model: Model, folder: Path) -> None:
         """Writes tokenizer, config and characters."""
         super().write_beside(model, folder)
+        _state_case(folder)
         if "symbols" in model.metadata:
             SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
 
@@ -96,7 +101,10 @@ class CharBertConverter(SubwordConverter):
         SubwordConverter(family).write_theirs(model, folder)
         theirs = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         theirs["model_type"] = self.name  # or transformers would make a BERT without characters of it
+        if not config.compat_reference:
+            theirs[COMPAT_KEY] = False  # their code knows no such model, so no key of theirs can tell
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        _state_case(folder)
         if "symbols" in model.metadata:
             SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
 
@@ -130,20 +138,29 @@ def has_characters(file: Path) -> bool:
     return any(name.endswith(CHAR_TABLE) for name in open_state(file))
 
 
-def _symbols(path: str, beside: Path, rows: int) -> SymbolVocab | None:
+def _state_case(folder: Path) -> None:
+    """Writes what a bare `vocab.txt` was read as, so that the folder says it itself."""
+    if has_bare_vocab(folder):
+        text = json.dumps({"do_lower_case": False}, indent=2) + "\n"
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+
+def _symbols(path: str, beside: Path, family: CharBertFamily, rows: int) -> SymbolVocab | None:
     """Returns the characters that were named, or that lie beside the tensors."""
-    found = [path] if path else [str(beside / name) for name in SYMBOL_FILES if (beside / name).is_file()]
+    names = (SYMBOLS_FILE, _RELEASED_SYMBOLS[family.prefix])
+    found = [path] if path else [str(beside / name) for name in names if (beside / name).is_file()]
     if not found:
         log.warning(
             "%s: no characters beside the tensors (%s): the model can read no text; --char-vocab=FILE names them",
-            beside, ", ".join(SYMBOL_FILES),
+            beside, ", ".join(names),
         )  # fmt: skip
         return None
     try:
         vocab = SymbolVocab.load(found[0])
     except OSError as error:
-        raise ValueError(f"--char-vocab={found[0]} cannot be read: {error.strerror or error}") from error
-    if vocab.size > rows:
+        named = f"--char-vocab={path}" if path else found[0]
+        raise ValueError(f"{named} cannot be read: {error.strerror or error}") from error
+    if vocab.size != rows:  # the ids of another list mean other characters
         raise ValueError(
             f"{found[0]} has {vocab.size} characters, the model rows for {rows}: they do not belong together"
         )

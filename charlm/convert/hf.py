@@ -106,13 +106,12 @@ class SubwordConverter(Converter):
         for reason, members in sorted(reasons.items()):
             log.info("%s: %s", reason, ", ".join(group(members)))
 
-    @staticmethod
-    def check_tokenizer(folder: Path, rows: int) -> None:
+    def check_tokenizer(self, folder: Path, rows: int) -> None:
         """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
         if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
             return
         try:
-            size = SubwordTokenizer.load(folder).size
+            size = open_tokenizer(folder, self.name).size
         except ValueError as error:
             log.warning("the weights are read, but not the tokenizer beside them: %s", error)
             return
@@ -146,6 +145,24 @@ class SubwordConverter(Converter):
         theirs |= _labels_of(model.metadata)
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
         _copy_tokenizer(model.folder, folder)
+
+
+def open_tokenizer(folder: Path, family: str) -> SubwordTokenizer:
+    """Returns the tokenizer whose files lie with a model of a family.
+
+    The released CharBERT on BERT (wtma/CharBERT) comes with a bare `vocab.txt`, that of bert-base-cased, so a bare one
+    of a CharBERT is read as cased; of a BERT it stays an error, since both kinds are about.
+
+    Raises:
+      ValueError: when there is none, or it is damaged; see `SubwordTokenizer.load`.
+    """
+    return SubwordTokenizer.load(folder, lowercase=False if family == "charbert" and has_bare_vocab(folder) else None)
+
+
+def has_bare_vocab(folder: Path) -> bool:
+    """Says whether a folder holds a `vocab.txt` and no file that could state its case."""
+    stating = ("tokenizer.json", "tokenizer_config.json")
+    return (folder / "vocab.txt").is_file() and not any((folder / name).is_file() for name in stating)
 
 
 def open_family(family: Family, file: Path, mapped: bool = True) -> dict[str, Tensor]:

@@ -118,7 +118,9 @@ def _read(key: str, path: str, load: Callable[[str], Vocab]) -> Vocab | None:
         return None
     try:
         return load(os.path.expanduser(path))
-    except (OSError, ValueError) as error:
+    except OSError as error:  # whose own text has the path once more
+        raise ValueError(f"{key}={path!r}: {error.strerror or error}") from error
+    except ValueError as error:
         raise ValueError(f"{key}={path!r}: {error}") from error
 
 

@@ -44,8 +44,11 @@ class SymbolVocab:
     def load(cls, path: str | os.PathLike[str]) -> SymbolVocab:
         """Reads UTF-8 text, one character a line, such as `bert_char_vocab` of the released code; line no. = id.
 
+        Lines may end in CRLF.
+
         Raises:
           ValueError: the file is no such text; the message names file, entry and what was found.
+          OSError: it cannot be read.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")

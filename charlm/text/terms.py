@@ -59,14 +59,17 @@ class TermVocab:
     def load(cls, path: str | os.PathLike[str]) -> TermVocab:
         """Reads UTF-8 text, one word a line, such as `term_vocab` of the released code; line no. = id.
 
+        Lines may end in CRLF.
+
         Raises:
           ValueError: the file is no such text; the message names file, entry and what was found.
+          OSError: it cannot be read.
         """
         try:
             text = Path(path).read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: expected UTF-8 text, a word a line: {error}") from None
-        return cls(text.removesuffix("\n").split("\n"), str(path))
+        return cls(text.replace("\r\n", "\n").removesuffix("\n").split("\n"), str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file that `load` reads; a reader never sees half a file."""

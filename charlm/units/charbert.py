@@ -28,7 +28,10 @@ class CharBertUnits(SubwordUnits):
     """Rows of pieces with their characters; an unknown piece has those of the text that it stands for.
 
     A unit is a piece id and the number of its text if it is unknown. With `compat_reference` rows are laid out as by
-    the authors' code for the model's task, where unknown pieces have no characters.
+    the authors' code for the model's task (padding has slots for labels of sequences alone), and unknown pieces have
+    no characters, as in its tasks of labels. For question answering it gives those of a context (not of a question)
+    all characters of the word between spaces that they are in, and so it does in pre-training with the noised word:
+    that is not done here, so a row with unknown pieces differs from theirs.
 
     Args:
       pretrained: the model. longest: see `units_of`.
@@ -41,7 +44,7 @@ class CharBertUnits(SubwordUnits):
         super().__init__(pretrained, longest)
         self._compat = pretrained.config.compat_reference
         self._chars = PieceChars(self._tokenizer, pretrained.symbols(), self._compat)
-        if self._chars.vocab.size > pretrained.config.char_vocab_size:
+        if self._chars.vocab.size != pretrained.config.char_vocab_size:
             raise ValueError(
                 f"{pretrained.folder}: {self._chars.vocab.size} characters, but the model has rows for "
                 f"{pretrained.config.char_vocab_size}: they do not belong together"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -15,8 +14,6 @@ from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.hlm import HLMInference, HLMTraining
 from charlm.benchmark.paths import PATHS, TRAINING, choose
 from charlm.benchmark.text import Shape
-from charlm.data.batching import Sequence
-from charlm.predictors.hlm import HLMPredictor
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -76,7 +73,7 @@ def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
         job = small_job(tmp_path, path, shape=shape, drawn=True)
         runner = HLMInference(job)
         host = runner.tokenise(job.texts[0], job.words[0])
-        assert runner.tokens(host) == (14.0, 24)  # 21 words, as `HLMPredictor` pads them
+        assert runner.tokens(host) == (14.0, 21)
         words_B = (host[..., 0] != 0).sum(axis=1)
         assert words_B.tolist() == shape.drawn_lengths()
         states = np.asarray(runner.run(host))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,62 +9,21 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from charbert_release import KIND, KINDS, assert_same_bytes, bring, config_of, take, write_release
 from safetensors.numpy import load_file, save_file
 from subword_cases import failure, run
 
 from charlm import checkpoint as checkpoints
 from charlm.convert import charbert_converter
-from charlm.convert.charbert import ON_BERT, ON_ROBERTA, smallest_batch
+from charlm.convert.charbert import smallest_batch
 from charlm.convert.family import config_to_dict
 from charlm.convert.files import open_state
-from charlm.convert.rules import export_state
 from charlm.models.charbert import CharBertConfig
 from charlm.pretrained import Pretrained, from_pretrained
-from charlm.text.symbols import SymbolVocab
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden" / "charbert"
-KINDS = {"bert": ON_BERT, "roberta": ON_ROBERTA}
-KIND = pytest.mark.parametrize("kind", KINDS)
-SHAPE = {
-    "vocab_size": 20, "hidden": 8, "layers": 2, "heads": 2, "ffn": 12, "max_positions": 16, "char_vocab_size": 9,
-    "char_hidden": 4, "word_vocab_size": 7, "fusion": "reference", "windows": (3,),
-}  # fmt: skip
-ROBERTA = {"type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5, "shared_head_norm": True}
-THEIRS = {"finetuning_task": None, "num_labels": 2, "output_past": True, "pruned_heads": {}, "use_bfloat16": False}
-
-
-def config_of(kind: str, **changes: object) -> CharBertConfig:
-    return CharBertConfig(**SHAPE | (ROBERTA if kind == "roberta" else {}) | changes)
-
-
-def write_release(folder: Path, kind: str, head: str = "masked_lm", labels: int = 0) -> dict[str, np.ndarray]:
-    """Writes what the authors' code would: all copies of tensors, a config that says nothing of characters."""
-    family, config = KINDS[kind], config_of(kind)
-    _, abstract, table = family.target(config, head, labels)
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), abstract)
-    state = export_state(table, family.aliases(config, head), params)
-    folder.mkdir()
-    save_file(state, folder / "model.safetensors")
-    theirs = {key: getattr(config, known.ours) for key, known in family.keys.items()} | THEIRS | {"hidden_act": "gelu"}
-    (folder / "config.json").write_text(json.dumps(theirs), encoding="utf-8")
-    return state
-
-
-def assert_same_bytes(state: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert state.keys() == other.keys()
-    for name, value in other.items():
-        assert state[name].tobytes() == value.tobytes(), name
-
-
-def bring(release: Path, output: Path, *more: str) -> int:
-    return run("import", f"--input={release}", f"--output={output}", *more)
-
-
-def take(checkpoint: Path, output: Path) -> int:
-    return run("export", f"--checkpoint={checkpoint}", f"--output={output}")
 
 
 @KIND
@@ -170,35 +128,26 @@ def test_what_later_versions_of_transformers_add_is_left_out(tmp_path, kind):
     assert_same_bytes(load_file(tmp_path / "back" / "model.safetensors"), state)
 
 
-# ---- Characters ----
-
-
-def test_characters_are_named_found_or_missed(tmp_path, log_lines, capsys):
-    write_release(tmp_path / "release", "bert")
-    found = from_pretrained(tmp_path / "release")
-    assert "the model can read no text; --char-vocab=FILE names them" in str(log_lines)
-    with pytest.raises(ValueError, match=r"the characters of this model are not known; import it with --char-vocab"):
-        found.symbols()
-    symbols = SymbolVocab([" ", *"abcdef", "<unk>"])
-    symbols.save(tmp_path / "chars")
-    assert bring(tmp_path / "release", tmp_path / "ours", f"--char-vocab={tmp_path / 'chars'}") == 0
-    assert from_pretrained(tmp_path / "ours").symbols() == symbols
-    assert take(tmp_path / "ours", tmp_path / "back") == 0
-    assert from_pretrained(tmp_path / "back").symbols() == symbols  # beside the tensors
-    shutil.copyfile(tmp_path / "chars", tmp_path / "release" / "bert_char_vocab")
-    assert from_pretrained(tmp_path / "release").symbols() == symbols
-    SymbolVocab([" ", *"abcdefghij", "<unk>"]).save(tmp_path / "long")
-    for file, message in (
-        ("long", "has 12 characters, the model rows for 9: they do not belong together"),
-        ("none", "none cannot be read: No such file or directory"),
-    ):
-        status = bring(tmp_path / "release", tmp_path / "no", f"--char-vocab={tmp_path / file}")
-        assert message in failure(capsys, status)
-    with pytest.raises(ValueError, match="reads no characters under subwords"):
-        dataclasses.replace(found, family="bert").symbols()
-
-
 # ---- Models that the released code does not have ----
+
+
+@KIND
+def test_a_clean_model_stays_clean_through_their_format(tmp_path, kind):
+    key = "charlm_compat_reference"
+    write_release(tmp_path / "release", kind)
+    from_pretrained(tmp_path / "release", compat_reference=False).save_pretrained(tmp_path / "clean", "pytorch")
+    assert json.loads((tmp_path / "clean" / "config.json").read_text())[key] is False
+    found = from_pretrained(tmp_path / "clean")
+    assert not found.config.compat_reference
+    found.save_pretrained(tmp_path / "ours")
+    assert not from_pretrained(tmp_path / "ours").config.compat_reference
+    from_pretrained(tmp_path / "ours", compat_reference=True).save_pretrained(tmp_path / "theirs", "pytorch")
+    assert key not in json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert from_pretrained(tmp_path / "theirs").config.compat_reference
+    config = json.loads((tmp_path / "clean" / "config.json").read_text())
+    (tmp_path / "clean" / "config.json").write_text(json.dumps(config | {key: "no"}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"config\.json: charlm_compat_reference='no': expected true or false"):
+        from_pretrained(tmp_path / "clean")
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_vocabularies_from_files(config, tmp_path):
     ("key", "message"),
     [
         ("tokenizer", r"text\.tokenizer='.*none': .*none"),
-        ("char_vocab", r"text\.char_vocab='.*none': "),
-        ("term_vocab", r"text\.term_vocab='.*none': "),
+        ("char_vocab", r"^text\.char_vocab='[^']*none': No such file or directory$"),
+        ("term_vocab", r"^text\.term_vocab='[^']*none': No such file or directory$"),
     ],
 )
 def test_a_file_that_is_not_there(config, tmp_path, key, message):

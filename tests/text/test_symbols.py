@@ -26,6 +26,11 @@ def test_released_files(family, size, tmp_path):
     assert (hash(again), again.digest()) == (hash(vocab), vocab.digest())
 
 
+def test_lines_may_end_in_crlf(tmp_path):
+    (tmp_path / "chars").write_bytes(b" \r\na\r\n<unk>\r\n")
+    assert SymbolVocab.load(tmp_path / "chars") == SymbolVocab([" ", "a", "<unk>"])
+
+
 def test_ids_are_places_the_last_of_a_character_and_never_that_of_the_separator():
     vocab = SymbolVocab([" ", "a", "b", "a", "<unk>"])
     ids = vocab.ids("ab c")

@@ -22,6 +22,14 @@ def test_a_file_keeps_every_word(tmp_path):
     assert again.digest() == vocab.digest() != TermVocab(["the", "<unk>"]).digest()
 
 
+def test_lines_may_end_in_crlf(tmp_path):
+    (tmp_path / "terms").write_bytes("the\r\nna\u00efve\r\n<unk>\r\n".encode())
+    assert TermVocab.load(tmp_path / "terms") == TermVocab(["the", "naïve", "<unk>"])
+    (tmp_path / "terms").write_bytes(b"a\rb\n<unk>\n")
+    with pytest.raises(ValueError, match=r"entry 0: expected a word, got 'a\\rb'"):
+        TermVocab.load(tmp_path / "terms")
+
+
 def test_a_word_listed_twice_has_its_last_id():
     assert TermVocab(["a", "b", "a", "<unk>"]).id("A") == 2
 
