@@ -160,7 +160,7 @@ def _save_small_model(folder: Path) -> None:
     from charlm.checkpoint import save_params
     from charlm.config import get_config
     from charlm.models.hlm import HLMForMaskedLM
-    from charlm.run import model_config
+    from charlm.pretraining.hlm_model import model_config
     from charlm.state import on_processor
     from charlm.text.chars import CharVocab
 
