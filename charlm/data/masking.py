@@ -12,6 +12,16 @@ from charlm.text.chars import FIRST_CHAR, MASK, WORD_CLS
 REFERENCE_RANDOM_IDS = (8, 128)  # the released code draws random characters from these ids, end excluded
 
 
+def check_shares(rate: float, mask_share: float, random_share: float) -> None:
+    """Checks how much is predicted, and the shares of it that are hidden; ValueError naming keys and values."""
+    shares_fit = mask_share >= 0 and random_share >= 0 and mask_share + random_share <= 1
+    if not (0 < rate <= 1 and shares_fit):
+        raise ValueError(
+            "data.mask_rate must lie in (0, 1] and data.mask_share + data.random_share in [0, 1]; got "
+            f"{rate}, {mask_share}, {random_share}"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Masking:
     """How words are masked.
@@ -31,12 +41,7 @@ class Masking:
     style: Literal["paper", "reference"] = "paper"
 
     def __post_init__(self) -> None:
-        shares_fit = self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1
-        if not (0 < self.rate <= 1 and shares_fit):
-            raise ValueError(
-                "data.mask_rate must lie in (0, 1] and data.mask_share + data.random_share in [0, 1]; got "
-                f"{self.rate}, {self.mask_share}, {self.random_share}"
-            )
+        check_shares(self.rate, self.mask_share, self.random_share)
 
     def random_ids(self) -> tuple[int, int]:
         """Returns first and one past the last id of a random character."""

@@ -10,6 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from charlm.data.masking import check_shares
+
 
 @dataclasses.dataclass(frozen=True)
 class SubwordMasking:
@@ -33,12 +35,7 @@ class SubwordMasking:
     style: Literal["paper", "reference"] = "paper"
 
     def __post_init__(self) -> None:
-        shares_fit = self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1
-        if not (0 < self.rate <= 1 and shares_fit):
-            raise ValueError(
-                "data.mask_rate must lie in (0, 1] and data.mask_share + data.random_share in [0, 1]; got "
-                f"{self.rate}, {self.mask_share}, {self.random_share}"
-            )
+        check_shares(self.rate, self.mask_share, self.random_share)
 
     def most(self, count: int) -> int:
         """Returns how many of `count` subwords are masked at most."""
