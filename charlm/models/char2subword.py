@@ -34,7 +34,7 @@ class Char2SubwordConfig:
       char_slots: characters of the longest word; see `charlm.text.spelling`.
       attention_scale: scores are divided by the root of D ("model", the paper) or of D / heads ("head").
       residual: of LN(x) ("normalised", the paper) or of x ("plain").
-      dropout: of embeddings, attention probabilities and the outputs of both parts of a layer.
+      dropout: of embeddings and the outputs of both parts of a layer. attention_dropout: of probabilities.
       epsilon: of every LayerNorm.
     """
 
@@ -47,6 +47,7 @@ class Char2SubwordConfig:
     attention_scale: Literal["model", "head"] = "model"
     residual: Literal["normalised", "plain"] = "normalised"
     dropout: float = 0.0
+    attention_dropout: float = 0.0
     epsilon: float = 1e-5
     initializer: Literal["bert", "torch", "lecun"] = "lecun"
     dtype: Any = jnp.float32
@@ -84,8 +85,8 @@ class CharAttention(nn.Module):
             project(name, x_UCD).reshape(U, C, cfg.heads, K).swapaxes(1, 2) for name in ("query", "key", "value")
         )
         scale = 1 / math.sqrt(D if cfg.attention_scale == "model" else K)
-        drops = cfg.dropout > 0 and not deterministic
-        drop = nn.Dropout(cfg.dropout, deterministic=False) if drops else None
+        drops = cfg.attention_dropout > 0 and not deterministic
+        drop = nn.Dropout(cfg.attention_dropout, deterministic=False) if drops else None
         mixed_UHCK, _ = attend(
             cfg.attention_kernel, query, key, value, mask_UC[:, None, None], scale=scale, drop=drop, probabilities=False
         )

@@ -11,27 +11,10 @@ import jax.numpy as jnp
 from charlm.batch import CharBertBatch
 from charlm.models.bert import Bert, BertConfig, MaskedLMHead
 from charlm.models.charbert import CharBert, CharBertConfig
+from charlm.models.heads import at_group_positions
 from charlm.models.outputs import NoisyOutput
 from charlm.nn.blocks import ACTIVATIONS
 from charlm.nn.embed import dense, kernel_init, layer_norm
-
-
-def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:
-    """Returns the states [S, M, D] at positions of S groups of B / S sequences; None: all, [B, L, D].
-
-    Args:
-      position_SM: int in [0, B / S * L), counted from the first position of the group.
-
-    Raises:
-      ValueError: when the sequences are not S groups.
-    """
-    if position_SM is None:
-        return x_BLD
-    B, _, D = x_BLD.shape
-    if position_SM.ndim != 2 or B % len(position_SM):
-        raise ValueError(f"positions are {position_SM.shape}, expected [S, M] with S a divisor of the {B} sequences")
-    x_SND = x_BLD.reshape(len(position_SM), -1, D)
-    return jnp.take_along_axis(x_SND, position_SM[:, :, None], axis=1)
 
 
 class CharBertHead(MaskedLMHead):

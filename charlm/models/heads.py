@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 HEAD_EPSILON = 1e-5  # LayerNorm epsilon of projection and transform in the released code (PyTorch's default)
 
 
+def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:
+    """Returns the states [S, M, D] at positions of S groups of B / S sequences; None: all, [B, L, D].
+
+    Args:
+      position_SM: int in [0, B / S * L), counted from the first position of the group.
+
+    Raises:
+      ValueError: when the sequences are not S groups.
+    """
+    if position_SM is None:
+        return x_BLD
+    B, _, D = x_BLD.shape
+    if position_SM.ndim != 2 or B % len(position_SM):
+        raise ValueError(f"positions are {position_SM.shape}, expected [S, M] with S a divisor of the {B} sequences")
+    x_SND = x_BLD.reshape(len(position_SM), -1, D)
+    return jnp.take_along_axis(x_SND, position_SM[:, :, None], axis=1)
+
+
 class Pooler(nn.Module):
     """tanh(Linear(x)) of the [CLS] word's state [..., D], as the released code classifies sequences."""
 

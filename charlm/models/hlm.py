@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from charlm.batch import WordBatch
 from charlm.models.heads import CharPredictionHead, Pooler
 from charlm.models.outputs import HLMOutput
-from charlm.nn.embed import CharEmbed
+from charlm.nn.embed import CharEmbed, read_words
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 
@@ -166,15 +166,6 @@ def tables_by_bucket(batch: WordBatch) -> list[tuple[jax.Array, jax.Array]]:
     if batch.masked:
         return [(m.chars_SPC, m.chars_SPC[:, :0]) for m in batch.masked]
     return [(chars_SUC[:, :0], chars_SUC) for chars_SUC in batch.chars]
-
-
-def read_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:
-    """Returns table_SUD[s, index[s]] [S, B, W, D].
-
-    The gradient adds one row for each position of a word, thousands for a frequent one: it is summed in float32.
-    """
-    rows = jax.vmap(lambda table, index: table[index])(table_SUD.astype(jnp.float32), index_SBW)
-    return rows.astype(table_SUD.dtype)
 
 
 class HLMForMaskedLM(nn.Module):

@@ -112,3 +112,12 @@ class RelativeTable(nn.Module):
     def __call__(self) -> jax.Array:
         table = self.param("embedding", table_init(self.initializer), (2 * self.buckets, self.hidden), jnp.float32)
         return layer_norm(self.epsilon, jnp.float32, name="norm")(table)
+
+
+def read_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:
+    """Returns table_SUD[s, index[s]] [S, B, W, D].
+
+    The gradient adds one row for each position of a word, thousands for a frequent one: it is summed in float32.
+    """
+    rows = jax.vmap(lambda table, index: table[index])(table_SUD.astype(jnp.float32), index_SBW)
+    return rows.astype(table_SUD.dtype)
