@@ -110,6 +110,24 @@ class SpelledBatch(NamedTuple):
     mask_SBL: Array
 
 
+class ImitationBatch(NamedTuple):
+    """Entries of a vocabulary whose rows Char2Subword learns to make from their characters (its section 3.1).
+
+    Every attribute has an array for each length bucket; the axes are S shards, U spellings, K neighbours.
+
+    Attributes:
+      chars: uint16 [S, U, C], spellings; 0 pads.
+      ids: int32 [S, U], rows of the table; -1 where there is none.
+      near: int32 [S, U, K], the rows nearest to each, nearest first.
+      unseen: bool [S, U], entries that are never trained on.
+    """
+
+    chars: tuple[Array, ...]
+    ids: tuple[Array, ...]
+    near: tuple[Array, ...]
+    unseen: tuple[Array, ...]
+
+
 class NoisyBatch(NamedTuple):
     """A batch for pre-training on masked subwords and on noised words (CharBERT, section 3.5).
 

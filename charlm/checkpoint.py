@@ -21,6 +21,7 @@ from charlm.checkpoint_parts import Files, Position
 from charlm.sharding import path_name
 
 FOLDER = "checkpoints"
+STAGE = re.compile(r"\d+_[a-z]+")  # a folder in the workdir of a run in stages, see `charlm.stages`
 FILES = "vocab"  # in a checkpoint of a run: the files of its vocabularies, where it has some
 BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
 
@@ -166,7 +167,7 @@ def find_latest(folder: Path) -> int | None:
 
 
 def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
-    """Returns the folder of one complete checkpoint, given it, or a workdir (its newest).
+    """Returns the folder of one complete checkpoint, given it, or a workdir (its newest; of stages, the last's).
 
     Raises:
       ValueError: when there is none, saying what was looked for.
@@ -179,6 +180,8 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
     if root.is_dir() and _complete(root):
         return root
     runs = sorted(p.parent.name for p in root.glob(f"*/{FOLDER}") if complete_steps(p))
+    if runs and all(STAGE.fullmatch(name) for name in runs):
+        return find(root / max(runs, key=lambda name: int(name.split("_")[0])), key)
     if runs:
         raise ValueError(
             f"{key}: {path} holds several runs: name one of {', '.join(str(Path(path) / r) for r in runs)}"
@@ -258,6 +261,11 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
         return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": Position(data)})["state"]
 
 
+def stored_params(checkpoint: Path) -> Any:
+    """Returns what a checkpoint stores in place of parameters: their names, shapes and dtypes."""
+    return _stored(checkpoint).metadata["state"]["params"]
+
+
 def unreported(checkpoint: Path) -> list[float]:
     """Returns the sums that were saved for the progress line after a checkpoint."""
     return list((_stored(checkpoint).custom_metadata or {}).get("unreported", []))
@@ -272,7 +280,7 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
     Raises:
       ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
-    stored = _stored(checkpoint).metadata["state"]["params"]
+    stored = stored_params(checkpoint)
     check_fits(checkpoint, stored, abstract_params)
     if names is not None:
         flat = traverse_util.flatten_dict(abstract_params, sep="/")

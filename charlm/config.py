@@ -122,10 +122,11 @@ def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
     _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
     for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
-        if key not in config.get(section, {}):  # a file of one task, set to another: `validate` says so
+        node = config.get(section, {}) if section else config
+        if key not in node:  # a file of one task, set to another: `validate` says so
             continue
-        parts = (part.strip() for entry in config[section][key] for part in entry.split(","))
-        config[section][key] = tuple(part for part in parts if part)
+        parts = (part.strip() for entry in node[key] for part in entry.split(","))
+        node[key] = tuple(part for part in parts if part)
     if not is_fine_tuning(config) and not config.data.train:
         raise ValueError("data.train names no corpus")
 

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.batch import Array, NoisyBatch, WordBatch
+from charlm.batch import Array, ImitationBatch, NoisyBatch, WordBatch
 from charlm.models.bert import BertConfig
+from charlm.models.char2subword import Char2SubwordConfig
 from charlm.models.charbert import CharBertConfig
 from charlm.models.hlm import HLMConfig
 
@@ -157,3 +158,23 @@ def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
         return TRAINING * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size))
     used = np.where(batch.inputs.mask_BL, batch.inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
     return TRAINING * charbert_forward(config, words, float(used.sum()), masked, noised)
+
+
+def char2subword_forward(config: Char2SubwordConfig, spellings: Lengths) -> float:
+    """Returns the operations of a Char2Subword, forward."""
+    D, chars = config.hidden, spellings.total
+    return config.layers * layer(chars, chars, spellings.squares, D, 4 * D) + 2 * chars * D * config.output
+
+
+def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: int) -> float:
+    """Returns the useful operations of a step of approximation.
+
+    The table is fixed, so its products have no gradient of their own: the softmax costs two passes, not three.
+
+    Args:
+      rows: of the table that the softmax runs over; 0: there is none.
+    """
+    spellings = sum((lengths_of(chars) for chars in batch.chars), Lengths())
+    near = batch.near[0].shape[-1]
+    products = 2 * spellings.count * config.output * (rows + near)
+    return TRAINING * char2subword_forward(config, spellings) + 2 * products

@@ -47,6 +47,7 @@ def main(config: ml_collections.ConfigDict) -> None:
         workdir = _default_workdir()
         log.info("no --workdir given: writing to %s", workdir)
     from charlm import hosts  # imported late: --help and mistakes need no jax
+    from charlm.stages import train_stages
     from charlm.train import train
 
     if is_fine_tuning(config):
@@ -62,7 +63,7 @@ def main(config: ml_collections.ConfigDict) -> None:
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
     with hosts.ending_together():
-        train(config, workdir, profile=_PROFILE.value)
+        (train_stages if "stages" in config else train)(config, workdir, profile=_PROFILE.value)
 
 
 if __name__ == "__main__":

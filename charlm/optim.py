@@ -19,6 +19,8 @@ def learning_rate(config: ml_collections.ConfigDict) -> optax.Schedule:
     warmup = optax.linear_schedule(0.0, optim.learning_rate, max(optim.warmup_steps, 1))
     if optim.schedule == "constant":
         after = optax.constant_schedule(optim.learning_rate)
+    elif optim.schedule == "cosine":
+        after = optax.cosine_decay_schedule(optim.learning_rate, max(steps - optim.warmup_steps, 1))
     else:
         after = optax.linear_schedule(optim.learning_rate, 0.0, max(steps - optim.warmup_steps, 1))
     return after if optim.warmup_steps == 0 else optax.join_schedules([warmup, after], [optim.warmup_steps])

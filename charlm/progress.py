@@ -32,7 +32,8 @@ def report_start(run: Run, workdir: str) -> None:
     data = run.objective.data
     for name, corpora in (("train", data.train), ("held-out", data.heldout)):
         words = sum(corpus.stats.words for corpus in corpora)
-        log.info("text  %-8s %s words, %d corpora", name, f"{words:,}", len(corpora))
+        if corpora:
+            log.info("text  %-8s %s words, %d corpora", name, f"{words:,}", len(corpora))
     for line in run.objective.start_lines():
         log.info("%s", line)
 

@@ -35,8 +35,8 @@ class NonFiniteLoss(ValueError):
     """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
 
 
-def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> None:
-    """Pre-trains as `config` says, or goes on with the run found in `workdir`.
+def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> bool:
+    """Pre-trains as `config` says, or goes on with the run found in `workdir`; returns False if a signal stopped it.
 
     Args:
       profile: folder for a trace of a few steps; "": none.
@@ -50,7 +50,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") ->
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            _train(config, folder, workdir, profiler)
+            return _train(config, folder, workdir, profiler)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
             for empty in (folder / checkpoints.FOLDER, folder):
@@ -58,7 +58,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") ->
                     empty.rmdir()
 
 
-def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler) -> None:
+def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler) -> bool:
     workdirs.check_same_config(config)
     if not hosts.shares(folder):
         raise ValueError(
@@ -71,7 +71,7 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         check_resumable(config, saved, where=workdir)
     if done is not None and done >= config.train.steps:
         report_finished(objective_of(config), folder, workdir, done)
-        return
+        return True
     if done is None and config.resume:
         _check_resumed(config)
     data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
@@ -108,6 +108,7 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         if hosts.is_primary():
             run.objective.show_examples(params)
         log.info("try it: %s", run.objective.use.format(workdir=workdir))
+    return finished
 
 
 def _check_resumed(config: ml_collections.ConfigDict) -> None:

@@ -211,7 +211,12 @@ def _number(value: Any, key: Key, what: str) -> Any:
 
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Returns a config of ours as JSON-able fields."""
-    return dataclasses.asdict(config) | {"dtype": jnp.dtype(config.dtype).name}
+    return _named_dtypes(dataclasses.asdict(config))
+
+
+def _named_dtypes(fields: dict[str, Any]) -> dict[str, Any]:
+    nested = {name: _named_dtypes(value) for name, value in fields.items() if isinstance(value, dict)}
+    return fields | nested | {"dtype": jnp.dtype(fields["dtype"]).name}
 
 
 def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
@@ -223,4 +228,9 @@ def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     if unknown := sorted(fields.keys() - known):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")
-    return kind(**fields | {"dtype": jnp.dtype(fields.get("dtype", "float32"))})
+    nested = {
+        field.name: config_from_dict(field.default_factory, fields[field.name], f"{where}: {field.name}")
+        for field in dataclasses.fields(kind)
+        if dataclasses.is_dataclass(field.default_factory) and field.name in fields
+    }
+    return kind(**fields | nested | {"dtype": jnp.dtype(fields.get("dtype", "float32"))})

@@ -47,7 +47,7 @@ def measure_shape(
         [sample[i % len(sample)] for i in range(n * sequences, (n + 1) * sequences)] for n in range(sample_shards)
     ]
     counts = np.array([_count_slots(shard, char_slots) for shard in shard_samples])  # [shards, 3, C + 1]
-    slots = bucket_slots or _choose_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
+    slots = bucket_slots or choose_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
         raise ValueError(
             f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word"
@@ -74,8 +74,12 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
     return counts
 
 
-def _choose_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
-    """Returns the ascending bucket lengths that hold all words in the fewest slots."""
+def choose_buckets(words_by_slots: np.ndarray, buckets: int = BUCKETS) -> tuple[int, ...]:
+    """Returns the ascending bucket lengths that hold all words in the fewest slots.
+
+    Args:
+      words_by_slots: [C + 1], how many words have so many slots.
+    """
     longest = len(words_by_slots) - 1
     total = np.cumsum(words_by_slots)
 
@@ -83,7 +87,7 @@ def _choose_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
         edges = (0, *inner, longest)
         return sum((total[b] - total[a]) * b for a, b in itertools.pairwise(edges))
 
-    inner = min(itertools.combinations(range(2, longest), min(BUCKETS - 1, max(longest - 2, 0))), key=cost)
+    inner = min(itertools.combinations(range(2, longest), min(buckets - 1, max(longest - 2, 0))), key=cost)
     return (*inner, longest)
 
 

@@ -94,7 +94,9 @@ def lane_batches(
     prefetch: int,
 ) -> grain.IterDataset[Any]:
     """Returns `LaneBatches`; with `prefetch` > 0 prepared in a thread, so that its iterators must be closed."""
-    batches = LaneBatches(lanes, make, of, accumulation)
-    if prefetch:
-        return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch)
-    return batches
+    return prefetched(LaneBatches(lanes, make, of, accumulation), prefetch)
+
+
+def prefetched(batches: grain.IterDataset[Any], prefetch: int) -> grain.IterDataset[Any]:
+    """Returns batches prepared ahead in a thread, so that their iterators must be closed; 0: as they are."""
+    return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches

@@ -3,8 +3,8 @@
 Sections, tables and footnotes are those of Aguilar et al., Findings of EMNLP 2021, arXiv 2010.12730, which gives no
 hyper-parameters: values without a section are ours.
 
-A run has stages, one after another (`charlm.stages`). `data.batch_size`, `optim`, `train` and the dropout of `model` are
-those of an approximation; the section `contextual` has the values that they take in the contextual stage.
+A run has stages, one after another (`charlm.stages`). `data.batch_size`, `optim`, `train` and the dropout of `model`
+are those of an approximation; the section `contextual` has the values that they take in the contextual stage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = (
     "loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy", "contextual.learning_rate",
-    "contextual.warmup_steps", "model.epsilon",
+    "contextual.warmup_steps", "contextual.eval_words", "model.epsilon",
 )  # fmt: skip
 SHARES = ("data.unseen", "contextual.dropout", "contextual.attention_dropout")
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
@@ -78,6 +78,7 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     contextual.attention_dropout = 0.1  # of the module
     contextual.log_every = 10  # steps between progress lines
     contextual.eval_every = 100  # steps between evaluations on held-out text
+    contextual.eval_words = 0  # held-out subwords of an evaluation; 0: all
     contextual.checkpoint_every = 100  # steps between checkpoints
 
     config.text.splitter = "rules"
@@ -90,11 +91,11 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     config.optim.schedule = "cosine"
     config.optim.b2 = 0.98
     config.optim.weight_decay = 0.0
-    config.optim.freeze = ("^bert/", "^head/")  # the transformer and its table (section 3.2)
+    config.optim.freeze = ("^(bert|head)/",)  # the transformer and its table (section 3.2)
     config.train.steps = 20_000
     config.train.log_every = 100
     config.train.eval_every = 1000
-    config.train.eval_words = 2000  # subwords of an evaluation; contextual: of text
+    config.train.eval_words = 2000  # entries of an evaluation
     config.train.checkpoint_every = 1000
 
 
@@ -135,4 +136,5 @@ def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.Co
         own.model.dropout, own.model.attention_dropout = values.dropout, values.attention_dropout
         own.train.steps, own.train.log_every = values.steps, values.log_every
         own.train.eval_every, own.train.checkpoint_every = values.eval_every, values.checkpoint_every
+        own.train.eval_words = values.eval_words
     return own

@@ -1,6 +1,6 @@
 """Every configuration key that pre-training shares, once, with its meaning and unit, and the checks of their values.
 
-The keys of one family alone are in `charlm.pretraining.hlm_config` and `charlm.pretraining.charbert_config`. Each
+The keys of one family alone are in the modules of `FAMILIES`. Each
 module says what it knows of its keys in the same names: `CHOICES`, `POSITIVE`, `NOT_NEGATIVE`, `SHARES` (in [0, 1)),
 `MEASURED` (found out where unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on).
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import ml_collections
 
-from charlm.pretraining import charbert_config, hlm_config
+from charlm.pretraining import char2subword_config, charbert_config, hlm_config
 
 PRE_TRAINING = "masked_lm"
-FAMILIES = {"hlm": hlm_config, "charbert": charbert_config}
+FAMILIES = {"hlm": hlm_config, "charbert": charbert_config, "char2subword": char2subword_config}
 
 CHOICES = {
     "text.splitter": ("spacy", "rules", "reference"),
@@ -23,7 +23,7 @@ CHOICES = {
     "model.initializer": ("bert", "torch", "lecun"),
     "model.dtype": ("float32", "bfloat16"),
     "model.attention_kernel": ("auto", "einsum", "cudnn"),
-    "optim.schedule": ("linear", "constant"),
+    "optim.schedule": ("linear", "cosine", "constant"),
 }
 POSITIVE = (
     "data.batch_size", "data.accumulation", "model.hidden", "model.heads", "train.steps", "train.log_every",
@@ -50,7 +50,7 @@ RESUMABLE = (
     "resume",
     "init_from",
 )
-LISTS = (("data", "train"), ("data", "heldout"), ("optim", "freeze"))
+LISTS = (("data", "train"), ("data", "heldout"), ("optim", "freeze"), ("", "stages"))
 
 
 def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
@@ -65,10 +65,12 @@ def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
 def shared_keys(config: ml_collections.ConfigDict) -> None:
     """Sets the keys of every family."""
     config.task = PRE_TRAINING  # what is learned: "masked_lm", pre-training; the tasks have keys of their own
-    config.family = "hlm"  # which model family: "hlm" or "charbert"
+    config.family = "hlm"  # which model family: "hlm", "charbert" or "char2subword"
     config.seed = 0  # seeds initialisation, dropout, shuffling, noise and masking, each through its own stream
     config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
-    config.init_from = ""  # checkpoint whose parameters alone start this run; CharBERT: or a BERT or RoBERTa
+    config.init_from = (
+        ""  # checkpoint whose parameters alone start this run; CharBERT, Char2Subword: or a BERT or RoBERTa
+    )
 
     config.text = text = ml_collections.ConfigDict()
     text.splitter = "spacy"  # how text becomes words: "spacy" (HLM, section 3.5), "rules", "reference" (HLM's released)
@@ -105,7 +107,7 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     config.optim = optim = ml_collections.ConfigDict()
     optim.learning_rate = 5e-5  # peak, after warm-up (HLM, section 3.5; CharBERT, section 4.1)
     optim.warmup_steps = 10_000  # optimizer steps of linear warm-up from 0 (HLM, section 3.5)
-    optim.schedule = "linear"  # after warm-up: "linear" to 0 at the last step, or "constant"
+    optim.schedule = "linear"  # after warm-up: "linear" or "cosine" to 0 at the last step, or "constant"
     optim.b1 = 0.9  # AdamW: decay of the first moment
     optim.b2 = 0.999  # AdamW: decay of the second moment
     optim.eps = 1e-8  # AdamW: added to the root of the second moment

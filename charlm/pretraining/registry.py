@@ -8,15 +8,18 @@ from typing import Any
 import ml_collections
 
 from charlm.pretraining.base import Objective
+from charlm.pretraining.char2subword import TableImitation
+from charlm.pretraining.char2subword_config import APPROXIMATION
 from charlm.pretraining.charbert import NoisyLanguageModelling
 from charlm.pretraining.hlm import MaskedCharacters
 
 OBJECTIVES: dict[str, type[Objective]] = {"hlm": MaskedCharacters, "charbert": NoisyLanguageModelling}
+STAGES: dict[str, type[Objective]] = {APPROXIMATION: TableImitation}  # of Char2Subword
 
 
 def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
-    """Returns what the config's family pre-trains on."""
-    return OBJECTIVES[config.family]
+    """Returns what the config's family pre-trains on; in a family with stages, what its stage does."""
+    return STAGES[config.stage] if config.family == "char2subword" else OBJECTIVES[config.family]
 
 
 def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:

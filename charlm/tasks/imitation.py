@@ -145,11 +145,17 @@ def precision(vectors_BD: jax.Array, table_VD: jax.Array, ids_B: jax.Array, near
     Args:
       ids_B: the rows they stand for. near_BK: the ids nearest to these, nearest first, as `neighbours` returns them.
     """
+    return Precision(*jax.device_get(precision_of(vectors_BD, table_VD, ids_B, near_BK)))
+
+
+def precision_of(
+    vectors_BD: jax.Array, table_VD: jax.Array, ids_B: jax.Array, near_BK: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the arrays of `Precision`, traceable; see `precision`."""
     K = near_BK.shape[1]
     right_B = (vectors_BD @ table_VD.T).argmax(axis=-1) == ids_B
     _, found_BK = nearest(vectors_BD, table_VD, K)
     same_BKK = near_BK[:, :, None] == found_BK[:, None, :]
     # Hits among the first k of both: a cumulative count along both axes, read on the diagonal.
     hits_BKK = same_BKK.cumsum(axis=1).cumsum(axis=2)
-    shared_BK = jnp.diagonal(hits_BKK, axis1=1, axis2=2) / jnp.arange(1, K + 1)[None]
-    return Precision(*jax.device_get((right_B, shared_BK)))
+    return right_B, jnp.diagonal(hits_BKK, axis1=1, axis2=2) / jnp.arange(1, K + 1)[None]

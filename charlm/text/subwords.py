@@ -144,6 +144,10 @@ class SubwordTokenizer:
             message = f"subword id {index}: expected an id of this vocabulary, 0 to {self._size - 1}"
             raise ValueError(message) from None
 
+    def ids(self) -> list[int]:
+        """Returns the ids that have a token, in order; there may be gaps."""
+        return sorted(self._tokens)
+
     def special_count(self, pair: bool = False) -> int:
         """Returns how many special tokens the template adds to a text or a pair."""
         return self._backend.num_special_tokens_to_add(pair)

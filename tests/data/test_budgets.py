@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_pipeline import MASKING, SLOTS, batches_of, original, read, record, records_of, text
 
-from charlm.data.budgets import _choose_buckets, measure_shape
+from charlm.data.budgets import choose_buckets, measure_shape
 from charlm.data.masking import Masking
 
 
@@ -21,7 +21,7 @@ def test_chosen_buckets_are_the_cheapest(seed):
     def slots(buckets):
         return sum(n * min(b for b in buckets if b >= length) for length, n in enumerate(words) if length)
 
-    chosen = _choose_buckets(words)
+    chosen = choose_buckets(words)
     assert chosen[-1] == longest
     assert len(chosen) <= 3
     choices = [(*c, longest) for n in range(3) for c in itertools.combinations(range(1, longest), n)]

@@ -1,0 +1,112 @@
+"""Char2Subword on mBERT (Aguilar et al., 2021, arXiv 2010.12730): python -m charlm.main \\
+    --config=configs/char2subword_base.py --config.init_from=models/bert-base-multilingual-cased \\
+    --config.data.train='wiki/*.txt.gz' --workdir=runs/c2s
+
+Three stages, one command: approximation, contextual pre-training, approximation. Variants: "" as in the paper;
+"approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of L2; "minilm" the module of
+2.7 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny" minutes for any small BERT.
+The nine rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2", "ce_nbr" and "all". Variants are
+joined by "+": "minilm+no_noise+mean_square".
+"""
+
+from collections.abc import Callable
+
+import ml_collections
+
+from charlm.config import get_config as defaults
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the config of a variant, or of several joined by "+".
+
+    Raises:
+      ValueError: when there is no such variant.
+    """
+    config = defaults("char2subword")
+    for part in filter(None, variant.split("+")):
+        if part not in VARIANTS:
+            raise ValueError(f"configs/char2subword_base.py has no variant {part!r}; choose {', '.join(VARIANTS)}")
+        VARIANTS[part](config)
+    return config
+
+
+def minilm(config: ml_collections.ConfigDict) -> None:
+    """A module of 2.7 M parameters and its first stage, for tables of some 30,000 rows."""
+    approximation(config)
+    config.model.hidden = 256
+    config.model.heads = 4
+    config.model.layers = 3
+    config.data.batch_size = 128
+    config.optim.learning_rate = 1e-3
+    config.optim.warmup_steps = 550
+    config.train.steps = 11_000
+    config.train.log_every = 100
+    config.train.eval_every = 1000
+    config.train.checkpoint_every = 1000
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A module of 0.5 M parameters and short stages, for a small BERT."""
+    config.model.hidden = 128
+    config.model.heads = 4
+    config.model.layers = 2
+    config.model.char_slots = 32
+    config.data.batch_size = 64
+    config.data.max_length = 64
+    config.optim.learning_rate = 2e-3
+    config.optim.warmup_steps = 90
+    config.train.steps = 1800
+    config.train.log_every = 100
+    config.train.eval_every = 600
+    config.train.eval_words = 1000
+    config.train.checkpoint_every = 600
+    config.contextual.steps = 200
+    config.contextual.batch_size = 16
+    config.contextual.accumulation = 1
+    config.contextual.learning_rate = 5e-4
+    config.contextual.warmup_steps = 20
+    config.contextual.log_every = 20
+    config.contextual.eval_every = 100
+    config.contextual.checkpoint_every = 100
+
+
+def approximation(config: ml_collections.ConfigDict) -> None:
+    """The first stage alone, in the workdir itself."""
+    config.stage = "approximation"
+
+
+def no_noise(config: ml_collections.ConfigDict) -> None:
+    """Spellings as they are."""
+    config.data.noise_rate = 0.0
+
+
+def mean_square(config: ml_collections.ConfigDict) -> None:
+    """L2 read as a mean of squares."""
+    config.loss.distance_of = "mean_square"
+
+
+def _losses(*names: str) -> Callable[[ml_collections.ConfigDict], None]:
+    def only(config: ml_collections.ConfigDict) -> None:
+        for name in ("cross_entropy", "cosine", "distance", "neighbours"):
+            config.loss[name] = float(name in names)
+
+    return only
+
+
+VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
+    "minilm": minilm,
+    "tiny": tiny,
+    "approximation": approximation,
+    "no_noise": no_noise,
+    "mean_square": mean_square,
+    # Table 2, row by row
+    "ce": _losses("cross_entropy"),
+    "cos": _losses("cosine"),
+    "l2": _losses("distance"),
+    "nbr": _losses("neighbours"),
+    "ce_cos": _losses("cross_entropy", "cosine"),
+    "ce_l2": _losses("cross_entropy", "distance"),
+    "ce_cos_l2": _losses("cross_entropy", "cosine", "distance"),
+    "ce_nbr": _losses("cross_entropy", "neighbours"),
+    "all": _losses("cross_entropy", "cosine", "distance", "neighbours"),
+}
