@@ -81,25 +81,52 @@ def imitate(
     )
 
 
+@jax.custom_vjp
 def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array) -> jax.Array:
-    """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time, again in the backward pass.
+    """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time.
 
-    So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word.
+    So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word. The
+    gradient is the mean of the rows under the softmax. It is summed up in the same pass, as the largest logit so far
+    moves (as in Dao et al., 2022, arXiv 2205.14135), so nothing is scored twice. The table has no gradient.
     """
-    V, D = table_VD.shape
-    pieces = -(-V // ROWS)
-    padded = jnp.pad(table_VD, ((0, pieces * ROWS - V), (0, 0))).reshape(pieces, ROWS, D)
-    real = jnp.asarray((np.arange(pieces * ROWS) < V).reshape(pieces, ROWS))
+    return _normalize(vectors_BD, table_VD, with_mean=False)[0]
 
-    @jax.checkpoint
-    def add(total_B: jax.Array, piece: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        rows_RD, real_R = piece
+
+def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, with_mean: bool) -> tuple[jax.Array, jax.Array]:
+    """Returns the logarithm [B], and the mean row under the softmax [B, D], zeros if it is not wanted."""
+    B, (V, D) = len(vectors_BD), table_VD.shape
+    rows = min(ROWS, V)
+
+    def add(carry: tuple[jax.Array, ...], start: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
+        most_B, total_B, mean_BD = carry
+        # The last piece begins earlier, so that all are of one size: rows that were there before do not count again.
+        first = jnp.minimum(start, V - rows)
+        rows_RD = jax.lax.dynamic_slice_in_dim(table_VD, first, rows)
         logits_BR = jnp.einsum("bd,rd->br", vectors_BD, rows_RD, preferred_element_type=jnp.float32)
-        of_piece_B = jax.nn.logsumexp(jnp.where(real_R[None], logits_BR, -jnp.inf), axis=-1)
-        return jnp.logaddexp(total_B, of_piece_B), None
+        logits_BR = jnp.where((first + jnp.arange(rows) >= start)[None], logits_BR, -jnp.inf)
+        now_B = jnp.maximum(most_B, logits_BR.max(axis=-1))
+        weights_BR, before_B = jnp.exp(logits_BR - now_B[:, None]), jnp.exp(most_B - now_B)
+        total_B = total_B * before_B + weights_BR.sum(axis=-1)
+        if with_mean:
+            mean_BD = mean_BD * before_B[:, None] + jnp.einsum("br,rd->bd", weights_BR, rows_RD)
+        return (now_B, total_B, mean_BD), None
 
-    lowest_B = jnp.full(vectors_BD.shape[0], -jnp.inf)
-    return jax.lax.scan(add, lowest_B, (padded, real))[0]
+    first = (jnp.full(B, -jnp.inf), jnp.zeros(B), jnp.zeros((B, D)))
+    (most_B, total_B, mean_BD), _ = jax.lax.scan(add, first, jnp.arange(0, V, rows))
+    return jnp.log(total_B) + most_B, mean_BD / total_B[:, None]
+
+
+def _normalize_forward(vectors_BD: jax.Array, table_VD: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    value_B, mean_BD = _normalize(vectors_BD, table_VD, with_mean=True)
+    return value_B, (mean_BD, table_VD)
+
+
+def _normalize_backward(kept: tuple[jax.Array, jax.Array], cotangent_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mean_BD, table_VD = kept
+    return cotangent_B[:, None] * mean_BD, jnp.zeros_like(table_VD)
+
+
+log_normalizer.defvjp(_normalize_forward, _normalize_backward)
 
 
 def nearest(vectors_BD: jax.Array, table_VD: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

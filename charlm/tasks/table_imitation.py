@@ -52,10 +52,10 @@ def imitation_sums(
       params: of the module. table_VD: float32, fixed. batch: arrays [S, U, ...]. weights: of `LOSSES`.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
-    flat = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
+    join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
     spell = lambda chars: model.apply({"params": params}, chars, deterministic=dropout_key is None, rngs=rngs)
     vectors_BD = jnp.concatenate([spell(chars.reshape(-1, chars.shape[-1])) for chars in batch.chars])
-    ids_B, near_BK, unseen_B = flat(batch.ids), flat(batch.near), flat(batch.unseen)
+    ids_B, near_BK, unseen_B = join(batch.ids), join(batch.near), join(batch.unseen)
     seen_B = (ids_B >= 0) & ~unseen_B
     rows_B = jnp.maximum(ids_B, 0)
     terms = imitate(vectors_BD, table_VD, rows_B, near_BK, distance)
