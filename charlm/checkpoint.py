@@ -266,6 +266,15 @@ def stored_params(checkpoint: Path) -> Any:
     return _stored(checkpoint).metadata["state"]["params"]
 
 
+def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of a checkpoint's parameters by name, as "bert/embed/token/embedding"; reads none of them.
+
+    Raises:
+      ValueError: when the checkpoint is damaged.
+    """
+    return _shapes(_stored(checkpoint).metadata["state"]["params"])
+
+
 def unreported(checkpoint: Path) -> list[float]:
     """Returns the sums that were saved for the progress line after a checkpoint."""
     return list((_stored(checkpoint).custom_metadata or {}).get("unreported", []))

@@ -1,0 +1,7 @@
+"""Statistics of texts and models: lengths in words and subwords, and parameters; `python -m charlm.statistics`."""
+
+from __future__ import annotations
+
+from charlm.statistics.lengths import Lengths, TextStatistics, read_sentences, text_statistics
+
+__all__ = ["Lengths", "TextStatistics", "read_sentences", "text_statistics"]

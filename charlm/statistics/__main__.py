@@ -1,0 +1,131 @@
+"""How long texts are in words and in subwords, and what a model's table of subwords costs.
+
+    python -m charlm.statistics --model=bert-base-multilingual-cased --data dev.conllu notes.txt.gz
+    python -m charlm.statistics --model=vocab.txt --lowercase=no --data 'wiki/*.jsonl' --json
+    python -m charlm.statistics --model=runs/char2subword
+
+That is Table 5 of Char2Subword (Aguilar et al., 2021) for any text and any subword tokenizer, and the parameters of its
+section 5. The model is a tokenizer's folder or file, a model's folder as Hugging Face has it, a workdir of a run or one
+of its checkpoints; only of a model are the parameters counted. Files are plain text (a document a line), JSON lines,
+Parquet, tables, or words in CoNLL's columns, all but Parquet also with .gz.
+
+Lengths are those of sentences. Words of CoNLL files are as they stand there, others as the splitter cuts them; subwords
+are the pieces of words, without special tokens; standard deviations are those of the sentences themselves (n in the
+denominator). A word is an entry of the vocabulary when it is one piece and not the unknown token, as the tokenizer
+reads it: one that lower-cases has "The" as "the".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from charlm.data.files import matching_files
+from charlm.statistics.lengths import FORMATS, Lengths, TextStatistics, read_sentences, text_statistics
+from charlm.text.words import get_splitter
+
+if TYPE_CHECKING:
+    from charlm.statistics.parameters import Opened
+
+
+def _parser() -> argparse.ArgumentParser:
+    paragraphs = (__doc__ or "").split("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m charlm.statistics",
+        description=paragraphs[0],
+        epilog="\n\n".join(paragraphs[1:]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add, usual = parser.add_argument, "(default: %(default)s)"
+    add("--model", required=True, metavar="PATH", help="tokenizer, model, workdir or checkpoint")
+    add("--data", nargs="+", default=[], metavar="FILE", help='files or globs, "builtin", "tfds:NAME"')
+    add("--format", choices=FORMATS, default="auto", help=f"of the files; auto: by their ending {usual}")
+    add("--text", default="text", metavar="COLUMN", help=f"of tables, JSON lines and Parquet: of the text {usual}")
+    add("--word", type=int, metavar="N", help="of CoNLL columns: number of the words' (default: the format's own)")
+    add("--splitter", default="rules", help=f"of text: spacy, rules or reference {usual}")
+    add("--language", default="en", help=f"of the splitter spacy {usual}")
+    add("--lowercase", choices=("yes", "no"), help="for a vocab.txt of BERT that does not say")
+    add("--json", action="store_true", help="a JSON object a line: the model, then each file")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status: 1 when something is wrong, said in one line."""
+    args = _parser().parse_args(argv)
+    try:
+        _run(args)
+    except BrokenPipeError:  # ... | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
+    files = _files(args.data)  # mistakes first: models load slowly
+    splitter = get_splitter(args.splitter, args.language)
+    from charlm.statistics.parameters import open_model  # --help needs no jax
+
+    model = open_model(args.model, {"yes": True, "no": False, None: None}[args.lowercase])
+    if files and model.tokenizer is None:
+        raise ValueError(f"--model={args.model}: an HLM reads characters: it has no subwords to count")
+    if not files and model.parameters is None:
+        raise ValueError(f"--model={args.model} is a tokenizer alone: expected a model, or --data")
+    print(_of_model(args.model, model, args.json), flush=True)
+    for path in files:
+        sentences = read_sentences(path, splitter, format=args.format, text=args.text, word=args.word)
+        try:
+            found = text_statistics(sentences, model.tokenizer)
+        except ValueError as error:
+            raise ValueError(str(error) if path in str(error) else f"{path}: {error}") from error
+        print(json.dumps({"file": path} | found.to_dict()) if args.json else _of_text(path, found), flush=True)
+
+
+def _files(specs: Iterable[str]) -> list[str]:
+    """Returns the files of paths and globs."""
+    found: list[str] = []
+    for spec in specs:
+        whole = spec == "builtin" or spec.startswith("tfds:")
+        found += [spec] if whole else matching_files(spec, "--data")
+    return found
+
+
+def _of_model(name: str, model: Opened, as_json: bool) -> str:
+    """Returns what is said of a model."""
+    size = None if model.tokenizer is None else model.tokenizer.size
+    if as_json:
+        counted = None if model.parameters is None else model.parameters.to_dict()
+        return json.dumps({"model": name, "vocabulary": size, "parameters": counted})
+    lines = [name + ("" if size is None else f": a vocabulary of {size:,}")]
+    if model.parameters is not None:
+        lines.append(str(model.parameters))
+    return "\n  ".join(lines)
+
+
+def _of_text(name: str, found: TextStatistics) -> str:
+    """Returns what is said of a file."""
+    shares = lambda kind: f"{getattr(found, kind):.1%} ({getattr(found, f'{kind}_types'):.1%} of the distinct words)"
+    words, subwords = _lengths(found.words_per_sentence), _lengths(found.subwords_per_sentence)
+    return "\n  ".join(
+        [
+            f"{name}: {found.sentences:,} sentences",
+            f"{found.words:,} words, {words} a sentence; {found.types:,} distinct",
+            f"{found.subwords:,} subwords, {subwords} a sentence, {found.subwords_per_word:.3f} a word",
+            f"words cut into several pieces: {shares('cut')}",
+            f"words that are entries of the vocabulary: {shares('entries')}",
+            f"words with the unknown token: {shares('unknown')}",
+        ]
+    )
+
+
+def _lengths(of: Lengths) -> str:
+    return f"{of.mean:.1f} ± {of.deviation:.1f} [{of.shortest}, {of.longest}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""Lengths of sentences in words and in subwords, and how well a vocabulary covers the words."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from charlm.data.conll import read_tagged
+from charlm.data.parts import nearest
+from charlm.data.sources import open_source
+from charlm.data.tables import read_texts
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import Splitter, sentence_ends
+
+FORMATS = ("auto", "text", "table", "columns", "conllu", "iob2")
+_TAGGED = ("columns", "conllu", "iob2")
+_TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
+_TABLE_ENDINGS = (".tsv", ".csv")
+_WORDS_AT_A_TIME, _SENTENCES_AT_A_TIME = 64, 4096
+
+
+class Lengths(NamedTuple):
+    """Of some sequences: mean length, standard deviation (of all of them), shortest and longest."""
+
+    mean: float
+    deviation: float
+    shortest: int
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Lengths:
+        """Returns those of at least one length."""
+        return cls(float(lengths.mean()), float(lengths.std()), int(lengths.min()), int(lengths.max()))
+
+
+@dataclasses.dataclass(frozen=True)
+class TextStatistics:
+    """What a tokenizer makes of some sentences.
+
+    Attributes:
+      sentences, words, subwords: how many; empty sentences do not count. types: distinct words.
+      words_per_sentence, subwords_per_sentence: lengths.
+      subwords_per_word: on average over all words.
+      cut, entries, unknown: shares of the words of several pieces, that are entries of the vocabulary, and that have
+        the unknown token; cut_types and so on: of the distinct words.
+    """
+
+    sentences: int
+    words: int
+    types: int
+    subwords: int
+    words_per_sentence: Lengths
+    subwords_per_sentence: Lengths
+    subwords_per_word: float
+    cut: float
+    entries: float
+    unknown: float
+    cut_types: float
+    entries_types: float
+    unknown_types: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values under their names, ready for JSON."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value._asdict() if isinstance(value, Lengths) else value for name, value in values.items()}
+
+
+def text_statistics(sentences: Iterable[Sequence[str]], tokenizer: SubwordTokenizer) -> TextStatistics:
+    """Returns the statistics of sentences of words, which are read once; each distinct word is encoded once.
+
+    Raises:
+      ValueError: there is no word.
+    """
+    counts: Counter[str] = Counter()
+    pieces: dict[str, tuple[int, bool]] = {}
+    words_S: list[int] = []
+    subwords_S: list[int] = []
+    batch: list[Sequence[str]] = []
+
+    def flush() -> None:
+        new = [word for word in dict.fromkeys(word for words in batch for word in words) if word not in pieces]
+        pieces.update(zip(new, _pieces(new, tokenizer), strict=True))
+        for words in batch:
+            counts.update(words)
+            words_S.append(len(words))
+            subwords_S.append(sum(pieces[word][0] for word in words))
+        batch.clear()
+
+    for words in sentences:
+        if words:
+            batch.append(words)
+        if len(batch) == _SENTENCES_AT_A_TIME:
+            flush()
+    flush()
+    if not counts:
+        raise ValueError("no words")
+    table = np.array([(counts[word], *found) for word, found in pieces.items()], np.int64)
+    return _statistics(np.array(words_S), np.array(subwords_S), *table.T)
+
+
+def _pieces(words: Sequence[str], tokenizer: SubwordTokenizer) -> Iterator[tuple[int, bool]]:
+    """Yields the number of pieces of each word, and whether one is the unknown token.
+
+    Words do not see each other: the tokenizer cuts each as if a space came before it.
+    """
+    rows = [words[start : start + _WORDS_AT_A_TIME] for start in range(0, len(words), _WORDS_AT_A_TIME)]
+    for row, encoded in zip(rows, tokenizer.encode_words_batch(rows), strict=True):
+        found = [(index, id) for index, id in zip(encoded.words, encoded.ids, strict=True) if index is not None]
+        number = np.bincount([index for index, _ in found], minlength=len(row))
+        unknown = {index for index, id in found if id == tokenizer.special.unk}
+        yield from ((int(count), index in unknown) for index, count in enumerate(number))
+
+
+def _statistics(
+    words_S: np.ndarray, subwords_S: np.ndarray, counts_T: np.ndarray, pieces_T: np.ndarray, unknown_T: np.ndarray
+) -> TextStatistics:
+    """Makes the statistics from the lengths of S sentences and what is known of T distinct words."""
+    shares = {}
+    for name, chosen_T in (
+        ("cut", pieces_T > 1),
+        ("entries", (pieces_T == 1) & (unknown_T == 0)),
+        ("unknown", unknown_T > 0),
+    ):
+        shares[name] = float(counts_T[chosen_T].sum() / counts_T.sum())
+        shares[f"{name}_types"] = float(chosen_T.mean())
+    return TextStatistics(
+        sentences=len(words_S),
+        words=int(words_S.sum()),
+        types=len(counts_T),
+        subwords=int(subwords_S.sum()),
+        words_per_sentence=Lengths.of(words_S),
+        subwords_per_sentence=Lengths.of(subwords_S),
+        subwords_per_word=float(subwords_S.sum() / words_S.sum()),
+        **shares,
+    )
+
+
+def read_sentences(
+    path: str, splitter: Splitter, *, format: str = "auto", text: str = "text", word: int | None = None
+) -> Iterator[Sequence[str]]:
+    """Yields the sentences of a file, each a sequence of words; what was skipped is said on standard error.
+
+    Args:
+      path: a file, "builtin" or "tfds:..." as of `charlm.data.sources.open_source`.
+      splitter: for what is not in columns of words.
+      format: "auto" goes by the file's ending, "text" is whatever that reader knows, "table" is TSV and CSV; the others
+        are those of `charlm.data.conll.read_tagged`.
+      text: column or key of the text (table, JSON lines, Parquet).
+      word: number of the words' column (CoNLL); None: the format's usual one.
+
+    Raises:
+      ValueError: the file cannot be read, or is not of that format; one line that says where, what and expected.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r}: expected one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+    ending = os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    if format == "auto" and ending in _TABLE_ENDINGS:
+        raise ValueError(f"{path}: a {ending} file holds a text in each row or a word: say --format=table or columns")
+    if format in _TAGGED or (format == "auto" and ending in _TAGGED_ENDINGS):
+        yield from (example.words for example in read_tagged(path, word=word, tag=None, scheme="none", format=format))
+    elif format == "table":
+        column = int(text) if text.removeprefix("-").isdecimal() else text
+        for example in read_texts(path, text=column):
+            yield from _split(example.text, splitter)
+    else:
+        source = open_source(path, text_key=text, key="--data")
+        for part in source.parts:
+            for document in source.documents(part):
+                yield from _split(document, splitter)
+        for reason, count in source.skipped.items():
+            print(f"{path}: skipped {count:,}: {reason}", file=sys.stderr)
+
+
+def _split(text: str, splitter: Splitter) -> Iterator[Sequence[str]]:
+    words = [text[start:end] for start, end in splitter.spans(text)]
+    start = 0
+    for end in sentence_ends(words):
+        yield words[start:end]
+        start = end

@@ -1,0 +1,135 @@
+"""How many parameters a model has, and how many of them are its table of subwords."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from charlm import checkpoint as checkpoints
+from charlm.convert.families import CONVERTERS
+from charlm.convert.files import find_state
+from charlm.convert.hf import open_tokenizer
+from charlm.pretrained import from_pretrained
+from charlm.sharding import path_name
+from charlm.text.subwords import SubwordTokenizer
+
+CHAR2SUBWORD = "char2subword"  # the family, and where its module's parameters lie
+_TABLE = "embed/token/embedding"  # of every family that reads subwords
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """Numbers of parameters.
+
+    Attributes:
+      family: of the model. total: all; tied ones count once.
+      table: of the table of subwords, the input's; 0 where there is none.
+      module: of the module that takes its place (Char2Subword); 0 where there is none.
+      kept: of the table's rows that stay when the module takes its place: those of the special tokens. (A head that
+        predicts subwords needs the whole table; labels of texts and words do not.)
+    """
+
+    family: str
+    total: int
+    table: int = 0
+    module: int = 0
+    kept: int = 0
+
+    @property
+    def table_share(self) -> float:
+        """Share of the table in the model without the module; 0 without table."""
+        return self.table / (self.total - self.module) if self.table else 0.0
+
+    @property
+    def saved(self) -> int:
+        """How many fewer there are with the module in the table's place (full mode) than with the table alone."""
+        return self.table - self.kept - self.module
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values under their names, ready for JSON."""
+        values = dataclasses.asdict(self) | {"table_share": self.table_share}
+        if not (self.module and self.table):
+            return {name: value for name, value in values.items() if name not in ("module", "kept")}
+        before = self.total - self.module
+        shares = {"saved_share_of_table": self.saved / self.table, "saved_share_of_model": self.saved / before}
+        return values | {"saved": self.saved} | shares
+
+    def __str__(self) -> str:
+        lines = [f"{self.total:,} parameters ({self.family})"]
+        if self.table:
+            lines.append(f"{self.table:,} of them in the table of subwords, {self.table_share:.1%} of the model")
+        if self.table and self.module:
+            share = self.saved / (self.total - self.module)
+            lines[-1] += " without the module"
+            lines.append(
+                f"{self.module:,} in the module: in full mode {self.saved:,} fewer than with the table, "
+                f"{self.saved / self.table:.1%} of it and {share:.1%} of the model"
+            )
+        return "\n  ".join(lines)
+
+
+class Opened(NamedTuple):
+    """A tokenizer and the size of the model it belongs to; None: an HLM has no tokenizer, a tokenizer no model."""
+
+    tokenizer: SubwordTokenizer | None
+    parameters: Parameters | None
+
+
+def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> Opened:
+    """Opens a workdir, a checkpoint, a model's folder or file as Hugging Face has it, or a tokenizer's.
+
+    Of a checkpoint of ours the parameters are counted without reading them.
+
+    Args:
+      lowercase: for a `vocab.txt` of BERT that does not say.
+
+    Raises:
+      ValueError: when it is none of them, or damaged.
+    """
+    try:
+        checkpoint = checkpoints.find(path, key="--model")
+    except ValueError as no_checkpoint:
+        return _open_theirs(Path(path), lowercase, str(no_checkpoint))
+    metadata = checkpoints.read_metadata(checkpoint, tuple(dict.fromkeys([*CONVERTERS, CHAR2SUBWORD])))
+    family = checkpoints.family_of(metadata)
+    tokenizer = None if family == "hlm" else _tokenizer(checkpoints.files_of(checkpoint), family, lowercase)
+    return Opened(tokenizer, count(family, checkpoints.parameter_shapes(checkpoint), tokenizer))
+
+
+def _open_theirs(path: Path, lowercase: bool | None, no_checkpoint: str) -> Opened:
+    """Opens what is no checkpoint of ours."""
+    if path.is_file() and path.suffix in (".txt", ".json", ".model"):
+        return Opened(SubwordTokenizer.load(path, lowercase=lowercase), None)
+    try:
+        find_state(path)
+    except ValueError as no_state:
+        if not path.exists() or (path / checkpoints.FOLDER).exists():
+            raise ValueError(f"{no_checkpoint}, or a model or tokenizer ({no_state})") from None
+        return Opened(SubwordTokenizer.load(path, lowercase=lowercase), None)
+    model = from_pretrained(path)
+    tokenizer = None if model.family == "hlm" else _tokenizer(model.folder, model.family, lowercase)
+    leaves = jax.tree_util.tree_leaves_with_path(model.params)
+    return Opened(tokenizer, count(model.family, {path_name(name): leaf.shape for name, leaf in leaves}, tokenizer))
+
+
+def _tokenizer(folder: Path, family: str, lowercase: bool | None) -> SubwordTokenizer:
+    if lowercase is None:
+        return open_tokenizer(folder, family)
+    return SubwordTokenizer.load(folder, lowercase=lowercase)
+
+
+def count(family: str, shapes: Mapping[str, tuple[int, ...]], tokenizer: SubwordTokenizer | None) -> Parameters:
+    """Counts parameters by their names and shapes; `tokenizer` says which rows of the table are special tokens."""
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
+    module = sum(size for name, size in sizes.items() if name.split("/")[0] == CHAR2SUBWORD)
+    kept = 0
+    if module and tables and tokenizer is not None:
+        kept = len(set(tokenizer.special) - {None}) * tables[0][1]
+    return Parameters(family, sum(sizes.values()), math.prod(tables[0]) if tables else 0, module, kept)
