@@ -272,7 +272,7 @@ def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     Raises:
       ValueError: when the checkpoint is damaged.
     """
-    return _shapes(_stored(checkpoint).metadata["state"]["params"])
+    return _shapes(stored_params(checkpoint))
 
 
 def unreported(checkpoint: Path) -> list[float]:
