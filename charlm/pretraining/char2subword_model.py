@@ -69,6 +69,10 @@ class Start:
     pretrained: Pretrained | None = None
     chars: CharVocab | None = None
 
+    def tokenizer(self) -> SubwordTokenizer:
+        """Returns the subwords; ValueError when there are none."""
+        return open_tokenizer(self.files, self.backbone)
+
     def table(self) -> np.ndarray:
         """Returns the table of subwords, float32 [V, D]."""
         if self.pretrained is not None:
@@ -143,7 +147,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
             f"init_from: {start.source} has no prediction head, which the contextual stage learns from; set "
             "stage=approximation, or start from a model for masked language modelling"
         )
-    tokenizer = open_tokenizer(start.files, start.backbone)
+    tokenizer = start.tokenizer()
     if tokenizer.size > start.shape.vocab_size:
         raise ValueError(
             f"{start.files}: the tokenizer has ids up to {tokenizer.size - 1}, the model rows for "

@@ -1,7 +1,7 @@
 """A text as characters and words, the units that noise is drawn for.
 
 A character is one code point with what belongs to it: the combining marks, joiners, variation selectors and skin tones
-that follow, and a pictograph behind a zero-width joiner. Edits cut between characters only, so no mark is parted from
+that follow, and a pictograph joined to a pictograph. Edits cut between characters only, so no mark is parted from
 its letter, and none comes to stand at the start of a word. (A mark that stands there already is a character itself.)
 """
 
@@ -52,9 +52,12 @@ class Characters:
         extends = (flags & _EXTENDS) > 0
         if not extends.any():
             return cls(text, np.arange(len(text) + 1), codes, flags)
-        extends[1:] |= (codes[:-1] == _ZWJ) & ((flags[1:] & _PICTOGRAPH) > 0)
         extends[1:] &= (flags[:-1] & _SPACE) == 0
         extends[0] = False
+        # A joiner joins pictographs; behind a letter (Indian scripts) it is of that letter alone (UAX 29, GB11).
+        first = flags[~extends][np.cumsum(~extends) - 1]
+        joins = (codes[:-1] == _ZWJ) & ((first[:-1] & _PICTOGRAPH) > 0)
+        extends[1:] |= joins & ((flags[1:] & _PICTOGRAPH) > 0)
         starts = np.flatnonzero(~extends)
         return cls(text, np.append(starts, len(text)), codes[starts], flags[starts])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import itertools
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -118,22 +119,66 @@ def charbert_inner(chars: Sequence[str], draws: Sequence[float], keyboard: Keybo
     return _pick([change for change in possible if change is not None], draws[0])
 
 
+def mistype(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Replaces a letter by one beside it on the keyboard."""
+    typed = [place for place, char in enumerate(chars) if keyboard.near(char[0])]
+    place = _pick(typed, draws[1])
+    if place is None:
+        return None
+    return place, place + 1, _pick(keyboard.near(chars[place][0]), draws[2]) + chars[place][1:]
+
+
+def repeat(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Doubles a character."""
+    place = _pick(range(len(chars)), draws[1])
+    return place, place + 1, chars[place] * 2
+
+
+def swap(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Exchanges a character with the next, which may be the same; a mark without letter cannot follow one."""
+    return _swap(chars, range(int(is_mark(chars[0])), len(chars) - 1), draws[1])
+
+
+def drop(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Deletes a character."""
+    return _drop(range(len(chars)), draws[1])
+
+
+# The six of Char2Subword, table 1.
+CHAR2SUBWORD: Mapping[str, Changer] = MappingProxyType(
+    {
+        "mistype": mistype,
+        "repeat": repeat,
+        "swap": swap,
+        "drop": drop,
+        "toggle": toggle,
+        "punctuation": punctuation,
+    }
+)
+
+
 def char2subword(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1): whichever the word allows, alike.
 
     A swap of equal letters counts as one.
     """
-    typed = [place for place, char in enumerate(chars) if keyboard.near(char[0])]
-    pairs = range(int(is_mark(chars[0])), len(chars) - 1)  # a mark without letter cannot follow one
-    possible = [
-        _mistype(chars, typed, draws, keyboard),
-        _repeat(chars, draws[1]),
-        _swap(chars, pairs, draws[1]),
-        _drop(range(len(chars)), draws[1]),
-        toggle(chars, draws, keyboard),
-        punctuation(chars, draws, keyboard),
-    ]
+    possible = [change(chars, draws, keyboard) for change in CHAR2SUBWORD.values()]
     return _pick([change for change in possible if change is not None], draws[0])
+
+
+def one_edit(word: str, operation: str, rng: np.random.Generator, language: str = AUTO) -> str:
+    """Returns a word after one of the operations of `CHAR2SUBWORD`; unchanged where it has none that changes it.
+
+    Raises:
+      KeyError: there is no such operation. ValueError: there is no such keyboard.
+    """
+    keyboard = keyboard_for(language)
+    characters = Characters.of(word)
+    change = CHAR2SUBWORD[operation](characters.pieces(0, len(characters.codes_U)), rng.random(3).tolist(), keyboard)
+    if change is None:
+        return word
+    start, end = (int(characters.starts[place]) for place in change[:2])
+    return word[:start] + change[2] + word[end:]
 
 
 def single_edits(word: str, language: str = AUTO) -> list[str]:
@@ -199,18 +244,6 @@ def _insert(places: Sequence[int], share: float, text: str) -> Change:
 def _swap(chars: Sequence[str], places: Sequence[int], share: float) -> Change:
     place = _pick(places, share)
     return None if place is None else (place, place + 2, chars[place + 1] + chars[place])
-
-
-def _mistype(chars: Sequence[str], places: Sequence[int], draws: Sequence[float], keyboard: Keyboard) -> Change:
-    place = _pick(places, draws[1])
-    if place is None:
-        return None
-    return place, place + 1, _pick(keyboard.near(chars[place][0]), draws[2]) + chars[place][1:]
-
-
-def _repeat(chars: Sequence[str], share: float) -> Change:
-    place = _pick(range(len(chars)), share)
-    return place, place + 1, chars[place] * 2
 
 
 def _difference(start: int, word: str, form: str) -> Edit:

@@ -12,7 +12,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from charlm.text.keyboards import keyboard_for
@@ -159,7 +159,9 @@ def units(text):
     found = []
     for char in text:
         extends = unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf") or char in "ﾞﾟ🏻🏼🏽🏾🏿"
-        joined = found and found[-1].endswith(ZWJ) and unicodedata.category(char) in ("So", "Sm")
+        # A joiner behind a letter, as in Indian scripts, joins no pictograph.
+        pictures = found and all(unicodedata.category(x) in ("So", "Sm") for x in (char, found[-1][0]))
+        joined = pictures and found[-1].endswith(ZWJ)
         if found and not found[-1].isspace() and (extends or joined):
             found[-1] += char
         else:
@@ -174,6 +176,7 @@ def stray_marks(text):
 
 @settings(max_examples=1000, deadline=None)
 @given(noises(), TEXTS.map(lambda text: text.replace(" " + ACUTE, "")), KEYS)
+@example(Noise("swap", 0.5), "क्\u200dष👩\u200d💻", 0)
 def test_marks_stay_with_their_letters(noise, text, key):
     assume(noise.kind != "misspelling" and not stray_marks(text) and ZWJ + "🇩" not in text)
     noised = Noiser(noise, 0).text(text, key).text
