@@ -144,9 +144,18 @@ class SubwordTokenizer:
             message = f"subword id {index}: expected an id of this vocabulary, 0 to {self._size - 1}"
             raise ValueError(message) from None
 
+    def ids(self) -> list[int]:
+        """Returns the ids that have a token, in order; there may be gaps."""
+        return sorted(self._tokens)
+
     def special_count(self, pair: bool = False) -> int:
         """Returns how many special tokens the template adds to a text or a pair."""
         return self._backend.num_special_tokens_to_add(pair)
+
+    def normalized(self, text: str) -> str:
+        """Returns a text as its pieces are looked up: for an uncased BERT in small letters, without accents."""
+        text = checked_texts([text])[0]
+        return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
 
     def encode(self, text: str, pair: str | None = None, max_length: int | None = None) -> Subwords:
         """Encodes a text, or two texts as one sequence, with the family's special tokens.
