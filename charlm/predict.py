@@ -4,6 +4,7 @@
     python -m charlm.predict fill-mask --checkpoint=runs/hlm "The [MASK] of the list."
     python -m charlm.predict score --checkpoint=gpt2 < lines.txt
     python -m charlm.predict generate --checkpoint=gpt2 --max-new=20 "Once upon a time"
+    python -m charlm.predict neighbors --checkpoint=runs/c2s business BUSINESS bssinesssses
     python -m charlm.predict tag --checkpoint=runs/ner "Ada Lovelace lived in London."
     python -m charlm.predict classify --checkpoint=runs/mnli --pair="It rained." "The street was wet."
     python -m charlm.predict answer --checkpoint=runs/squad --context=article.txt "Who wrote it?"
@@ -53,12 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
     score = commands.add_parser("score", help="log-probability (nats) of each piece, and bits per character (GPT-2)")
     generate = commands.add_parser("generate", help="how each text goes on (GPT-2)")
+    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to a string's vector (Char2Subword)")
     tag = commands.add_parser("tag", help="a tag for every word, with offsets")
     classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
     measure = commands.add_parser("measure", help="a number for each text")
     reply = commands.add_parser("answer", help="answers to questions, with their places in a context")
     rank = commands.add_parser("rank", help="how well each passage answers a query")
-    for command in (encode, fill, score, generate, tag, classify, measure, reply, rank):
+    for command in (encode, fill, score, generate, near, tag, classify, measure, reply, rank):
         command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
     for command in (classify, measure):
@@ -72,8 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     encode.add_argument(
         "--unit", choices=("words", "pieces"), default="words", help="vectors of (default: %(default)s)"
     )
-    encode.add_argument("--stats", action="store_true", help="say at the end how many words were in the cache (HLM)")
+    encode.add_argument(
+        "--stats", action="store_true", help="say at the end how many words were in the cache (HLM, Char2Subword)"
+    )
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
+    near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
     fill.add_argument("--words", help="file of words, one a line, to choose from; none: all that the model can write")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
@@ -104,7 +109,7 @@ def _fail(message: str) -> int:
 
 
 def _answer_all(args: argparse.Namespace) -> int:
-    makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate}
+    makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
         predictor = Predictor.from_checkpoint(args.checkpoint)
@@ -162,8 +167,8 @@ def _known(path: str, predictor: Predictor) -> KnownWords:
         raise ValueError(f"--words={path} cannot be read: {error}") from error
     known = predictor.known_words(words)
     if len(known) < len(words):
-        left_out = f"{len(words) - len(known)} of {len(words)} words are too long for the model or hold characters"
-        print(f"--words={path}: {left_out} that it does not know; they are left out", file=sys.stderr)
+        left_out = f"{len(words) - len(known)} of {len(words)} words {predictor.unknown_words}"
+        print(f"--words={path}: {left_out}; they are left out", file=sys.stderr)
     return known
 
 
@@ -193,6 +198,17 @@ def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal[
     def result(asked: _Asked) -> dict[str, Any]:
         gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known)
         return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
+
+    return lambda chunk: [*map(result, chunk)], 1
+
+
+def _near(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+    if args.top < 1:
+        raise ValueError(f"--top={args.top}: expected at least 1")
+
+    def result(asked: _Asked) -> dict[str, Any]:
+        found = predictor.neighbors(asked.text, args.top)
+        return {"neighbors": [{"subword": near.subword, "cosine": round(near.cosine, 6)} for near in found]}
 
     return lambda chunk: [*map(result, chunk)], 1
 

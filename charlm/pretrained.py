@@ -19,6 +19,7 @@ from charlm.convert.files import find_state, new_folder
 from charlm.convert.hf import open_tokenizer
 from charlm.convert.model import Converter, Model
 from charlm.models.bert import Bert
+from charlm.models.char2subword_bert import Char2SubwordBert
 from charlm.models.charbert import CharBert
 from charlm.models.gpt2 import GPT2
 from charlm.models.labels import FINE_TUNED
@@ -27,7 +28,7 @@ from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
 
 FORMATS = ("charlm", "pytorch")
-ENCODERS = (Bert, GPT2, CharBert)  # modules without a head, of families that read subwords
+ENCODERS = (Bert, GPT2, CharBert, Char2SubwordBert)  # modules without a head, of families that read subwords
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Pretrained:
     """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: the shape: HLMConfig, BertConfig, GPT2Config or CharBertConfig.
-      family: "hlm", "bert", "roberta", "gpt2" or "charbert". head: which model of it; see `charlm.convert`.
+      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig or Char2SubwordBertConfig.
+      family: "hlm", "bert", "roberta", "gpt2", "charbert" or "char2subword". head: which model of it; see
+        `charlm.convert`.
       folder: where it was read. metadata: what describes it in a checkpoint.
     """
 
@@ -113,6 +115,9 @@ def encoder_alone(pretrained: Pretrained) -> Pretrained:
     """Returns a model that reads subwords without its head for labels; as it is, if it has none."""
     if pretrained.head not in FINE_TUNED:
         return pretrained
+    if pretrained.family == "char2subword":
+        params = {name: pretrained.params[name] for name in ("bert", "char2subword")}
+        return dataclasses.replace(pretrained, model=Char2SubwordBert(pretrained.config), params=params)
     kinds = {"gpt2": (GPT2, "gpt2"), "charbert": (CharBert, "charbert")}
     kind, name = kinds.get(pretrained.family, (Bert, "bert"))
     return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])
@@ -125,11 +130,11 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
       path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
         CharBERT; or the name of a model in the cache of huggingface_hub.
-      family: "hlm", "bert", "roberta", "gpt2" or "charbert"; needed where an old config does not say it, an error
-        where it differs.
+      family: "hlm", "bert", "roberta", "gpt2", "charbert" or "char2subword"; needed where an old config does not say
+        it, an error where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
       changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
-        attention_kernel, compat_reference.
+        attention_kernel, compat_reference; of a Char2Subword mode, what text becomes: "full" or "hybrid".
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.

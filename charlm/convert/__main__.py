@@ -4,6 +4,8 @@ python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=
 python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert
 python -m charlm.convert import --input=charbert-bert-wiki --char-vocab=bert_char_vocab --output=charbert
 python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
+python -m charlm.convert export --checkpoint=runs/c2s --output=small --table-free
+python -m charlm.convert export --checkpoint=runs/c2s --output=torch --words=words.txt
 python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
 python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
 """
@@ -20,7 +22,7 @@ from charlm.logs import start_logging
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert")
+FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword")
 # Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
 ATOL = 5e-5
 ATOL_SUBWORD = 1e-5
@@ -56,6 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     bring.add_argument("--heads", type=int, default=0, help="attention heads; default: 12, as the code always has")
     export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
+    how = export.add_mutually_exclusive_group()
+    how.add_argument(
+        "--table-free",
+        action="store_true",
+        help="char2subword: a checkpoint of ours without the table of subwords, for full mode",
+    )
+    how.add_argument(
+        "--words",
+        default="",
+        help="char2subword: file of words, one a line: what transformers reads as a BERT with a row a word",
+    )
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
     check.add_argument(
         "--atol", type=float, help=f"largest absolute error (default: {ATOL}; of subwords {ATOL_SUBWORD})"
@@ -82,8 +95,11 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
-        from charlm.convert import charbert_golden, golden, hf_golden, hlm_golden
+        from charlm.convert import char2subword_golden, charbert_golden, golden, hf_golden, hlm_golden
 
+        if args.family == "char2subword":
+            atol = ATOL_SUBWORD if args.atol is None else args.atol
+            return golden.check(char2subword_golden.outputs, args.golden_dir, atol, char2subword_golden.find_cases)
         known = {"hlm": (hlm_golden.outputs, ATOL), "charbert": (charbert_golden.outputs, ATOL)}
         outputs, atol = known.get(args.family or "hlm", (hf_golden.outputs, ATOL_SUBWORD))
         return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
@@ -130,12 +146,36 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
     from charlm import checkpoint as checkpoints
     from charlm.convert.files import new_folder
 
+    if args.table_free or args.words:
+        return _export_table(args, converter)
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
         metadata = checkpoints.read_metadata(source, [converter.name])
         tensors = converter.export_checkpoint(source, metadata, folder)
     head = converter.head_of(metadata).replace("_", " ")
     return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
+
+
+def _export_table(args: argparse.Namespace, converter: Converter) -> str:
+    """Writes a Char2Subword without its table, or with one of other words."""
+    from charlm import checkpoint as checkpoints
+    from charlm.convert.char2subword_export import read_words, without_table, write_words
+    from charlm.convert.files import new_folder
+
+    if converter.name != "char2subword":
+        option = "--table-free" if args.table_free else "--words"
+        raise ValueError(f"{option}: a {converter.title} makes no rows of characters; expected a char2subword")
+    words = read_words(args.words) if args.words else []
+    source = checkpoints.find(args.checkpoint)
+    model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
+    with new_folder(args.output) as folder:
+        if words:
+            tensors = write_words(model, words, folder, args.words)
+            return f"{args.output}: a table of {len(words)} words for transformers, {tensors} tensors, from {source}"
+        free = without_table(model)
+        converter.save(free, folder)
+    rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
+    return f"{args.output}: {converter.title} without its table, {rows} rows of {before}, from {source}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from charlm.convert.bert import BERT, ROBERTA
+from charlm.convert.char2subword_converter import Char2SubwordConverter
 from charlm.convert.charbert_converter import CharBertConverter, has_characters
 from charlm.convert.files import find_state, read_json
 from charlm.convert.gpt2 import GPT2
@@ -15,6 +16,7 @@ CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
     name: SubwordConverter(family) for name, family in SUBWORD_FAMILIES.items()
 }
 CONVERTERS["charbert"] = CharBertConverter()
+CONVERTERS["char2subword"] = Char2SubwordConverter()
 
 
 def recognise(source: str) -> Converter:

@@ -210,27 +210,24 @@ def _number(value: Any, key: Key, what: str) -> Any:
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """Returns a config of ours as JSON-able fields."""
-    return _named_dtypes(dataclasses.asdict(config))
-
-
-def _named_dtypes(fields: dict[str, Any]) -> dict[str, Any]:
-    nested = {name: _named_dtypes(value) for name, value in fields.items() if isinstance(value, dict)}
-    return fields | nested | {"dtype": jnp.dtype(fields["dtype"]).name}
+    """Returns a config of ours as JSON-able fields, those of a config inside it under its name."""
+    inner = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    inner = {name: config_to_dict(value) for name, value in inner.items() if dataclasses.is_dataclass(value)}
+    return dataclasses.asdict(config) | inner | {"dtype": jnp.dtype(config.dtype).name}
 
 
 def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
-    """Returns the config with those fields.
+    """Returns the config with those fields; a field whose default is a config is read as one of that kind.
 
     Raises:
       ValueError: naming the fields that it does not have.
     """
-    known = {field.name for field in dataclasses.fields(kind)}
-    if unknown := sorted(fields.keys() - known):
+    known = {field.name: field.default_factory for field in dataclasses.fields(kind)}
+    if unknown := sorted(fields.keys() - known.keys()):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")
-    nested = {
-        field.name: config_from_dict(field.default_factory, fields[field.name], f"{where}: {field.name}")
-        for field in dataclasses.fields(kind)
-        if dataclasses.is_dataclass(field.default_factory) and field.name in fields
+    inner = {
+        name: config_from_dict(known[name], value, f"{where}: {name}")
+        for name, value in fields.items()
+        if dataclasses.is_dataclass(known[name])
     }
-    return kind(**fields | nested | {"dtype": jnp.dtype(fields.get("dtype", "float32"))})
+    return kind(**{**fields, **inner, "dtype": jnp.dtype(fields.get("dtype", "float32"))})

@@ -20,7 +20,8 @@ from charlm.nn.kernels import KERNELS
 
 STATE_FILE = "model.safetensors"
 CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
-              "compat_reference")  # fmt: skip
+              "compat_reference", "mode")  # fmt: skip
+MODES = ("full", "hybrid")  # of Char2Subword
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
@@ -35,6 +36,10 @@ def _changed(name: str, value: Any) -> Any:
     if name == "attention_kernel":
         if value not in KERNELS:
             raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
+        return value
+    if name == "mode":
+        if value not in MODES:
+            raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
         return value
     if name in ("remat", "compat_reference"):
         if not isinstance(value, bool):

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from charlm.convert.charbert import smallest_batch
+from charlm.convert import char2subword, charbert
 from charlm.convert.families import CONVERTERS
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.models.bert import Bert
+from charlm.models.char2subword_bert import Char2SubwordBertConfig
 from charlm.models.charbert import CharBert, CharBertConfig
 from charlm.models.gpt2 import GPT2
 from charlm.models.hlm import HLM
@@ -107,7 +108,9 @@ def _random(target: Target, seed: int) -> Any:
 def _sample(target: Target) -> Any:
     """Returns the smallest input of a model."""
     if isinstance(target.config, CharBertConfig):
-        return smallest_batch()
+        return charbert.smallest_batch()
+    if isinstance(target.config, Char2SubwordBertConfig):
+        return char2subword.smallest_batch()
     if hasattr(target.config, "char_slots"):
         from charlm.batch import reshape_batch
 

@@ -14,6 +14,7 @@ CANNOT = {  # ability: what is said of a model without it
     "fill_mask": "fills no gaps",
     "score": "scores no texts",
     "generate": "generates no text",
+    "neighbors": "makes no rows of a table from strings",
 }
 
 
@@ -42,6 +43,13 @@ class Fill(NamedTuple):
     word: str
     log_prob: float
     score: float
+
+
+class Neighbor(NamedTuple):
+    """An entry of a vocabulary, pieces inside words behind "##", and its cosine with what was asked."""
+
+    subword: str
+    cosine: float
 
 
 class Score(NamedTuple):
@@ -96,12 +104,14 @@ class Predictor(abc.ABC):
 
     Attributes:
       name: of the kind of model. suited: what models of this kind can do.
-      headless: "", or what this one lacks for all but `encode`.
+      headless: "", or what this one lacks for all but `encode`. unknown_words: what is said of words that
+        `known_words` leaves out.
     """
 
     name: str
     suited: tuple[str, ...]
     headless: str = ""
+    unknown_words: str = "are too long for the model or hold characters that it does not know"
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -113,13 +123,14 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when there is no model, it does not fit its config, or it is no model of this class.
         """
+        from charlm.predictors.char2subword import Char2SubwordPredictor
         from charlm.predictors.charbert import CharBertPredictor
         from charlm.predictors.hlm import HLMPredictor
         from charlm.predictors.subwords import SubwordPredictor
         from charlm.pretrained import from_pretrained
 
         pretrained = from_pretrained(path, **options)
-        kinds = {"hlm": HLMPredictor, "charbert": CharBertPredictor}
+        kinds = {"hlm": HLMPredictor, "charbert": CharBertPredictor, "char2subword": Char2SubwordPredictor}
         kind = kinds.get(pretrained.family, SubwordPredictor)
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
@@ -195,6 +206,14 @@ class Predictor(abc.ABC):
     ) -> list[Generation]:
         """Returns how each text goes on; see `SubwordPredictor.generate`. ValueError when the model cannot."""
         raise self._refusal("generate")
+
+    def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
+        """Returns the entries of the vocabulary nearest to a string; see `Char2SubwordPredictor.neighbors`.
+
+        Raises:
+          ValueError: when the model makes no vectors of strings.
+        """
+        raise self._refusal("neighbors")
 
 
 def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:

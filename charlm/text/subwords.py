@@ -152,6 +152,11 @@ class SubwordTokenizer:
         """Returns how many special tokens the template adds to a text or a pair."""
         return self._backend.num_special_tokens_to_add(pair)
 
+    def normalized(self, text: str) -> str:
+        """Returns a text as its pieces are looked up: for an uncased BERT in small letters, without accents."""
+        text = checked_texts([text])[0]
+        return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
+
     def encode(self, text: str, pair: str | None = None, max_length: int | None = None) -> Subwords:
         """Encodes a text, or two texts as one sequence, with the family's special tokens.
 

@@ -141,6 +141,10 @@ def units_of(pretrained: Pretrained, longest: int = 0, read: Literal["none", "fi
         from charlm.units.charbert import CharBertUnits
 
         return CharBertUnits(pretrained, longest)
+    if pretrained.family == "char2subword":
+        from charlm.units.char2subword import Char2SubwordUnits
+
+        return Char2SubwordUnits(pretrained, longest)
     from charlm.units.subwords import SubwordUnits
 
     return SubwordUnits(pretrained, longest)

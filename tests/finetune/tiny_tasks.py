@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from predictors.tiny_models import release
+from small_char2subword import spelled
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert")
+FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword")
 ANIMALS = ("cat", "dog", "cow", "hen", "ant")
 PLACES = ("house", "town", "mat", "tree", "room")
 OTHERS = ("the", "sat", "on", "a", "ran", "to", "every", "in", "we", "slept", "near", "old")
@@ -16,6 +17,8 @@ OTHERS = ("the", "sat", "on", "a", "ran", "to", "every", "in", "we", "slept", "n
 
 def source(family: str, trained_hlm: Path, **changes: int) -> Path:
     """Returns the folder of a pre-trained model: of an HLM the workdir that is given."""
+    if family == "char2subword":
+        return spelled()
     return trained_hlm if family == "hlm" else release(family, **changes)
 
 

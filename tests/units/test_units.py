@@ -71,6 +71,13 @@ def test_rows_are_what_the_template_makes(model):
         ids = [*a.content.tolist(), end, *b.content.tolist(), end]
         assert double.content[:, 0].tolist() == ids
         assert (double.first, double.second, double.whole) == (0, len(a) + 1, len(ids) - 1)
+    elif model.family == "char2subword":
+        own = model.tokenizer().special
+        ids = [own.cls, *a.content.tolist(), own.sep, *b.content.tolist(), own.sep]
+        assert double.content[:, 0].tolist() == ids
+        assert double.content[:, 1].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        assert single.content[:, 0].tolist() == ids[: len(a) + 2]
+        assert (double.first, double.second, double.whole) == (1, len(a) + 2, 0)
     else:
         chars = double.content.chars_WC
         assert chars[[0, 1 + len(a), -1], 0].tolist() == [1, 2, 2]  # [CLS], [SEP]

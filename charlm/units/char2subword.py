@@ -1,0 +1,192 @@
+"""Units of Char2Subword are words, never split: rows of the table of subwords, or spellings (section 3.3)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.batch import SpelledBatch
+from charlm.data.batching import bucket_of
+from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.text.spelled_words import SpelledWords, Spellings, spelling_slots
+from charlm.text.words import get_splitter
+from charlm.units.base import Encoded, Joined, checked_longest
+from charlm.units.subwords import SubwordUnits
+
+if TYPE_CHECKING:
+    from charlm.pretrained import Pretrained
+
+LEAST_ROWS = 32  # of a table
+
+
+@dataclasses.dataclass(frozen=True)
+class SpelledShape:
+    """The shape of a packed batch: its rows and their positions; per length bucket slots C and spellings U."""
+
+    rows: int
+    length: int
+    slots: tuple[int, ...]
+    table: tuple[int, ...]
+
+
+class Char2SubwordUnits(SubwordUnits):
+    """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
+
+    Texts are cut into words by the splitter "rules"; words that are given stay as they are. A unit is the row of the
+    table that a word has, or -1 - n for spelling n. Spellings are kept as long as the units are; see `fresh`.
+
+    Args:
+      pretrained: the model; its config says the mode. longest: see `units_of`.
+
+    Raises:
+      ValueError: when there is no tokenizer, or it or the characters do not fit the model.
+    """
+
+    def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
+        config = pretrained.config
+        self._tokenizer, vocab = pretrained.tokenizer(), pretrained.vocab()
+        rows = pretrained.metadata.get("rows", ())
+        if not rows and self._tokenizer.size > config.vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
+                f"{config.vocab_size}: they do not belong together"
+            )
+        if vocab.size > config.characters.char_vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: characters have ids up to {vocab.size - 1}, the model rows for "
+                f"{config.characters.char_vocab_size}: they do not belong together"
+            )
+        self.words = SpelledWords(self._tokenizer, config.mode, rows)
+        self.spellings = Spellings(vocab, config.characters.char_slots)
+        self._splitter = get_splitter("rules", "en")
+        pad = self._tokenizer.special.pad
+        self._pad = 0 if pad is None else self.words.row(pad)
+        # A model with one segment has no row for a second.
+        self._one_type = config.type_vocab < 2
+        self._single, self._double = (self._own_template(pair) for pair in (False, True))
+        self.buckets = spelling_slots(config.characters.char_slots)
+        self.longest = checked_longest(longest, config.longest, self.specials(True) + 4)
+
+    def _own_template(self, pair: bool) -> Any:
+        """Returns the template of the tokenizer with the rows that its tokens have here."""
+        template = super()._template(pair)
+        parts = {}
+        for name in ("before", "between", "after"):
+            parts[name] = getattr(template, name).copy()
+            parts[name][:, 0] = [self.words.row(int(index)) for index in parts[name][:, 0]]
+        return template._replace(**parts)
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The rows of the special tokens before and after a text that is alone."""
+        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
+
+    @property
+    def pad(self) -> int:
+        """The row that stands at padding."""
+        return self._pad
+
+    def fresh(self) -> Char2SubwordUnits:
+        """Returns units like these without the spellings met so far, whose numbers mean nothing to them."""
+        other = copy.copy(self)
+        other.spellings = self.spellings.emptied()
+        return other
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the words of texts."""
+        spans = [tuple(self._splitter.spans(text)) for text in texts]
+        return [Encoded(self.codes([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the words as they are: one unit each."""
+        return [
+            Encoded(self.codes(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
+            for words in sentences
+        ]
+
+    def codes(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the units of words, int32 [W]."""
+        return self.spellings.codes(self.words.read(words))
+
+    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> SpelledShape:
+        """Returns a shape with room for the distinct spellings of each group."""
+        counts = np.zeros(len(self.buckets), np.int64)
+        for group in groups:
+            chars_UC = self.spellings.rows(_spelled(np.concatenate([row.content[:, 0] for row in group])))
+            bucket_U = bucket_of((chars_UC != 0).sum(axis=1), self.buckets)
+            counts = np.maximum(counts, np.bincount(bucket_U, minlength=len(self.buckets)))
+        table = [_rounded(n) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
+        used = [(slots, n) for slots, n in zip(self.buckets, table, strict=True) if n] or [
+            (self.buckets[0], LEAST_ROWS)
+        ]
+        return SpelledShape(rows, length, *(tuple(column) for column in zip(*used, strict=True)))
+
+    def widest(self, rows: int, length: int) -> SpelledShape:
+        """Returns a shape with a spelling for every position."""
+        return SpelledShape(rows, length, self.buckets[-1:], (rows * length,))
+
+    def pack(self, rows: Sequence[Joined], shape: SpelledShape) -> SpelledBatch | None:
+        """Returns the rows, padded on the right, and tables of their distinct spellings."""
+        B, L = shape.rows, shape.length
+        codes_BL, types_BL, mask_BL = (
+            np.full((B, L), self._pad, np.int32),
+            np.zeros((B, L), np.int32),
+            np.zeros((B, L), bool),
+        )
+        for b, row in enumerate(rows):
+            codes_BL[b, : row.length], types_BL[b, : row.length] = row.content.T
+            mask_BL[b, : row.length] = True
+        codes_U = _spelled(codes_BL)
+        laid = _tables(self.spellings.rows(codes_U), shape)
+        if laid is None:
+            return None
+        tables, row_U = laid
+        index_BL, spelled_BL = np.zeros((B, L), np.int32), codes_BL < 0
+        index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, codes_BL[spelled_BL])]
+        return SpelledBatch(tables, index_BL, np.maximum(codes_BL, -1), types_BL, mask_BL)
+
+    def apply(self, model: nn.Module, params: Any, inputs: SpelledBatch, dropout: jax.Array | None = None) -> jax.Array:
+        """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+        """Returns the last states; see `Units.states`."""
+        encoder = {name: params[name] for name in ("bert", "char2subword")}
+        return Char2SubwordBert(config).apply({"params": encoder}, inputs).states_BLD
+
+
+def _spelled(codes: np.ndarray) -> np.ndarray:
+    """Returns the distinct codes of spellings in ascending order."""
+    return np.unique(codes[codes < 0])
+
+
+def _tables(chars_UC: np.ndarray, shape: SpelledShape) -> tuple[tuple[np.ndarray, ...], np.ndarray] | None:
+    """Returns a table for each bucket and every spelling's row in them laid end to end; None when they do not fit.
+
+    A spelling goes on to a bucket of longer ones when its own is full: padding never changes a vector.
+    """
+    bucket_U = bucket_of((chars_UC != 0).sum(axis=1), shape.slots)
+    row_U, waiting, tables, start = np.zeros(len(chars_UC), np.int32), np.zeros(0, np.int64), [], 0
+    for b, (slots, rows) in enumerate(zip(shape.slots, shape.table, strict=True)):
+        waiting = np.concatenate([waiting, np.flatnonzero(bucket_U == b)])
+        chosen, waiting = waiting[:rows], waiting[rows:]
+        table = np.zeros((rows, slots), np.uint16)
+        table[: len(chosen)] = chars_UC[chosen, :slots]
+        tables.append(table)
+        row_U[chosen] = start + np.arange(len(chosen))
+        start += rows
+    fits = not len(waiting) and bool((bucket_U < len(shape.slots)).all())
+    return (tuple(tables), row_U) if fits else None
+
+
+def _rounded(n: int) -> int:
+    """Returns the next multiple of `LEAST_ROWS`, or of an eighth of the next power of two: few shapes, few programs."""
+    step = max(LEAST_ROWS, (1 << max(n - 1, 0).bit_length()) // 8)
+    return -(-n // step) * step
