@@ -19,6 +19,7 @@ CHOICES = {
     "data.multi_label": ("error", "first", "skip"),
     "data.metric": ("", "accuracy", "macro_f1", "f1", "matthews"),
     "model.label_head": ("", "paper", "reference"),
+    "model.mode": ("", "full", "hybrid"),
     "model.dtype": ("float32", "bfloat16"),
     "model.attention_kernel": ("auto", "einsum", "cudnn"),
     "optim.schedule": ("linear", "constant"),
@@ -74,6 +75,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     data.prefetch = 2  # batches prepared ahead of the step that needs them
 
     config.model = model = ml_collections.ConfigDict()
+    model.mode = ""  # Char2Subword: what words become, "full" or "hybrid"; empty: as the model says
     model.label_head = ""  # HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code
     model.dropout = -1.0  # of embeddings, residual branches and heads; -1: as the model was pre-trained
     model.attention_dropout = -1.0  # of attention probabilities; -1: as the model was pre-trained

@@ -81,7 +81,7 @@ class Pieces:
         self._bare: list[str] = [""] * rows
         self._starts_V, self._chars_V = np.zeros(rows, bool), np.zeros(rows, np.int32)
         self._allowed_V = np.zeros(rows, bool)
-        for index in ids_of(tokenizer):
+        for index in tokenizer.ids():
             if (surface := tokenizer.surface(index)) is not None:
                 # Bytes that make no whole character are shown as transformers shows them, and have no length.
                 self._bare[index] = surface.chars.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -151,15 +151,3 @@ class PieceWords:
         order = np.argsort(-scores_N, kind="stable")[:top]
         found = [(words[n], float(scores_N[n])) for n in order if scores_N[n] > -np.inf]
         return [Fill(word, score, math.exp(score / K)) for word, score in found]
-
-
-def ids_of(tokenizer: SubwordTokenizer) -> list[int]:
-    """Returns the ids that have a token; vocabularies may leave some out."""
-    found = []
-    for index in range(tokenizer.size):
-        try:
-            tokenizer.token(index)
-        except ValueError:
-            continue
-        found.append(index)
-    return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from charlm.models.labels import FINE_TUNED
 from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts
-from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, ids_of, masked
+from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, masked
 from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
 from charlm.predictors.scoring import scorer, stretches
 from charlm.predictors.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
@@ -282,7 +282,7 @@ class SubwordPredictor(Predictor):
                 )
         eos = self.tokenizer.special.eos
         allowed_V = np.zeros(self.config.vocab_size, bool)
-        allowed_V[ids_of(self.tokenizer)] = True
+        allowed_V[self.tokenizer.ids()] = True
         arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
         settings = Settings(*arrays, np.int32(-1 if eos is None else eos), allowed_V)
         ways = {"places": rounded(max_new, self._longest), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}

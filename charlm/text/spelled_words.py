@@ -13,6 +13,7 @@ import numpy as np
 
 from charlm.text.chars import CharVocab
 from charlm.text.spelling import spell_rows, spell_word
+from charlm.text.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
 
 KEPT_WORDS = 2**18  # words that are remembered at most
@@ -27,10 +28,10 @@ def spelling_slots(longest: int) -> tuple[int, ...]:
 
 def full_words(tokenizer: SubwordTokenizer) -> dict[str, int]:
     """Returns the entries of a vocabulary that are full words, by their characters; special ones are none."""
+    entries = Entries.of(tokenizer)
     found: dict[str, int] = {}
-    for index in tokenizer.ids():
-        surface = tokenizer.surface(index)
-        if surface is not None and surface.starts_word and surface.whole and surface.chars:
+    for index, surface in zip(entries.ids_N.tolist(), entries.surfaces, strict=True):
+        if surface.starts_word:
             found.setdefault(surface.chars, index)
     return found
 
