@@ -19,8 +19,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.nn.embed import dense, gelu, kernel_init, layer_norm, sinusoids, table_init
+from charlm.nn.embed import gelu, layer_norm, sinusoids, table_init
 from charlm.nn.kernels import attend
+from charlm.nn.mixed import MixedDense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Char2SubwordConfig:
       attention_scale: scores are divided by the root of D ("model", the paper) or of D / heads ("head").
       residual: of LN(x) ("normalised", the paper) or of x ("plain").
       dropout: of embeddings and the outputs of both parts of a layer. attention_dropout: of probabilities.
-      epsilon: of every LayerNorm.
+      epsilon: of every LayerNorm. dtype: of the inputs of products; states are float32.
     """
 
     char_vocab_size: int = 10_000
@@ -78,11 +79,11 @@ class CharAttention(nn.Module):
         K = D // cfg.heads
 
         def project(name: str, x: jax.Array) -> jax.Array:
-            init = kernel_init(cfg.initializer)
-            return nn.Dense(D, use_bias=False, dtype=cfg.dtype, kernel_init=init, name=name)(x)
+            return MixedDense(D, cfg.initializer, cfg.dtype, use_bias=False, name=name)(x)
 
         query, key, value = (
-            project(name, x_UCD).reshape(U, C, cfg.heads, K).swapaxes(1, 2) for name in ("query", "key", "value")
+            project(name, x_UCD).reshape(U, C, cfg.heads, K).swapaxes(1, 2).astype(cfg.dtype)
+            for name in ("query", "key", "value")
         )
         scale = 1 / math.sqrt(D if cfg.attention_scale == "model" else K)
         drops = cfg.attention_dropout > 0 and not deterministic
@@ -105,11 +106,11 @@ class CharLayer(nn.Module):
         D = cfg.hidden
         drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
         plain = cfg.residual == "plain"
-        normed = layer_norm(cfg.epsilon, cfg.dtype, name="attention_norm")(x_UCD)
+        normed = layer_norm(cfg.epsilon, jnp.float32, name="attention_norm")(x_UCD)
         x = (x_UCD if plain else normed) + drop(CharAttention(cfg, name="attention")(normed, mask_UC, deterministic))
-        normed = layer_norm(cfg.epsilon, cfg.dtype, name="ffn_norm")(x)
-        hidden = gelu(dense(4 * D, D, cfg.initializer, cfg.dtype, name="ffn_in")(normed))
-        return (x if plain else normed) + drop(dense(D, 4 * D, cfg.initializer, cfg.dtype, name="ffn_out")(hidden))
+        normed = layer_norm(cfg.epsilon, jnp.float32, name="ffn_norm")(x)
+        hidden = gelu(MixedDense(4 * D, cfg.initializer, cfg.dtype, name="ffn_in")(normed))
+        return (x if plain else normed) + drop(MixedDense(D, cfg.initializer, cfg.dtype, name="ffn_out")(hidden))
 
 
 class Char2Subword(nn.Module):
@@ -119,13 +120,11 @@ class Char2Subword(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.chars = nn.Embed(
-            cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer), dtype=cfg.dtype
-        )
+        self.chars = nn.Embed(cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer))
         self.dropout = nn.Dropout(cfg.dropout)
         layer = nn.remat(CharLayer, static_argnums=(3,)) if cfg.remat else CharLayer
         self.layer = [layer(cfg) for _ in range(cfg.layers)]
-        self.projection = dense(cfg.output, cfg.hidden, cfg.initializer, cfg.dtype)
+        self.projection = MixedDense(cfg.output, cfg.initializer, cfg.dtype)
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
@@ -136,7 +135,7 @@ class Char2Subword(nn.Module):
         """
         cfg = self.config
         mask_UC = chars_UC != 0
-        positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], cfg.hidden), cfg.dtype)
+        positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], cfg.hidden))
         x_UCD = self.dropout(self.chars(chars_UC) + positions_CD[None], deterministic=deterministic)
         for layer in self.layer:
             x_UCD = layer(x_UCD, mask_UC, deterministic)
@@ -145,5 +144,5 @@ class Char2Subword(nn.Module):
 
 def _maximum(x_UCE: jax.Array, mask_UC: jax.Array) -> jax.Array:
     """Returns the maximum over real characters, float32 [U, E]; 0 where there is none."""
-    most = jnp.where(mask_UC[..., None], x_UCE.astype(jnp.float32), -jnp.inf).max(axis=1)
+    most = jnp.where(mask_UC[..., None], x_UCE, -jnp.inf).max(axis=1)
     return jnp.where(mask_UC.any(axis=1, keepdims=True), most, 0)

@@ -6,7 +6,8 @@ cosine, and a row is its own first neighbour (table 3 of the paper lists it).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import functools
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,7 @@ def imitate(
     ids_B: jax.Array,
     neighbours_BK: jax.Array,
     distance: Literal["norm", "mean_square"] = "norm",
+    dtype: Any = jnp.float32,
 ) -> Imitation:
     """Returns the four terms.
 
@@ -58,6 +60,7 @@ def imitate(
       vectors_BD: what the module made of spellings, float32. table_VD: the fixed table, float32.
       ids_B: the rows that they stand for. neighbours_BK: ids of the rows nearest to those.
       distance: "norm" as the paper writes it, or "mean_square", of which the sum of all terms is not half.
+      dtype: of the inputs of the products with the whole table.
 
     Raises:
       ValueError: `distance` is neither.
@@ -77,22 +80,25 @@ def imitate(
         # The root has no gradient at 0, where there is nothing left to learn.
         distance=jnp.sqrt(jnp.maximum(squares_B, 1e-24)) if distance == "norm" else squares_B / off_BD.shape[-1],
         neighbours=jnp.square(to_near(theirs_BD) - to_near(ours_BD)).mean(axis=-1),
-        cross_entropy=log_normalizer(vectors_BD, table_VD) - own_logit_B,
+        cross_entropy=log_normalizer(vectors_BD, table_VD, dtype) - own_logit_B,
     )
 
 
-@jax.custom_vjp
-def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time.
 
     So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word. The
     gradient is the mean of the rows under the softmax. It is summed up in the same pass, as the largest logit so far
     moves (as in Dao et al., 2022, arXiv 2205.14135), so nothing is scored twice. The table has no gradient.
+
+    Args:
+      dtype: of the inputs of products; their sums are float32.
     """
-    return _normalize(vectors_BD, table_VD, with_mean=False)[0]
+    return _normalize(vectors_BD, table_VD, dtype, with_mean=False)[0]
 
 
-def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, with_mean: bool) -> tuple[jax.Array, jax.Array]:
+def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any, with_mean: bool) -> tuple[jax.Array, jax.Array]:
     """Returns the logarithm [B], and the mean row under the softmax [B, D], zeros if it is not wanted."""
     B, (V, D) = len(vectors_BD), table_VD.shape
     rows = min(ROWS, V)
@@ -101,14 +107,15 @@ def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, with_mean: bool) -> t
         most_B, total_B, mean_BD = carry
         # The last piece begins earlier, so that all are of one size: rows that were there before do not count again.
         first = jnp.minimum(start, V - rows)
-        rows_RD = jax.lax.dynamic_slice_in_dim(table_VD, first, rows)
-        logits_BR = jnp.einsum("bd,rd->br", vectors_BD, rows_RD, preferred_element_type=jnp.float32)
+        rows_RD = jax.lax.dynamic_slice_in_dim(table_VD, first, rows).astype(dtype)
+        logits_BR = jnp.einsum("bd,rd->br", vectors_BD.astype(dtype), rows_RD, preferred_element_type=jnp.float32)
         logits_BR = jnp.where((first + jnp.arange(rows) >= start)[None], logits_BR, -jnp.inf)
         now_B = jnp.maximum(most_B, logits_BR.max(axis=-1))
         weights_BR, before_B = jnp.exp(logits_BR - now_B[:, None]), jnp.exp(most_B - now_B)
         total_B = total_B * before_B + weights_BR.sum(axis=-1)
         if with_mean:
-            mean_BD = mean_BD * before_B[:, None] + jnp.einsum("br,rd->bd", weights_BR, rows_RD)
+            more_BD = jnp.einsum("br,rd->bd", weights_BR.astype(dtype), rows_RD, preferred_element_type=jnp.float32)
+            mean_BD = mean_BD * before_B[:, None] + more_BD
         return (now_B, total_B, mean_BD), None
 
     first = (jnp.full(B, -jnp.inf), jnp.zeros(B), jnp.zeros((B, D)))
@@ -116,12 +123,16 @@ def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, with_mean: bool) -> t
     return jnp.log(total_B) + most_B, mean_BD / total_B[:, None]
 
 
-def _normalize_forward(vectors_BD: jax.Array, table_VD: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    value_B, mean_BD = _normalize(vectors_BD, table_VD, with_mean=True)
+def _normalize_forward(
+    vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    value_B, mean_BD = _normalize(vectors_BD, table_VD, dtype, with_mean=True)
     return value_B, (mean_BD, table_VD)
 
 
-def _normalize_backward(kept: tuple[jax.Array, jax.Array], cotangent_B: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _normalize_backward(
+    dtype: Any, kept: tuple[jax.Array, jax.Array], cotangent_B: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     mean_BD, table_VD = kept
     return cotangent_B[:, None] * mean_BD, jnp.zeros_like(table_VD)
 

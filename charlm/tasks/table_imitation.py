@@ -58,7 +58,8 @@ def imitation_sums(
     ids_B, near_BK, unseen_B = join(batch.ids), join(batch.near), join(batch.unseen)
     seen_B = (ids_B >= 0) & ~unseen_B
     rows_B = jnp.maximum(ids_B, 0)
-    terms = imitate(vectors_BD, table_VD, rows_B, near_BK, distance)
+    dtype = model.config.dtype if dropout_key is not None else jnp.float32
+    terms = imitate(vectors_BD, table_VD, rows_B, near_BK, distance, dtype)
     none = jnp.zeros((), jnp.float32)
     total = lambda x_B, where_B: jnp.where(where_B, x_B, 0).sum(dtype=jnp.float32)
     # What has no weight is not computed: the compiler drops what nobody reads.

@@ -1,0 +1,67 @@
+"""Products of a lower precision among states of float32: inputs are rounded, sums, outputs and gradients are not.
+
+What autocast does elsewhere. States that stay float32 lose no digits in residuals and LayerNorms, and on CPUs, where
+bfloat16 is slow outside of products, they are the faster way, too.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.nn.embed import bias_init, kernel_init
+from charlm.nn.kernels import this_machine
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def matmul(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> jax.Array:
+    """Returns x @ kernel, float32 [..., N], of inputs rounded to a dtype.
+
+    Args:
+      x: float32 [..., K]. kernel_KN: float32.
+    """
+    return jnp.einsum("...k,kn->...n", x.astype(dtype), kernel_KN.astype(dtype), preferred_element_type=jnp.float32)
+
+
+def _forward(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return matmul(x, kernel_KN, dtype), (x, kernel_KN)
+
+
+def _backward(dtype: Any, kept: tuple[jax.Array, jax.Array], grad: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel_KN = kept
+    K, N = kernel_KN.shape
+    dx = jnp.einsum("...n,kn->...k", grad.astype(dtype), kernel_KN.astype(dtype), preferred_element_type=jnp.float32)
+    rows = [x.reshape(-1, K), grad.reshape(-1, N)]
+    # CPUs sum over rows faster in float32 than in bfloat16, and twice as fast into the narrower side.
+    if this_machine().platform != "cpu":
+        rows = [row.astype(dtype) for row in rows]
+    first, second = rows if K <= N else rows[::-1]
+    product = jnp.einsum("mk,mn->kn", first, second, preferred_element_type=jnp.float32)
+    return dx, product if K <= N else product.T
+
+
+matmul.defvjp(_forward, _backward)
+
+
+class MixedDense(nn.Module):
+    """A Dense layer over float32 states whose product is of a lower precision; its parameters are nn.Dense's."""
+
+    features: int
+    initializer: str
+    dtype: Any
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns float32 [..., features]."""
+        width = x.shape[-1]
+        kernel = self.param("kernel", kernel_init(self.initializer), (width, self.features), jnp.float32)
+        y = matmul(x.astype(jnp.float32), kernel, self.dtype)
+        if not self.use_bias:
+            return y
+        bias = self.param("bias", bias_init(self.initializer, width), (self.features,), jnp.float32)
+        return y + bias.reshape((1,) * (y.ndim - 1) + (-1,))
