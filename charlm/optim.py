@@ -61,10 +61,15 @@ def frozen(params: Any, patterns: Iterable[str]) -> Any:
     return jax.tree_util.tree_map_with_path(is_frozen, params)
 
 
-def stop_frozen(params: Any, patterns: Iterable[str]) -> Any:
-    """Returns the same parameters, but no gradient is computed for the frozen ones."""
-    stop = lambda is_frozen, x: jax.lax.stop_gradient(x) if is_frozen else x
-    return jax.tree.map(stop, frozen(params, patterns), params) if patterns else params
+def without_frozen(params: Any, patterns: Iterable[str]) -> Any:
+    """Returns the same tree with None in place of the frozen parameters: what a gradient is computed for."""
+    drop = lambda is_frozen, x: None if is_frozen else x
+    return jax.tree.map(drop, frozen(params, patterns), params) if patterns else params
+
+
+def with_frozen(trained: Any, params: Any) -> Any:
+    """Returns a tree of `without_frozen` with the leaves of another tree where it has None."""
+    return jax.tree.map(lambda x, other: other if x is None else x, trained, params, is_leaf=lambda x: x is None)
 
 
 def make_optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
