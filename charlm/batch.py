@@ -110,6 +110,20 @@ class SpelledBatch(NamedTuple):
     mask_SBL: Array
 
 
+class CharacterMaskedBatch(NamedTuple):
+    """A batch for learning subwords whose characters are hidden (Char2Subword, section 3.2).
+
+    Attributes:
+      inputs: the sequences, with every subword spelled that has a spelling.
+      position_SM: int32 in [0, B * L), the subwords to predict, counted from the shard's first; 0 where there is none.
+      labels_SM: int32, their ids; -1 where there is none.
+    """
+
+    inputs: SpelledBatch
+    position_SM: Array
+    labels_SM: Array
+
+
 class ImitationBatch(NamedTuple):
     """Entries of a vocabulary whose rows Char2Subword learns to make from their characters (its section 3.1).
 

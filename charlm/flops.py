@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.batch import Array, ImitationBatch, NoisyBatch, WordBatch
+from charlm.batch import Array, CharacterMaskedBatch, ImitationBatch, NoisyBatch, WordBatch
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
+from charlm.models.char2subword_bert import Char2SubwordBertConfig
 from charlm.models.charbert import CharBertConfig
 from charlm.models.hlm import HLMConfig
 
@@ -178,3 +179,17 @@ def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: 
     near = batch.near[0].shape[-1]
     products = 2 * spellings.count * config.output * (rows + near)
     return TRAINING * char2subword_forward(config, spellings) + 2 * products
+
+
+def character_masked_training(config: Char2SubwordBertConfig, batch: CharacterMaskedBatch) -> float:
+    """Returns the useful operations of a step of contextual pre-training.
+
+    Transformer and head are frozen, so their matrices have no gradient: a product with one costs two passes. One of two
+    states, as in attention, costs three, and so does the module.
+    """
+    D = config.hidden
+    spellings = sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths())
+    words, masked = lengths_of(batch.inputs.mask_SBL), float(np.count_nonzero(batch.labels_SM >= 0))
+    pairs = config.layers * 2 * 2 * words.squares * D
+    frozen = 2 * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size)) + pairs
+    return TRAINING * char2subword_forward(config.characters, spellings) + frozen

@@ -61,20 +61,15 @@ def frozen(params: Any, patterns: Iterable[str]) -> Any:
     return jax.tree_util.tree_map_with_path(is_frozen, params)
 
 
-def part_frozen(params: Any, patterns: Iterable[str]) -> tuple[Any, Any]:
-    """Returns the parameters that are trained and those that stay: two such trees, None where the other has an array.
-
-    Take gradients by the first alone, so that none is computed or stored for the second; `join_frozen` puts both
-    together.
-    """
-    stays = frozen(params, patterns)
-    pick = lambda wanted: jax.tree.map(lambda is_frozen, x: x if is_frozen is wanted else None, stays, params)
-    return pick(False), pick(True)
+def without_frozen(params: Any, patterns: Iterable[str]) -> Any:
+    """Returns the same tree with None in place of the frozen parameters: what a gradient is computed for."""
+    drop = lambda is_frozen, x: None if is_frozen else x
+    return jax.tree.map(drop, frozen(params, patterns), params) if patterns else params
 
 
-def join_frozen(trained: Any, stays: Any) -> Any:
-    """Returns the parameters that `part_frozen` parted."""
-    return jax.tree.map(lambda x, y: y if x is None else x, trained, stays, is_leaf=lambda x: x is None)
+def with_frozen(trained: Any, params: Any) -> Any:
+    """Returns a tree of `without_frozen` with the leaves of another tree where it has None."""
+    return jax.tree.map(lambda x, other: other if x is None else x, trained, params, is_leaf=lambda x: x is None)
 
 
 def make_optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:

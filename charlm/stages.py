@@ -12,8 +12,11 @@ from pathlib import Path
 
 import ml_collections
 
-from charlm.pretraining.char2subword_config import of_stage
+from charlm import hosts
+from charlm.pretraining.char2subword_config import CONTEXTUAL, of_stage
+from charlm.pretraining.registry import prepare
 from charlm.train import train
+from charlm.workdir import newest_step
 
 log = logging.getLogger("charlm")
 
@@ -31,9 +34,12 @@ def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str =
         return train(of_stage(config, config.stage), workdir, profile)
     if config.resume:
         raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
+    names = [f"{number}_{stage}" for number, stage in enumerate(config.stages, start=1)]
+    if CONTEXTUAL in config.stages[1:] and newest_step(Path(workdir) / names[0]) is None:
+        # What a later stage cannot do without, its text and a prediction head, is better missed before the first.
+        hosts.primary_first(lambda: prepare(of_stage(config, CONTEXTUAL)))
     before = ""
-    for number, stage in enumerate(config.stages, start=1):
-        name = f"{number}_{stage}"
+    for number, (stage, name) in enumerate(zip(config.stages, names, strict=True), start=1):
         own = of_stage(config, stage)
         if before:
             own.init_from, own.resume = before, ""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from charlm.optim import join_frozen, part_frozen
+from charlm.optim import with_frozen, without_frozen
 from charlm.state import TrainState, stream_key
 
 # A NamedTuple of float32 scalars: loss and weight (what it is divided by) of each part, then what else is counted.
@@ -40,20 +40,20 @@ def make_train_step(
     """
 
     def loss(
-        trained: Any, stays: Any, micro_batch: Any, key: jax.Array, shares: Sequence[Any]
+        trained: Any, params: Any, micro_batch: Any, key: jax.Array, shares: Sequence[Any]
     ) -> tuple[jax.Array, Sums]:
-        sums = loss_sums(join_frozen(trained, stays), micro_batch, key)
+        sums = loss_sums(with_frozen(trained, params), micro_batch, key)
         return sum((share * sums[2 * i] for i, share in enumerate(shares, start=1)), start=sums[0]), sums
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Sums, jax.Array]:
         key = stream_key(seed, "dropout", state.step)
-        trained, stays = part_frozen(state.params, freeze)
         first_weight, *others = [jnp.maximum(weight, 1) for weight in weights(batch)] if weights else [None]
         shares = [first_weight / weight for weight in others]  # of the division that comes last
+        trained = without_frozen(state.params, freeze)
 
         def gradient(i: jax.Array | int, micro_batch: Any) -> tuple[Any, Sums]:
             (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(
-                trained, stays, micro_batch, jax.random.fold_in(key, i), shares
+                trained, state.params, micro_batch, jax.random.fold_in(key, i), shares
             )
             return grads, sums
 
@@ -69,10 +69,10 @@ def make_train_step(
             (grads, sums), _ = jax.lax.scan(accumulate, zero, (jnp.arange(micro_batches), batch))
         # Sums over the whole batch, divided once: the same gradient however the batch is cut.
         grads = jax.tree.map(lambda g: g / jnp.maximum(sums[1], 1), grads)
-        # The optimizer knows of all parameters, but what stays is handed on as it is, to the bit.
-        every = join_frozen(grads, jax.tree.map(jnp.zeros_like, stays))
-        updates, opt_state = optimizer.update(every, state.opt_state, state.params)
-        params = join_frozen(part_frozen(optax.apply_updates(state.params, updates), freeze)[0], stays)
-        return TrainState(state.step + 1, params, opt_state), sums, optax.tree.norm(grads)
+        none = jax.tree.map(jnp.zeros_like, state.params)  # the compiler drops what stays of these
+        updates, opt_state = optimizer.update(with_frozen(grads, none), state.opt_state, state.params)
+        # Adding 0 is not enough for frozen parameters to stay as they are: it makes 0 of -0.
+        moved = optax.apply_updates(trained, without_frozen(updates, freeze))
+        return TrainState(state.step + 1, with_frozen(moved, state.params), opt_state), sums, optax.tree.norm(grads)
 
     return train_step

@@ -28,7 +28,8 @@ from charlm.sharding import make_mesh
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
 ROOT = Path(__file__).resolve().parents[1]
-TIMINGS = {"words_per_second", "subwords_per_second", "tflops_per_second", "mfu", "ms_per_step", "data_wait"}
+SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "tflops")}
+TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait"}
 
 
 def write_text(path: Path, lines: int = 400, extra: str = "") -> Path:

@@ -6,10 +6,20 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.batch import CharBertBatch, MaskedWords, NoisyBatch, WordBatch, reshape_batch
+from charlm.batch import (
+    CharacterMaskedBatch,
+    CharBertBatch,
+    MaskedWords,
+    NoisyBatch,
+    SpelledBatch,
+    WordBatch,
+    reshape_batch,
+)
 from charlm.flops import (
     Lengths,
     bert_forward,
+    char2subword_forward,
+    character_masked_training,
     charbert_forward,
     charbert_training,
     full_lengths,
@@ -21,9 +31,13 @@ from charlm.flops import (
     peak,
 )
 from charlm.models.bert import Bert, BertConfig
+from charlm.models.char2subword import Char2SubwordConfig
+from charlm.models.char2subword_bert import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.models.charbert import CharBertConfig
 from charlm.models.charbert_heads import CharBertForMaskedLM
 from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM
+from charlm.optim import with_frozen, without_frozen
+from charlm.tasks.character_mlm import character_masked_sums
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -149,6 +163,33 @@ def test_the_compiler_counts_as_much_for_charbert(change):
     assert 0.85 < ours / compiled(logits, params, inputs) < 1.05
     half = batch._replace(inputs=inputs._replace(mask_BL=np.arange(60) < np.full((4, 1), 30)))
     assert charbert_training(config, half) < 0.6 * charbert_training(config, batch)
+
+
+def test_the_compiler_counts_as_much_for_contextual_pre_training():
+    """The whole step's gradient: the frozen transformer passes it on, and its matrices have none."""
+    characters = Char2SubwordConfig(char_vocab_size=50, hidden=128, layers=2, heads=4, output=256, char_slots=12)
+    shape = {"vocab_size": 3000, "hidden": 256, "layers": 2, "heads": 4, "ffn": 1024, "max_positions": 64}
+    config = Char2SubwordBertConfig(**shape, pooler=False, characters=characters)
+    rng = np.random.default_rng(0)
+    none = np.zeros((1, 4, 60), np.int32)
+    index = rng.integers(0, 100, (1, 4, 60)).astype(np.int32)
+    chars = rng.integers(8, 50, (1, 100, 12)).astype(np.uint16)
+    inputs = SpelledBatch((chars,), index, none - 1, none, np.ones((1, 4, 60), bool))
+    position = np.arange(36, dtype=np.int32)[None]
+    batch = CharacterMaskedBatch(inputs, position, position)
+    model = Char2SubwordForMaskedLM(config)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), inputs))["params"]
+    frozen = ("^(bert|head)/",)
+    loss = lambda own, params: character_masked_sums(model, with_frozen(own, params), batch, None).nats
+    ours = character_masked_training(config, batch)
+    assert 0.85 < ours / compiled(jax.grad(loss), without_frozen(params, frozen), params) < 1.05
+    # By hand: with nothing to predict, twice the transformer, and attention's products a third time.
+    lengths = Lengths(4, 240, 4 * 60**2)
+    unasked = batch._replace(labels_SM=np.full((1, 36), -1))
+    module = 3 * char2subword_forward(characters, Lengths(100, 1200, 100 * 144))
+    pairs = 2 * 2 * 2 * lengths.squares * 256
+    assert character_masked_training(config, unasked) == module + 2 * bert_forward(config, lengths) + pairs
+    assert ours - character_masked_training(config, unasked) == 2 * 2 * 36 * 256 * (256 + 3000)
 
 
 def test_peaks_are_known_by_the_name_of_the_device():

@@ -55,9 +55,9 @@ def measure_shape(
     bucket_C = np.minimum(bucket_of(np.arange(char_slots + 1), slots), len(slots) - 1)
     per_bucket = np.stack([counts[:, :, bucket_C == b].sum(axis=-1) for b in range(len(slots))], axis=-1)
     if not unique_words:
-        labels = (_budget(per_bucket[:, 2].sum(axis=-1)),)
+        labels = (budget(per_bucket[:, 2].sum(axis=-1)),)
         return BatchShape(shards, sequences, max_words, (char_slots,), (), (sequences * max_words,), labels, False)
-    table, masked, labels = (tuple(_budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in range(3))
+    table, masked, labels = (tuple(budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in range(3))
     return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels)
 
 
@@ -91,6 +91,6 @@ def choose_buckets(words_by_slots: np.ndarray, buckets: int = BUCKETS) -> tuple[
     return (*inner, longest)
 
 
-def _budget(counts: np.ndarray) -> int:
+def budget(counts: np.ndarray) -> int:
     """Returns a capacity, a multiple of 8, well above the sampled counts."""
     return int(-(-max(counts.mean() + SPREADS * counts.std(), counts.max(), 1) // 8) * 8)

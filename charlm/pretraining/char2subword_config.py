@@ -34,7 +34,8 @@ NOT_NEGATIVE = (
 )  # fmt: skip
 SHARES = ("data.unseen", "contextual.dropout", "contextual.attention_dropout")
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
-RESUMABLE: tuple[str, ...] = ()
+# In the contextual stage its keys stand in the places of others, which are compared; other stages do not read them.
+RESUMABLE = ("contextual.",)
 LOSSES = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
 
 
@@ -72,8 +73,8 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     contextual.steps = 1500  # three passes of 500 updates ("a few", section 4.1)
     contextual.batch_size = 2000  # sequences of an update (section 4.1)
     contextual.accumulation = 125  # micro-batches of an update
-    contextual.learning_rate = 1e-4
-    contextual.warmup_steps = 75
+    contextual.learning_rate = 1e-4  # peak, after warm-up
+    contextual.warmup_steps = 75  # optimizer steps of linear warm-up from 0
     contextual.dropout = 0.1  # of the module; the frozen transformer has none
     contextual.attention_dropout = 0.1  # of the module
     contextual.log_every = 10  # steps between progress lines

@@ -147,6 +147,10 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
             f"init_from: {start.source} has no prediction head, which the contextual stage learns from; set "
             "stage=approximation, or start from a model for masked language modelling"
         )
+    if config.stage == CONTEXTUAL and config.data.max_length > start.shape.longest:
+        raise ValueError(
+            f"data.max_length={config.data.max_length}, but {start.source} has {start.shape.longest} positions"
+        )
     tokenizer = start.tokenizer()
     if tokenizer.size > start.shape.vocab_size:
         raise ValueError(

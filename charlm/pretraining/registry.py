@@ -9,12 +9,13 @@ import ml_collections
 
 from charlm.pretraining.base import Objective
 from charlm.pretraining.char2subword import TableImitation
-from charlm.pretraining.char2subword_config import APPROXIMATION
+from charlm.pretraining.char2subword_config import APPROXIMATION, CONTEXTUAL
+from charlm.pretraining.char2subword_contextual import CharacterMaskedLM
 from charlm.pretraining.charbert import NoisyLanguageModelling
 from charlm.pretraining.hlm import MaskedCharacters
 
 OBJECTIVES: dict[str, type[Objective]] = {"hlm": MaskedCharacters, "charbert": NoisyLanguageModelling}
-STAGES: dict[str, type[Objective]] = {APPROXIMATION: TableImitation}  # of Char2Subword
+STAGES: dict[str, type[Objective]] = {APPROXIMATION: TableImitation, CONTEXTUAL: CharacterMaskedLM}  # of Char2Subword
 
 
 def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from charlm.batch import NoisyBatch
+from charlm.tasks.label_sums import label_sums
 
 
 class NoisySums(NamedTuple):
@@ -36,21 +37,10 @@ def noisy_sums(
     inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.inputs)
     positions = (batch.mlm_position_SM, batch.nlm_position_SP) if nlm else (batch.mlm_position_SM,)
     output = model.apply({"params": params}, inputs, *positions, deterministic=dropout_key is None, rngs=rngs)
-    mlm = _part_sums(output.mlm_logits_SMV, batch.mlm_labels_SM)
+    mlm = label_sums(output.mlm_logits_SMV, batch.mlm_labels_SM)
     none = jnp.zeros((), jnp.float32)
-    words = _part_sums(output.nlm_logits_SPT, batch.nlm_labels_SP) if nlm else (none, none, none)
+    words = label_sums(output.nlm_logits_SPT, batch.nlm_labels_SP) if nlm else (none, none, none)
     return NoisySums(*mlm[:2], *words[:2], mlm[2], words[2])
-
-
-def _part_sums(logits_SMV: jax.Array, labels_SM: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns nats, labels and hits."""
-    real_SM = labels_SM >= 0
-    label_SM1 = jnp.maximum(labels_SM, 0)[..., None]
-    label_logits_SM = jnp.take_along_axis(logits_SMV, label_SM1, axis=-1)[..., 0]
-    nats_SM = jax.nn.logsumexp(logits_SMV, axis=-1) - label_logits_SM
-    right_SM = real_SM & (logits_SMV.argmax(axis=-1) == labels_SM)
-    count = lambda x: x.sum(dtype=jnp.float32)
-    return jnp.where(real_SM, nats_SM, 0).sum(), count(real_SM), count(right_SM)
 
 
 def label_weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:

@@ -39,21 +39,30 @@ def spell_rows(spellings: Sequence[str], vocab: CharVocab, slots: int) -> np.nda
 
 
 def mask_rows(
-    rows_UC: np.ndarray, marked_U: np.ndarray, rng: np.random.Generator, chars: tuple[int, int], per_word: bool = False
+    rows_UC: np.ndarray,
+    marked_U: np.ndarray,
+    rng: np.random.Generator,
+    chars: tuple[int, int],
+    per_word: bool = False,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
 ) -> np.ndarray:
     """Returns copies of rows whose characters are hidden for masked language modelling (section 3.2).
 
-    Of the characters 80 % become MASK, 10 % a random one, 10 % stay. Length and word mark stay to be seen.
+    Length and word mark stay to be seen.
 
     Args:
       rows_UC: as `spell_rows` returns them. marked_U: bool, rows that begin with the word mark.
       chars: first and one past the last id of a random character.
       per_word: True: one draw for all characters of a row, as in BERT; False: one for each, as the paper can be read,
         where about a tenth of the characters stay to be read.
+      mask_share, random_share: of the characters, the share that becomes MASK, and that becomes a random one; the rest
+        stay as they are.
     """
     U, C = rows_UC.shape
     draw = rng.random((U, 1 if per_word else C))
     hidden = (rows_UC != 0) & ~(marked_U[:, None] & (np.arange(C) < len(WORD_MARK)))
     random_UC = rng.integers(*chars, size=(U, C), dtype=np.uint16)
-    masked_UC = np.where(hidden & (draw < 0.8), np.uint16(MASK), rows_UC)
-    return np.where(hidden & (draw >= 0.8) & (draw < 0.9), random_UC, masked_UC)
+    to_mask = draw < mask_share
+    masked_UC = np.where(hidden & to_mask, np.uint16(MASK), rows_UC)
+    return np.where(hidden & ~to_mask & (draw < mask_share + random_share), random_UC, masked_UC)

@@ -59,3 +59,12 @@ def test_masking_hides_eight_tenths_and_keeps_length_and_mark(per_word):
     assert set(np.unique(got[letters][random])) == set(range(*chars))
     whole = np.array([len(set(row[2:10] == MASK)) == 1 for row in got[marked]])
     assert whole.mean() == 1.0 if per_word else whole.mean() < 0.4
+
+
+@pytest.mark.parametrize("shares", [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.3, 0.6)])
+def test_shares_of_hidden_characters_can_be_told(shares):
+    rows = spell_rows(["##business"] * 2000, VOCAB, 10)
+    chars = (VOCAB.size, VOCAB.size + 9)  # none of the spelling's
+    got = mask_rows(rows, np.ones(2000, bool), np.random.default_rng(0), chars, False, *shares)[:, 2:]
+    for share, want in zip(((got == MASK).mean(), (got >= chars[0]).mean()), shares, strict=True):
+        assert share == want if want in (0, 1) else abs(share - want) < 0.02
