@@ -36,10 +36,11 @@ def minilm(config: ml_collections.ConfigDict) -> None:
     config.model.hidden = 256
     config.model.heads = 4
     config.model.layers = 3
+    config.model.dtype = "bfloat16"
     config.data.batch_size = 128
     config.optim.learning_rate = 1e-3
-    config.optim.warmup_steps = 550
-    config.train.steps = 11_000
+    config.optim.warmup_steps = 500
+    config.train.steps = 10_000
     config.train.log_every = 100
     config.train.eval_every = 1000
     config.train.checkpoint_every = 1000
