@@ -163,5 +163,5 @@ def report_finished(objective: type[Objective], folder: Path, workdir: str, step
     """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it."""
     log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
     report_heldout(objective, folder)
-    log.info("train on with a larger --config.train.steps, start afresh with another --workdir,")
+    log.info("train on with a larger --config.%s, start afresh with another --workdir,", objective.steps_key)
     log.info("or try it: %s", objective.use.format(workdir=workdir))

@@ -43,7 +43,7 @@ class CharacterMaskedLM(Char2SubwordObjective):
 
     sums = CharacterMaskedSums
     unit = "subwords"
-    use = "python -m charlm.predict neighbors --checkpoint={workdir} business BUSINESS bssinesssses"
+    steps_key = "contextual.steps"
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
         """Measures the tables of distinct spellings; see `Objective`."""
