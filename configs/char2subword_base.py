@@ -6,8 +6,8 @@ Three stages, one command: approximation, contextual pre-training, approximation
 
 Variants: "" as in the paper; "approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of
 L2; "minilm" the module of 2.7 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny"
-minutes for any small BERT. The rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and "ce_nbr";
-its last row has all four losses, as the others here. They are joined by a plus sign: minilm+no_noise+mean_square.
+minutes for any small BERT. The rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and
+"ce_nbr"; its last row has all four losses, as the others here. A plus sign joins: minilm+no_noise+mean_square.
 """
 
 from collections.abc import Callable
