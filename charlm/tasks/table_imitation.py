@@ -27,6 +27,7 @@ class ImitationSums(NamedTuple):
     neighbours: jax.Array
     cross_entropy: jax.Array
     norm: jax.Array  # length of the vectors
+    measured: jax.Array  # entries whose precision was measured
     right: jax.Array  # entries whose own row has the largest product
     at_1: jax.Array  # entries whose nearest row is their own
     at_k: jax.Array  # shares of the k nearest rows that are right
@@ -75,6 +76,7 @@ def imitation_sums(
             measured[f"{prefix}at_k"] = total(shared_BK[:, -1], where_B)
             measured[f"{prefix}average"] = total(shared_BK.mean(axis=1), where_B)
         measured["at_1"] = total(shared_BK[:, 0], seen_B)
+        measured["measured"] = total(one_B, seen_B)
         measured["unseen"] = total(one_B, unseen_B)
     norm_B = jnp.sqrt((vectors_BD * vectors_BD).sum(axis=-1))
     known = {"loss": loss, "count": seen_B.sum(dtype=jnp.float32), "norm": total(norm_B, seen_B)} | parts | measured
@@ -92,12 +94,12 @@ def summarize(sums: ImitationSums) -> dict[str, float]:
     if not count:
         raise ValueError("no entry of the vocabulary was read: data.unseen leaves none")
     metrics = {name: values[name] / count for name in ("loss", *LOSSES, "norm")}
-    if values["at_k"] or values["right"]:
+    if measured := values["measured"]:
         metrics |= {
-            "accuracy": values["right"] / count,
-            "precision_at_1": values["at_1"] / count,
-            "precision_at_k": values["at_k"] / count,
-            "average_precision": values["average"] / count,
+            "accuracy": values["right"] / measured,
+            "precision_at_1": values["at_1"] / measured,
+            "precision_at_k": values["at_k"] / measured,
+            "average_precision": values["average"] / measured,
         }
     if unseen:
         metrics |= {

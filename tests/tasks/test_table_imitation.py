@@ -66,6 +66,8 @@ def test_sums_are_those_of_the_terms_and_measures(params, distance):
         np.testing.assert_allclose(getattr(sums, f"{prefix}at_k"), found.shared_BK[chosen, -1].sum(), rtol=1e-6)
         np.testing.assert_allclose(getattr(sums, f"{prefix}average"), found.shared_BK[chosen].mean(1).sum(), rtol=1e-6)
     np.testing.assert_allclose(sums.at_1, found.shared_BK[seen, 0].sum())
+    nothing = summarize(sums._replace(right=0.0, at_1=0.0, at_k=0.0, average=0.0))
+    assert nothing["accuracy"] == nothing["average_precision"] == 0  # a module that knows nothing is measured, too
 
 
 def test_sums_add_up_over_batches(params):
@@ -91,7 +93,8 @@ def test_a_term_without_weight_is_left_out(params, left_out):
     np.testing.assert_allclose(every.loss - getattr(every, left_out), sums.loss, rtol=1e-5)
     grad = lambda w: jax.grad(lambda p: sums_of(p, batch, key, w).loss)(params)
     assert not jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.allclose(a, b, atol=1e-6)), grad(weights), grad(ONE)))
-    assert float(sums.right) == float(sums.at_k) == 0  # precision is not measured while training
+    assert float(sums.measured) == float(sums.right) == 0  # precision is not measured while training
+    assert "accuracy" not in summarize(sums)
 
 
 def test_weights_weigh(params):
