@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import logging
 import os
 import subprocess
 import sys
@@ -198,15 +197,13 @@ def test_foreign_shards_are_refused(config, documents, tmp_path):
         prepare(config, quiet)
 
 
-def test_every_corpus_has_a_line_in_the_log_fresh_or_cached(config, documents, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("charlm"), "propagate", True)
-    caplog.set_level(logging.INFO, "charlm")
+def test_every_corpus_has_a_line_in_the_log_fresh_or_cached(config, documents, tmp_path, log_lines):
     (tmp_path / "text" / "a.txt").write_bytes(b"One two.\n\xff\n" + b"word \n" * 40)
     lines = []
     for _ in range(2):
-        caplog.clear()
+        log_lines.lines.clear()
         data = prepare(config, quiet)
-        lines.append([message for message in caplog.messages if message.startswith("corpus ")])
+        lines.append([message for message in log_lines.lines if message.startswith("corpus ")])
     assert lines[0] == lines[1]
     assert [line.split(":")[0] for line in lines[0]] == [
         f"corpus {config.data.train[0]} (train)",
