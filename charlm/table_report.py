@@ -82,7 +82,7 @@ def open_subject(path: str) -> Subject:
         return np.concatenate(found)[: len(spellings)]
 
     unseen_N = choose_unseen(entries, config.data.unseen if "config" in metadata else 0.0, config.seed)
-    near_VK = near_rows(config, table_VD, config.loss.neighbour_count)
+    near_VK = near_rows(get_config(FAMILY), table_VD, config.loss.neighbour_count)
     return Subject(path, entries, jax.device_put(table_VD), near_VK, unseen_N, spell)
 
 

@@ -12,10 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_char2subword import spelled
 from small_run import python
 from subword_cases import bring, failure, write_release
 
 from charlm import checkpoint as checkpoints
+from charlm.convert.__main__ import main as convert
 from charlm.models.bert import Bert, BertConfig
 from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
 from charlm.sharding import path_name
@@ -171,6 +173,20 @@ def test_a_module_without_a_table_saves_nothing():
     assert str(parameters) == "36 parameters (char2subword)"
 
 
+def test_a_table_that_was_left_out_is_counted_as_it_was(tmp_path, capsys):
+    assert convert(["export", f"--checkpoint={spelled()}", f"--output={tmp_path / 'free'}", "--table-free"]) == 0
+    whole, free = open_model(spelled()).parameters, open_model(tmp_path / "free").parameters
+    shapes = checkpoints.parameter_shapes(checkpoints.find(spelled()))
+    head = sum(math.prod(shape) for name, shape in shapes.items() if name.startswith("head/"))
+    assert (free.table, free.module, free.kept, free.saved) == (whole.table, whole.module, whole.kept, whole.saved)
+    assert free.total == whole.total - head - free.left_out
+    assert free.left_out == whole.table - whole.kept > 0
+    assert free.table_share == pytest.approx(whole.table / (whole.total - whole.module - head))
+    assert f"{whole.table:,} were in the table of subwords, which was left out" in run(
+        capsys, "--model", tmp_path / "free"
+    )
+
+
 @pytest.fixture
 def release(tmp_path):
     """A BERT as Hugging Face has it, with a vocabulary of its own."""
@@ -209,6 +225,7 @@ def test_a_char2subword_and_a_file(tokenizer, vocab, tmp_path, capsys):
         "table_share": 56 / 62,
         "module": 12,
         "kept": 20,
+        "left_out": 0,
         "saved": 24,
         "saved_share_of_table": 24 / 56,
         "saved_share_of_model": 24 / 62,

@@ -30,10 +30,12 @@ from charlm.models.char2subword_bert import (
     Char2SubwordForTokenClassification,
 )
 from charlm.models.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.text.words import SPLITTERS
 
 NAME = "char2subword"
 KEY = "char2subword"  # of the config: what the transformer's has no key for
 MODULE = "char2subword."  # begins the module's tensors
+TEXT = ("splitter", "language")  # how text becomes words
 NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how it is computed, which no file says
 _LAYER = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output"}
 
@@ -76,7 +78,7 @@ class Char2SubwordFamily(Family):
         base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
         characters = _module_config(own.get("characters"), f"{where}: {KEY}.characters")
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(BertConfig)}
-        fields |= {"pooler": own["pooler"]} | self.heads[head].fields
+        fields |= {name: own[name] for name in ("pooler", *TEXT)} | self.heads[head].fields
         try:
             return Char2SubwordBertConfig(**fields, characters=characters, mode=own["mode"])
         except ValueError as error:
@@ -86,6 +88,7 @@ class Char2SubwordFamily(Family):
         """Returns their config for ours; `original` is the transformer's, as it was imported."""
         plain = self.backbone.to_theirs(bert_config(config), head, original)
         own: dict[str, Any] = {"backbone": plain["model_type"], "mode": config.mode, "pooler": config.pooler}
+        own |= {name: getattr(config, name) for name in TEXT}
         shape = dataclasses.asdict(config.characters)
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
         architecture = self.model_types[NAME] + self.heads[head].architecture
@@ -110,12 +113,17 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     own = theirs.get(KEY)
     if not isinstance(own, dict):
         raise ValueError(f"{where} lacks the key {KEY}: expected backbone, mode, pooler and characters there")
-    own = {"mode": "hybrid", "pooler": False, "rows": []} | own
+    own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
     backbones = [name for family in (BERT, ROBERTA) for name in family.model_types]
     if own.get("backbone") not in backbones:
         raise ValueError(f"{where}: {KEY}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
     if not isinstance(own["pooler"], bool):
         raise ValueError(f"{where}: {KEY}.pooler={own['pooler']!r}: expected true or false")
+    if own["splitter"] not in SPLITTERS or not isinstance(own["language"], str):
+        raise ValueError(
+            f"{where}: {KEY}.splitter={own['splitter']!r} and {KEY}.language={own['language']!r}: expected one of "
+            f"{', '.join(SPLITTERS)}, and a code"
+        )
     rows = own["rows"]
     if not isinstance(rows, list) or not all(type(index) is int and index >= 0 for index in rows):
         raise ValueError(f"{where}: {KEY}.rows: expected a list of subword ids")

@@ -17,10 +17,11 @@ from charlm import checkpoint as checkpoints
 from charlm.convert.files import Tensor, find_state, give_memory_back, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 from charlm.nn.kernels import KERNELS
+from charlm.text.words import SPLITTERS
 
 STATE_FILE = "model.safetensors"
 CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
-              "compat_reference", "mode")  # fmt: skip
+              "compat_reference", "mode", "splitter", "language")  # fmt: skip
 MODES = ("full", "hybrid")  # of Char2Subword
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
@@ -40,6 +41,10 @@ def _changed(name: str, value: Any) -> Any:
     if name == "mode":
         if value not in MODES:
             raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
+        return value
+    if name in ("splitter", "language"):
+        if not isinstance(value, str) or (name == "splitter" and value not in SPLITTERS):
+            raise ValueError(f"{name}={value!r}: expected {', '.join(SPLITTERS) if name == 'splitter' else 'its code'}")
         return value
     if name in ("remat", "compat_reference"):
         if not isinstance(value, bool):

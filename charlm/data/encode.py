@@ -22,7 +22,8 @@ from charlm.data.forms import Encoded, Form, RecordEncoder
 from charlm.data.parts import Part
 from charlm.data.records import CorpusStats, count_records
 from charlm.data.sources import Source
-from charlm.text.words import Splitter, get_splitter, sentence_ends
+from charlm.text.sentences import sentence_ends
+from charlm.text.words import Splitter, get_splitter
 
 WRITER_OPTIONS = "group_size:1"  # every record can be read alone, as shuffling does
 LOG_SECONDS = 5.0

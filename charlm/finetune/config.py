@@ -10,6 +10,7 @@ import math
 import ml_collections
 
 from charlm.text.noise import Noise
+from charlm.text.words import SPLITTERS
 
 TASKS = ("classification", "regression", "tagging", "question_answering", "ranking")
 CHOICES = {
@@ -20,6 +21,7 @@ CHOICES = {
     "data.metric": ("", "accuracy", "macro_f1", "f1", "matthews"),
     "model.label_head": ("", "paper", "reference"),
     "model.mode": ("", "full", "hybrid"),
+    "model.splitter": ("", *SPLITTERS),
     "model.dtype": ("float32", "bfloat16"),
     "model.attention_kernel": ("auto", "einsum", "cudnn"),
     "optim.schedule": ("linear", "constant"),
@@ -76,6 +78,7 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
 
     config.model = model = ml_collections.ConfigDict()
     model.mode = ""  # Char2Subword: what words become, "full" or "hybrid"; empty: as the model says
+    model.splitter = ""  # Char2Subword: how text becomes words, as in `text.splitter`; empty: as the model says
     model.label_head = ""  # HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code
     model.dropout = -1.0  # of embeddings, residual branches and heads; -1: as the model was pre-trained
     model.attention_dropout = -1.0  # of attention probabilities; -1: as the model was pre-trained

@@ -35,10 +35,13 @@ class Char2SubwordBertConfig(BertConfig):
       characters: shape of the module; its output is as wide as the table.
       mode: what text becomes (section 3.3): "full": every word is spelled, the table is read for special tokens alone;
         "hybrid": words that are entries of the vocabulary have their rows, the others are spelled.
+      splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
     """
 
     characters: Char2SubwordConfig = dataclasses.field(default_factory=Char2SubwordConfig)
     mode: Literal["full", "hybrid"] = "hybrid"
+    splitter: str = "rules"
+    language: str = "en"
 
     def __post_init__(self) -> None:
         super().__post_init__()

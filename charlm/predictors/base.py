@@ -217,10 +217,14 @@ class Predictor(abc.ABC):
 
 
 def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:
-    """Returns the texts as a list; ValueError for one string in their place, or a batch size that is not positive."""
+    """Returns the texts as a list; ValueError for one string, for what is no text, or for a batch size below 1."""
     if isinstance(texts, str) or batch_size < 1:
         raise ValueError(f"{what} takes a list of texts and a positive batch_size; for one text write [text]")
-    return list(texts)
+    texts = list(texts)
+    for n, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{what} takes texts, but text {n} is a {type(text).__name__}")
+    return texts
 
 
 def checked_list(words: Iterable[str]) -> list[str]:

@@ -183,7 +183,8 @@ def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> C
     shape = {field.name: getattr(data.start.shape, field.name) for field in dataclasses.fields(BertConfig)}
     shape |= {"dropout": 0.0, "attention_dropout": 0.0, "dtype": dtype, "remat": model.remat}
     shape["attention_kernel"] = model.attention_kernel
-    return Char2SubwordBertConfig(**shape, characters=characters, mode=model.mode)
+    text = {"splitter": config.text.splitter, "language": config.text.language}
+    return Char2SubwordBertConfig(**shape, **text, characters=characters, mode=model.mode)
 
 
 def make_model(shape: Char2SubwordBertConfig, head: bool) -> Char2SubwordForMaskedLM | Char2SubwordBert:
@@ -217,13 +218,18 @@ def with_backbone(backbone: Pretrained, fresh: Any) -> Any:
 
 def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: int) -> np.ndarray:
     """Returns the rows nearest to every row of a table, int32 [V, count]; computed once and kept in the cache."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
 
     digest = hashlib.sha256(np.ascontiguousarray(table_VD)).hexdigest()[:24]
     root = cache_dir(config)
     path = os.path.join(root, f"neighbours-{digest}-{count}.safetensors")
     if os.path.exists(path):
-        return load_file(path)["ids"]
+        with contextlib.suppress(SafetensorError, KeyError, OSError):  # what cannot be read is made again
+            ids_VK = load_file(path)["ids"]
+            if ids_VK.shape == (len(table_VD), count) and ids_VK.dtype == np.int32:
+                return ids_VK
+        log.warning("%s is damaged: it is made again", path)
     log.info("computing the %d nearest rows of each of %s rows, once", count, f"{len(table_VD):,}")
     found = neighbours(table_VD, count).ids
     with clear_write_errors(root):

@@ -13,12 +13,13 @@ from typing import Any
 import ml_collections
 
 from charlm.pretraining import char2subword_config, charbert_config, hlm_config
+from charlm.text.words import SPLITTERS
 
 PRE_TRAINING = "masked_lm"
 FAMILIES = {"hlm": hlm_config, "charbert": charbert_config, "char2subword": char2subword_config}
 
 CHOICES = {
-    "text.splitter": ("spacy", "rules", "reference"),
+    "text.splitter": SPLITTERS,
     "data.masking": ("paper", "reference"),
     "model.initializer": ("bert", "torch", "lecun"),
     "model.dtype": ("float32", "bfloat16"),
@@ -73,7 +74,7 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     )
 
     config.text = text = ml_collections.ConfigDict()
-    text.splitter = "spacy"  # how text becomes words: "spacy" (HLM, section 3.5), "rules", "reference" (HLM's released)
+    text.splitter = "spacy"  # how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5
     text.language = "en"  # language code of the spacy splitter's blank pipeline
 
     config.data = data = ml_collections.ConfigDict()

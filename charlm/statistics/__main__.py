@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from charlm.data.files import matching_files
 from charlm.statistics.lengths import FORMATS, Lengths, TextStatistics, read_sentences, text_statistics
-from charlm.text.words import get_splitter
+from charlm.text.words import SPLITTERS, get_splitter
 
 if TYPE_CHECKING:
     from charlm.statistics.parameters import Opened
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--format", choices=FORMATS, default="auto", help=f"of the files; auto: by their ending {usual}")
     add("--text", default="text", metavar="COLUMN", help=f"of tables, JSON lines and Parquet: of the text {usual}")
     add("--word", type=int, metavar="N", help="of CoNLL columns: number of the words' (default: the format's own)")
-    add("--splitter", default="rules", help=f"of text: spacy, rules or reference {usual}")
+    add("--splitter", default="rules", help=f"of text: {', '.join(SPLITTERS)} {usual}")
     add("--language", default="en", help=f"of the splitter spacy {usual}")
     add("--lowercase", choices=("yes", "no"), help="for a vocab.txt of BERT that does not say")
     add("--json", action="store_true", help="a JSON object a line: the model, then each file")

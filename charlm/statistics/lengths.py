@@ -15,8 +15,9 @@ from charlm.data.conll import read_tagged
 from charlm.data.parts import nearest
 from charlm.data.sources import open_source
 from charlm.data.tables import read_texts
+from charlm.text.sentences import sentence_ends
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import Splitter, sentence_ends
+from charlm.text.words import Splitter
 
 FORMATS = ("auto", "text", "table", "columns", "conllu", "iob2")
 _TAGGED = ("columns", "conllu", "iob2")

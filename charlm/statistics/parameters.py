@@ -33,6 +33,7 @@ class Parameters:
       module: of the module that takes its place (Char2Subword); 0 where there is none.
       kept: of the table's rows that stay when the module takes its place: those of the special tokens. (A head that
         predicts subwords needs the whole table; labels of texts and words do not.)
+      left_out: of the table, what this model does without: `table` has them, `total` has not.
     """
 
     family: str
@@ -40,11 +41,17 @@ class Parameters:
     table: int = 0
     module: int = 0
     kept: int = 0
+    left_out: int = 0
+
+    @property
+    def before(self) -> int:
+        """How many there are with the whole table and without the module."""
+        return self.total - self.module + self.left_out
 
     @property
     def table_share(self) -> float:
         """Share of the table in the model without the module; 0 without table."""
-        return self.table / (self.total - self.module) if self.table else 0.0
+        return self.table / self.before if self.table else 0.0
 
     @property
     def saved(self) -> int:
@@ -55,18 +62,22 @@ class Parameters:
         """Returns the values under their names, ready for JSON."""
         values = dataclasses.asdict(self) | {"table_share": self.table_share}
         if not (self.module and self.table):
-            return {name: value for name, value in values.items() if name not in ("module", "kept")}
-        before = self.total - self.module
-        shares = {"saved_share_of_table": self.saved / self.table, "saved_share_of_model": self.saved / before}
+            return {name: value for name, value in values.items() if name not in ("module", "kept", "left_out")}
+        shares = {"saved_share_of_table": self.saved / self.table, "saved_share_of_model": self.saved / self.before}
         return values | {"saved": self.saved} | shares
 
     def __str__(self) -> str:
         lines = [f"{self.total:,} parameters ({self.family})"]
         if self.table:
-            lines.append(f"{self.table:,} of them in the table of subwords, {self.table_share:.1%} of the model")
+            them = (
+                "were in the table of subwords, which was left out"
+                if self.left_out
+                else "of them in the table of subwords"
+            )
+            lines.append(f"{self.table:,} {them}, {self.table_share:.1%} of the model")
         if self.table and self.module:
-            share = self.saved / (self.total - self.module)
-            lines[-1] += " without the module"
+            share = self.saved / self.before
+            lines[-1] += " with it and without the module" if self.left_out else " without the module"
             lines.append(
                 f"{self.module:,} in the module: in full mode {self.saved:,} fewer than with the table, "
                 f"{self.saved / self.table:.1%} of it and {share:.1%} of the model"
@@ -99,7 +110,9 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
     metadata = checkpoints.read_metadata(checkpoint, tuple(dict.fromkeys([*CONVERTERS, CHAR2SUBWORD])))
     family = checkpoints.family_of(metadata)
     tokenizer = None if family == "hlm" else _tokenizer(checkpoints.files_of(checkpoint), family, lowercase)
-    return Opened(tokenizer, count(family, checkpoints.parameter_shapes(checkpoint), tokenizer))
+    shapes = checkpoints.parameter_shapes(checkpoint)
+    rows = (metadata.get("hf_config") or {}).get("vocab_size", 0) if metadata.get("rows") else 0
+    return Opened(tokenizer, count(family, shapes, tokenizer, rows))
 
 
 def _open_theirs(path: Path, lowercase: bool | None, no_checkpoint: str) -> Opened:
@@ -124,12 +137,21 @@ def _tokenizer(folder: Path, family: str, lowercase: bool | None) -> SubwordToke
     return SubwordTokenizer.load(folder, lowercase=lowercase)
 
 
-def count(family: str, shapes: Mapping[str, tuple[int, ...]], tokenizer: SubwordTokenizer | None) -> Parameters:
-    """Counts parameters by their names and shapes; `tokenizer` says which rows of the table are special tokens."""
+def count(
+    family: str, shapes: Mapping[str, tuple[int, ...]], tokenizer: SubwordTokenizer | None, rows: int = 0
+) -> Parameters:
+    """Counts parameters by their names and shapes.
+
+    Args:
+      tokenizer: says which rows of the table are special tokens.
+      rows: of the whole table, where all but those of the special tokens were left out; 0: the table is whole.
+    """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
     module = sum(size for name, size in sizes.items() if name.split("/")[0] == CHAR2SUBWORD)
     kept = 0
     if module and tables and tokenizer is not None:
         kept = len(set(tokenizer.special) - {None}) * tables[0][1]
-    return Parameters(family, sum(sizes.values()), math.prod(tables[0]) if tables else 0, module, kept)
+    table = math.prod(tables[0]) if tables else 0
+    whole = rows * tables[0][1] if rows else table
+    return Parameters(family, sum(sizes.values()), whole, module, table if rows else kept, whole - table)

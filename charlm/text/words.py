@@ -1,7 +1,7 @@
 """Text to words and back, always as character offsets, so that nothing of the text is ever lost.
 
-Three splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast) and "reference" (the released
-code). The first two split scripts written without spaces per character (HLM, section Limitations).
+Four splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "reference" (the released code)
+and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,16 +58,15 @@ def split(text: str, splitter: Splitter) -> SplitText:
 
 
 def get_splitter(name: str, language: str = "en") -> Splitter:
-    """Returns the splitter of config key `text.splitter`: "spacy", "rules" or "reference".
+    """Returns the splitter of config key `text.splitter`: one of `SPLITTERS`.
 
-    `language` is the code of the spaCy pipeline; the other two treat all languages alike. Raises ValueError for an
+    `language` is the code of the spaCy pipeline; the others treat all languages alike. Raises ValueError for an
     unknown name, an unknown language, or when spaCy is not installed.
     """
-    makers = {"spacy": lambda: SpacySplitter(language), "rules": RulesSplitter, "reference": ReferenceSplitter}
-    if name in makers:
-        return makers[name]()
-    nearest = difflib.get_close_matches(str(name), makers, n=1, cutoff=0.0)[0]
-    raise ValueError(f"text.splitter={name!r} is not one of {', '.join(makers)}; nearest: {nearest!r}")
+    if name in SPLITTERS:
+        return _MAKERS[name](language)
+    nearest = difflib.get_close_matches(str(name), SPLITTERS, n=1, cutoff=0.0)[0]
+    raise ValueError(f"text.splitter={name!r} is not one of {', '.join(SPLITTERS)}; nearest: {nearest!r}")
 
 
 # Blocks of the scripts that are split per character: Thai and Lao, Burmese, Khmer, Han, kana. Of these, letters and
@@ -191,6 +190,16 @@ _REFERENCE_SPLITTERS = re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~，。：；
 _REFERENCE = re.compile(f"[{_REFERENCE_SPLITTERS}]|[^{_REFERENCE_SPACES}{_REFERENCE_SPLITTERS}]+")
 
 
+class SpacesSplitter:
+    """Words are what stands between spaces, punctuation included."""
+
+    name = "spaces"
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the offsets of the words."""
+        return [match.span() for match in re.finditer(r"\S+", text)]
+
+
 class ReferenceSplitter:
     """Words as the released HLM code cuts them: at 29 spaces, and 38 marks are words of their own."""
 
@@ -276,24 +285,10 @@ def _spacy_tokenizer(language: str):
         raise ValueError(" ".join(message.split())) from None
 
 
-_TERMINALS = ".!?…。！？｡।॥።။។؟۔"
-_CLOSERS = frozenset("\"'”’»›)]}）］｝」』】》〉")
-
-
-def sentence_ends(words: Sequence[str]) -> list[int]:
-    """Returns one past the last word of each sentence, ascending; the last is always len(words).
-
-    A sentence ends with a word of terminal marks only, and the closing quotes and brackets that follow belong to it.
-    Straight quotes count as closing. No words, no sentences.
-    """
-    ends: list[int] = []
-    ended = False
-    for index, word in enumerate(words):
-        if word and not word.strip(_TERMINALS):
-            ended = True
-        elif ended and word not in _CLOSERS:
-            ends.append(index)
-            ended = False
-    if words:
-        ends.append(len(words))
-    return ends
+_MAKERS: dict[str, Callable[[str], Splitter]] = {
+    "spacy": SpacySplitter,
+    "rules": lambda _: RulesSplitter(),
+    "reference": lambda _: ReferenceSplitter(),
+    "spaces": lambda _: SpacesSplitter(),
+}
+SPLITTERS = tuple(_MAKERS)

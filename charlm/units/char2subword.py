@@ -38,8 +38,9 @@ class SpelledShape:
 class Char2SubwordUnits(SubwordUnits):
     """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
 
-    Texts are cut into words by the splitter "rules"; words that are given stay as they are. A unit is the row of the
-    table that a word has, or -1 - n for spelling n. Spellings are kept as long as the units are; see `fresh`.
+    Texts are cut into words by the splitter that the model's config names; words that are given stay as they are. A
+    unit is the row of the table that a word has, or -1 - n for spelling n. Spellings are kept as long as the units are;
+    see `fresh`.
 
     Args:
       pretrained: the model; its config says the mode. longest: see `units_of`.
@@ -64,7 +65,7 @@ class Char2SubwordUnits(SubwordUnits):
             )
         self.words = SpelledWords(self._tokenizer, config.mode, rows)
         self.spellings = Spellings(vocab, config.characters.char_slots)
-        self._splitter = get_splitter("rules", "en")
+        self._splitter = get_splitter(config.splitter, config.language)
         pad = self._tokenizer.special.pad
         self._pad = 0 if pad is None else self.words.row(pad)
         # A model with one segment has no row for a second.

@@ -233,6 +233,11 @@ def test_long_strings_are_cut_and_none_is_refused(bert):
 # ---- Refusals and the command line ----
 
 
+def test_a_list_of_words_is_no_text(bert):
+    with pytest.raises(ValueError, match="encode takes texts, but text 1 is a list"):
+        bert.encode(["Birds sing", ["Birds", "sing"]])
+
+
 def test_what_it_cannot_do_is_said_in_a_line(bert):
     with pytest.raises(ValueError, match="a Char2Subword never splits a word into pieces; expected 'words'"):
         bert.encode(["a"], unit="pieces")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charlm.text import words as words_module
-from charlm.text.words import SplitText, get_splitter, sentence_ends, split
+from charlm.text.words import SPLITTERS, SplitText, get_splitter, split
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens" / "hlm_tokenizer.json").read_text(encoding="utf-8"))
 SINGLE = GOLDEN["single"]
@@ -34,7 +34,7 @@ def words_of(text: str, name: str = "rules", language: str = "en") -> list[str]:
     return list(split(text, get_splitter(name, language)).words)
 
 
-@pytest.fixture(params=["rules", "reference", "spacy"], scope="module")
+@pytest.fixture(params=SPLITTERS, scope="module")
 def splitter(request):
     if request.param == "spacy":
         pytest.importorskip("spacy")
@@ -191,6 +191,11 @@ def test_splitters_travel_to_other_processes(splitter):
     assert copy.spans("I don't, 手机.") == splitter.spans("I don't, 手机.")
 
 
+def test_spaces_alone():
+    text = "\u3000It's  #1,\tnaïve 今天。\n"
+    assert [text[a:b] for a, b in get_splitter("spaces").spans(text)] == ["It's", "#1,", "naïve", "今天。"]
+
+
 def test_unknown_names_are_explained(monkeypatch):
     with pytest.raises(ValueError, match=r"text\.splitter='rule' .*spacy, rules, reference.*nearest: 'rules'"):
         get_splitter("rule")
@@ -211,34 +216,3 @@ def test_restore_needs_its_gaps():
     cut = SplitText(words=("a", "b"), starts=(1, 4), gaps=("<", "--", ">"))
     assert cut.restore() == "<a--b>"
     assert cut.spans == [(1, 2), (4, 5)]
-
-
-@pytest.mark.parametrize(
-    ("sentences", "separator"),
-    [
-        ([], " "),
-        (["no end at all"], " "),
-        (["One .", "Two ?!", "Three"], " "),
-        (["He said “ go . ”", "( Then . )", "Mr. Doe left ..."], " "),
-        (["你 好 。", "好 ！ 」", "吗 ？"], " "),
-        (["यह है ।", "ठीक"], " "),
-        ([". . .", "a"], " "),
-    ],
-)
-def test_sentence_ends(sentences, separator):
-    lists = [sentence.split(separator) for sentence in sentences]
-    ends, total = [], 0
-    for words in lists:
-        total += len(words)
-        ends.append(total)
-    assert sentence_ends([word for words in lists for word in words]) == ends
-
-
-@given(words=st.lists(st.sampled_from(["a", ".", "?!", '"', ")", "。", "3.5", "...", "“"])))
-def test_sentences_partition_the_words(words):
-    ends = sentence_ends(words)
-    assert ends == sorted(set(ends))
-    assert (ends[-1] == len(words) and ends[0] > 0) if words else ends == []
-    for end in ends[:-1]:
-        assert any(not word.strip(".?!。") for word in words[:end])
-        assert words[end] not in {".", "?!", '"', ")", "。", "..."}

@@ -83,6 +83,23 @@ def test_offsets_follow_words_of_the_text(model):
     assert encoded.words is None
 
 
+def test_words_are_cut_as_the_model_says():
+    text = "Birds' nests,  today."
+    cases = {"spaces": ["Birds'", "nests,", "today."], "rules": ["Birds", "'", "nests", ",", "today", "."]}
+    for splitter, words in cases.items():
+        model = from_pretrained(spelled(), mode="full", splitter=splitter)
+        assert [text[a:b] for a, b in units_of(model).encode([text])[0].offsets] == words
+    with pytest.raises(ValueError, match="splitter='blanks': expected spacy, rules, reference, spaces"):
+        from_pretrained(spelled(), splitter="blanks")
+
+
+def test_the_way_to_cut_words_is_kept(tmp_path):
+    from_pretrained(spelled(), splitter="spaces").save_pretrained(tmp_path / "ours")
+    from_pretrained(spelled(), splitter="spaces").save_pretrained(tmp_path / "theirs", format="pytorch")
+    for folder in ("ours", "theirs"):
+        assert from_pretrained(tmp_path / folder).config.splitter == "spaces"
+
+
 def test_only_distinct_spellings_are_in_the_tables(model):
     units = units_of(model)
     (encoded,) = units.encode_words([["zzz", "zzz", "qqqqqqqqq", "zzz"] * 4])
