@@ -50,8 +50,9 @@ def without_table(model: Model) -> Model:
 def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> int:
     """Writes a model of transformers whose table has a row for each special token and each word; returns the tensors.
 
-    Its states are those of full mode for texts of these words. Words are normalised as the transformer's tokenizer
-    does; others are unknown to it.
+    Its states are those of full mode for texts that hold these words alone, where its tokenizer (which cuts at spaces
+    and punctuation, but none of these words) and the splitter of the model cut alike. Words are normalised as the
+    transformer's tokenizer does; others are unknown to it.
 
     Args:
       words: distinct. file: where they are from, for messages.
@@ -102,7 +103,7 @@ def read_words(path: str) -> list[str]:
       ValueError: when it cannot be read, is empty, or a line holds several.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     words = [line.strip() for line in lines]

@@ -276,8 +276,8 @@ class Char2SubwordPredictor(Predictor):
           ValueError: the string is empty, `top` is not positive, or the model has no table.
         """
         self.require("neighbors")
-        if not string:
-            raise ValueError("neighbors of an empty string: expected at least one character")
+        if not isinstance(string, str) or not string:
+            raise ValueError(f"neighbors of {string!r}: expected a string of at least one character")
         if top < 1:
             raise ValueError(f"top={top}: expected at least 1")
         looks = [(index, self.tokenizer.surface(index)) for index in self.tokenizer.ids()]

@@ -224,7 +224,7 @@ def test_neighbours_are_the_rows_nearest_to_the_vector(predictor):
 
 def test_long_strings_are_cut_and_none_is_refused(bert):
     assert bert.neighbors("x" * SLOTS * 2) == bert.neighbors("x" * SLOTS)
-    with pytest.raises(ValueError, match="neighbors of an empty string"):
+    with pytest.raises(ValueError, match="neighbors of '': expected a string"):
         bert.neighbors("")
     with pytest.raises(ValueError, match="top=0: expected at least 1"):
         bert.neighbors("a", 0)
@@ -272,7 +272,7 @@ def test_neighbours_as_lines(ask, bert, tmp_path, capsys):
     assert lines[0]["neighbors"] == want
     status, lines, errors = ask("neighbors", stdin="a\n\nb\n")
     assert (status, [len(line["neighbors"]) for line in lines]) == (1, [5, 5])
-    assert errors == "error: line 2: neighbors of an empty string: expected at least one character\n"
+    assert errors == "error: line 2: neighbors of '': expected a string of at least one character\n"
     assert ask("neighbors", "--top=0", "a")[2] == "error: --top=0: expected at least 1\n"
     convert(["export", f"--checkpoint={spelled('bert')}", f"--output={tmp_path / 'free'}", "--table-free"])
     capsys.readouterr()
