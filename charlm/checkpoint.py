@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax import traverse_util
@@ -60,6 +61,10 @@ class Checkpoints:
             preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
             cleanup_tmp_directories=True,
         )
+
+    def describe(self, **more: Any) -> None:
+        """Adds to the description that is stored with each from now on."""
+        self._metadata = {**(self._metadata or {}), **more}
 
     @property
     def latest(self) -> int | None:
@@ -194,6 +199,26 @@ def _complete(folder: Path) -> bool:
     return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
 
 
+class Identity(NamedTuple):
+    """What tells one saved checkpoint from another: its step, where it has one, and when it was saved, in ns."""
+
+    step: int | None
+    saved: int
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.saved / 1e9))
+        return f"saved {when}" if self.step is None else f"step {self.step}, saved {when}"
+
+
+def identity(path: str | os.PathLike[str]) -> Identity | None:
+    """Returns what tells the checkpoint that `find` finds, wherever it is moved to; None where there is none."""
+    try:
+        found = find(path)
+        return Identity(int(found.name) if found.name.isdigit() else None, _stored(found).commit_timestamp_nsecs)
+    except ValueError:
+        return None
+
+
 def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[str, Any]:
     """Returns what was stored as `metadata` with a checkpoint.
 
@@ -212,6 +237,11 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[
     if (stored := family_of(metadata)) not in families:
         raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
     return dict(metadata)
+
+
+def description(checkpoint: Path) -> dict[str, Any]:
+    """Returns what was stored as `metadata` with a checkpoint of whatever family; {} where there is none."""
+    return dict(_stored(checkpoint).custom_metadata or {})
 
 
 def family_of(metadata: Mapping[str, Any]) -> str:
@@ -277,7 +307,7 @@ def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
 
 def unreported(checkpoint: Path) -> list[float]:
     """Returns the sums that were saved for the progress line after a checkpoint."""
-    return list((_stored(checkpoint).custom_metadata or {}).get("unreported", []))
+    return list(description(checkpoint).get("unreported", []))
 
 
 def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:

@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NoReturn
 
 import ml_collections
@@ -112,13 +113,13 @@ def _help_text() -> str:
 
 def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
     """Returns every table of config keys: what they are of, their defaults and meanings."""
-    tables = [("pre-training", flatten(get_config()), _meanings(pretraining.shared_keys))]
+    tables = [("pre-training", flatten(get_config()), _meanings(pretraining))]
     for family, module in pretraining.FAMILIES.items():
-        tables.append((f"pre-training {family}", flatten(get_config(family)), _meanings(module.family_keys)))
+        tables.append((f"pre-training {family}", flatten(get_config(family)), _meanings(module)))
     return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning.get_config))]
 
 
-def _meanings(source: Callable[..., Any]) -> dict[str, str]:
+def _meanings(source: ModuleType | Callable[..., Any]) -> dict[str, str]:
     """Returns the comment of every config key, in order; they are written `section.key = default  # meaning`."""
     lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(source), re.MULTILINE)
     return {key if section == "config" else f"{section}.{key}": meaning for section, key, meaning in lines}

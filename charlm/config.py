@@ -169,6 +169,6 @@ def check_resumable(
         if key in measured and not value and key.startswith(among):
             config.update_from_flattened_dict({key: old[key]})
         elif value != old[key] and key.startswith(among) and not key.startswith(may_change):
-            differing.append(f"{key} is {value}, there {old[key]}")
+            differing.append(f"{pretraining.set_by(config, key)} is {value}, there {old[key]}")
     if differing:
         raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

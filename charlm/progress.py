@@ -159,9 +159,13 @@ def report_heldout(objective: type[Objective] | Objective, folder: Path) -> None
         log.info("%s", objective.change(curve[0], curve[-1]))
 
 
-def report_finished(objective: type[Objective], folder: Path, workdir: str, step: int) -> None:
-    """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it."""
+def report_finished(objective: type[Objective], folder: Path, workdir: str, step: int, steps_key: str) -> None:
+    """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it.
+
+    Args:
+      steps_key: of the config, by which it would train on.
+    """
     log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
     report_heldout(objective, folder)
-    log.info("train on with a larger --config.%s, start afresh with another --workdir,", objective.steps_key)
+    log.info("train on with a larger --config.%s, start afresh with another --workdir,", steps_key)
     log.info("or try it: %s", objective.use.format(workdir=workdir))

@@ -11,6 +11,7 @@ import jax
 import ml_collections
 import numpy as np
 
+from charlm.frozen import check_trained
 from charlm.optim import make_optimizer
 from charlm.pretraining.base import Batch, Objective
 from charlm.pretraining.registry import objective_of
@@ -85,6 +86,8 @@ def build(config: ml_collections.ConfigDict, data: Any) -> Run:
 
     init = lambda: new_state(objective.init_params(stream_key(config.seed, "init")), optimizer)
     abstract = jax.eval_shape(init)
+    if objective.trains:
+        check_trained(abstract.params, config.optim.freeze, objective.trains)
     placed = state_sharding(abstract, mesh)
     spread = batch_sharding(mesh)
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())

@@ -2,23 +2,43 @@
 
     runs/c2s/1_approximation  2_contextual  3_approximation
 
-The same command goes on wherever it stopped: stages that are finished say so and are left as they are.
+The same command goes on wherever it stopped: stages that are finished say so and are left as they are. What a later
+stage could not do is said before anything trains, and so is that one did not start from what lies there now.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import ml_collections
 
+from charlm import checkpoint as checkpoints
 from charlm import hosts
-from charlm.pretraining.char2subword_config import CONTEXTUAL, of_stage
+from charlm.pretraining.char2subword_config import of_stage
+from charlm.pretraining.config import set_by
 from charlm.pretraining.registry import prepare
+from charlm.run import build
 from charlm.train import train
-from charlm.workdir import newest_step
+from charlm.workdir import newest_step, origin_of
 
 log = logging.getLogger("charlm")
+
+
+class Stage(NamedTuple):
+    """A stage of a run: its config, with what it starts from; its folder; the step that it has come to, None: none."""
+
+    config: ml_collections.ConfigDict
+    folder: Path
+    done: int | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has done all its steps."""
+        return self.done is not None and self.done >= self.config.train.steps
 
 
 def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> bool:
@@ -28,24 +48,65 @@ def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str =
       profile: as in `charlm.train.train`: of each stage that trains, in a folder of its own.
 
     Raises:
-      ValueError: as `charlm.train.train`.
+      ValueError: as `charlm.train.train`; and before anything trains, when a later stage could not train, or did not
+        start from what the one before it has made, naming what to remove.
     """
     if config.stage:
         return train(of_stage(config, config.stage), workdir, profile)
     if config.resume:
         raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
-    names = [f"{number}_{stage}" for number, stage in enumerate(config.stages, start=1)]
-    if CONTEXTUAL in config.stages[1:] and newest_step(Path(workdir) / names[0]) is None:
-        # What a later stage cannot do without, its text and a prediction head, is better missed before the first.
-        hosts.primary_first(lambda: prepare(of_stage(config, CONTEXTUAL)))
-    before = ""
-    for number, (stage, name) in enumerate(zip(config.stages, names, strict=True), start=1):
-        own = of_stage(config, stage)
-        if before:
-            own.init_from, own.resume = before, ""
-        log.info("stage %d of %d: %s", number, len(config.stages), stage)
-        folder = str(Path(workdir) / name)
-        if not train(own, folder, str(Path(profile) / name) if profile else ""):
+    stages = _plan(config, Path(workdir))
+    _check_sources(stages)
+    begun = max((at for at, stage in enumerate(stages) if stage.done is not None), default=0)
+    for at, stage in enumerate(stages):
+        log.info("stage %d of %d: %s", at + 1, len(stages), stage.config.stage)
+        if stage.done is None and at < begun:
+            log.info("%s is gone; %s goes on without it", stage.folder, stages[begun].folder.name)
+            continue
+        if not stage.finished:
+            _check_later(stage, stages[at + 1 :])
+        if not train(stage.config, str(stage.folder), str(Path(profile) / stage.folder.name) if profile else ""):
             return False
-        before = folder
     return True
+
+
+def _plan(config: ml_collections.ConfigDict, workdir: Path) -> list[Stage]:
+    stages: list[Stage] = []
+    for number, name in enumerate(config.stages, start=1):
+        own, folder = of_stage(config, name), workdir / f"{number}_{name}"
+        if stages:
+            own.init_from = str(stages[-1].folder)
+        stages.append(Stage(own, folder, newest_step(folder)))
+    return stages
+
+
+def _check_sources(stages: Sequence[Stage]) -> None:
+    """Checks that every stage that has begun started from what the one before it has come to, where that is there."""
+    for at, (before, stage) in enumerate(itertools.pairwise(stages), start=1):
+        later = [s for s in stages[at:] if s.done is not None]
+        if before.done is None or not later:
+            continue
+        origin = None if stage.done is None else origin_of(stage.folder)
+        there = checkpoints.identity(before.folder)
+        same = origin is None or origin == there
+        if before.finished and same:
+            continue
+        now = f"now there is {there}"
+        redo = f"remove {', '.join(str(s.folder) for s in later)} to redo {'it' if len(later) == 1 else 'them'}"
+        if not before.finished:
+            steps = set_by(before.config, "train.steps")
+            now += f", to be trained on to {steps}={before.config.train.steps}"
+            redo += f", or set {steps}={before.done}" if same else ""
+        was = f" ({origin})" if origin else ""
+        raise ValueError(f"{later[0].folder.name} started from {before.folder.name}{was}, but {now}: {redo}")
+
+
+def _check_later(now: Stage, later: Sequence[Stage]) -> None:
+    """Builds the stages to come that are of another kind: what one cannot do without is better missed before."""
+    kinds = {stage.config.stage: stage for stage in reversed(later) if stage.done is None}
+    run = None if now.done is None else now.folder
+    for kind, stage in kinds.items():
+        if kind != now.config.stage:
+            own = stage.config.copy_and_resolve_references()
+            own.init_from = now.config.init_from
+            build(own, hosts.primary_first(lambda own=own: prepare(own, run)))

@@ -58,6 +58,7 @@ def open_subject(path: str) -> Subject:
     from charlm.models.char2subword import Char2Subword
     from charlm.models.char2subword_bert import Char2SubwordBertConfig
     from charlm.pretraining.char2subword_model import FAMILY, near_rows, read_start
+    from charlm.tasks.imitation import NEIGHBOURS
     from charlm.text.spelling import spell_rows
     from charlm.text.spelling_vocab import Entries
 
@@ -82,7 +83,7 @@ def open_subject(path: str) -> Subject:
         return np.concatenate(found)[: len(spellings)]
 
     unseen_N = choose_unseen(entries, config.data.unseen if "config" in metadata else 0.0, config.seed)
-    near_VK = near_rows(get_config(FAMILY), table_VD, config.loss.neighbour_count)
+    near_VK = near_rows(get_config(FAMILY), table_VD, min(NEIGHBOURS, len(table_VD)))
     return Subject(path, entries, jax.device_put(table_VD), near_VK, unseen_N, spell)
 
 

@@ -19,8 +19,10 @@ from charlm import workdir as workdirs
 from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.cache_files import write_text
 from charlm.evaluate import evaluate
+from charlm.frozen import Frozen, at_start, check_unchanged
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
+from charlm.pretraining.config import set_by
 from charlm.pretraining.registry import objective_of, prepare
 from charlm.profiling import StepProfiler
 from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
@@ -69,8 +71,10 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     saved = None if done is None else workdirs.saved_config(folder)
     if saved is not None:
         check_resumable(config, saved, where=workdir)
+    if done is not None:
+        workdirs.check_source(config, folder)
     if done is not None and done >= config.train.steps:
-        report_finished(objective_of(config), folder, workdir, done)
+        report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
         return True
     if done is None and config.resume:
         _check_resumed(config)
@@ -81,19 +85,24 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     config.update_from_flattened_dict(run.objective.measured())
     report_start(run, workdir)
 
+    source = _goes_on_from(config, None if done is None else folder)
+    past = {} if source is None else checkpoints.description(source)
     metadata = {"config": config.to_dict(), **run.objective.metadata(), "train_text": workdirs.text_of(data)}
+    metadata["started_from"] = past.get("started_from") or workdirs.started_from(config)
     files = run.objective.save_vocab if run.objective.has_files else None
     store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
     batches = iter(run.train_batches)
     try:
         state, start, unreported = _initial_state(config, run, store, batches)
+        frozen = at_start(state.params, config.optim.freeze, past)
+        store.describe(frozen=frozen)
         if hosts.is_primary():
             write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
             run.objective.save_vocab(folder)
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
-            loop = _Loop(config, run, store, batches, writer, workdir, profiler)
+            loop = _Loop(config, run, store, batches, writer, workdir, profiler, frozen)
             finished = loop.run(state, start, unreported)
         finally:
             profiler.close()
@@ -109,6 +118,13 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
             run.objective.show_examples(params)
         log.info("try it: %s", run.objective.use.format(workdir=workdir))
     return finished
+
+
+def _goes_on_from(config: ml_collections.ConfigDict, folder: Path | None) -> Path | None:
+    """Returns the checkpoint whose run goes on: the own workdir's, or that of `resume`; None: a new one begins."""
+    if folder is None and not config.resume:
+        return None
+    return checkpoints.find(folder or config.resume, key="resume")
 
 
 def _check_resumed(config: ml_collections.ConfigDict) -> None:
@@ -135,7 +151,8 @@ def _initial_state(
         state = checkpoints.load(source, run.abstract_state, batches)
         step, steps = int(state.step), config.train.steps
         if step >= steps:
-            raise ValueError(f"resume: {source} has done {step} steps already; train.steps={steps} adds none")
+            key = set_by(config, "train.steps")
+            raise ValueError(f"resume: {source} has done {step} steps already; {key}={steps} adds none")
         return state, step, checkpoints.unreported(source)
     state = run.init()
     if config.init_from:
@@ -156,7 +173,9 @@ class _Loop:
         writer: MetricWriter | None,
         workdir: str,
         profiler: StepProfiler,
+        frozen: Frozen | None,
     ) -> None:
+        self._frozen = frozen
         self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
         self._workdir, self._profiler = workdir, profiler
         self._rate = learning_rate(config)
@@ -192,6 +211,8 @@ class _Loop:
                 if better:
                     self._best = heldout["loss"]
                 stop = stopped(step)  # asked once, so that what is said to be saved is: a signal may come at any time
+                if step == steps and self._frozen is not None:  # before it is saved, or the run would pass for finished
+                    log.info("%s", check_unchanged(self.state.params, self._config.optim.freeze, self._frozen))
                 if better or stop or step == steps or step % cfg.checkpoint_every == 0:
                     self._read_sums()
                     self._save(step, heldout)
@@ -238,10 +259,8 @@ class _Loop:
         last = self._store.latest
         none = "there is no checkpoint yet"
         go_on = none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
-        rate = self._config.optim.learning_rate
-        return NonFiniteLoss(
-            f"step {step}: {what}; {go_on}; a smaller optim.learning_rate (now {rate}) or more warm-up may help"
-        )
+        key, rate = set_by(self._config, "optim.learning_rate"), self._config.optim.learning_rate
+        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
 
     def _report(self, step: int) -> None:
         self._read_sums()

@@ -111,6 +111,46 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
         )
 
 
+def started_from(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """Returns what a run starts from, JSON-able: `init_from` as it was given, and what tells a checkpoint there."""
+    given = config.init_from
+    return {"init_from": given, "checkpoint": checkpoints.identity(given) if given else None}
+
+
+def origin_of(folder: Path) -> checkpoints.Identity | None:
+    """Returns what tells the checkpoint that the run in a folder started from; None where that is not known."""
+    stored = checkpoints.description(checkpoints.find(folder)).get("started_from") or {}
+    found = stored.get("checkpoint")
+    return checkpoints.Identity(*found) if found else None
+
+
+def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
+    """Checks that `init_from` is what the run in a folder started from; a run does not need that any more.
+
+    It may be empty, have been moved, or be gone.
+
+    Raises:
+      ValueError: it is something else, naming both.
+    """
+    given = config.init_from
+    if not given:
+        return
+    stored = checkpoints.description(checkpoints.find(folder))
+    before = (stored.get("started_from") or stored["config"])["init_from"]
+    if before and Path(given).resolve() == Path(before).resolve():
+        return
+    if not Path(given).exists():
+        log.warning("init_from=%s does not exist; %s started from %s and goes on", given, folder, before or "scratch")
+        return
+    known, there = origin_of(folder), checkpoints.identity(given)
+    if known is None or known != there:
+        was = f"from {before}{f' ({known})' if known else ''}" if before else "from scratch, without init_from"
+        raise ValueError(
+            f"--workdir={folder} holds a run that started {was}, not from init_from={given}"
+            f"{f' ({there})' if there else ''}: choose another --workdir, or leave init_from empty to go on"
+        )
+
+
 def text_of(data: Any) -> list[list[int]]:
     """What a saved data position refers to: records and words of each training corpus."""
     return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]

@@ -148,14 +148,18 @@ def measure_tables(
     """
     longest = maker.pieces.rows_VC.shape[1]
     if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
-        raise ValueError(f"data.bucket_slots={tuple(slots)} must ascend and end at {longest}, the longest spelling")
+        raise ValueError(
+            f"contextual.bucket_slots={tuple(slots)} must ascend and end at {longest}, the longest spelling"
+        )
     if not (slots and rows):
         counts_NC = _count_spellings(records, maker, sequences)
         slots = slots or choose_buckets(counts_NC.mean(axis=0), BUCKETS)
         bucket_C = bucket_of(np.arange(longest + 1), slots)
         rows = rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
     if len(rows) != len(slots) or min(rows) < 1:
-        raise ValueError(f"data.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
+        raise ValueError(
+            f"contextual.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets"
+        )
     return tuple(slots), tuple(rows)
 
 

@@ -86,22 +86,36 @@ def measure_shape(
       size: rows of a shard, over all buckets. slots, rows: given buckets, given rows; (): chosen here.
 
     Raises:
-      ValueError: when `slots` do not ascend or do not hold all entries, or `rows` are not one for each of them.
+      ValueError: when `slots` do not ascend or do not hold all entries, or `rows` are not one for each of them, or are
+        not `size` in all.
     """
     lengths_N = imitated.lengths()[~imitated.unseen_N]
     longest = int(imitated.lengths().max())
-    slots = slots or choose_buckets(np.bincount(lengths_N, minlength=longest + 1), BUCKETS)
+    slots = slots or choose_buckets(np.bincount(lengths_N, minlength=longest + 1), min(BUCKETS, size))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] < longest:
         raise ValueError(f"data.bucket_slots={tuple(slots)} must ascend, and end at {longest} or more")
-    shares = np.bincount(bucket_of(lengths_N, slots), minlength=len(slots)) / len(lengths_N) * size
-    if not rows:
-        counts = np.maximum(np.floor(shares).astype(int), 1)
-        for bucket in np.argsort(counts - shares)[: max(size - counts.sum(), 0)]:  # the largest remainders
-            counts[bucket] += 1
-        rows = tuple(counts.tolist())
+    if not rows and len(slots) > size:
+        raise ValueError(f"data.bucket_slots={tuple(slots)} are more than the {size} spellings of a part of the batch")
+    rows = rows or _share_out(size, np.bincount(bucket_of(lengths_N, slots), minlength=len(slots)) / len(lengths_N))
     if len(rows) != len(slots) or min(rows) < 1:
         raise ValueError(f"data.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
+    if sum(rows) != size:
+        raise ValueError(
+            f"data.bucket_rows={tuple(rows)} are {sum(rows)} spellings, but data.batch_size / (data.accumulation x "
+            f"data.table_shards) is {size}"
+        )
     return ImitationShape(shards, tuple(slots), tuple(rows))
+
+
+def _share_out(size: int, shares: np.ndarray) -> tuple[int, ...]:
+    """Returns whole numbers, `size` in all and each at least 1, in proportion to shares."""
+    exact = shares * size
+    counts = np.maximum(np.floor(exact).astype(int), 1)
+    for bucket in np.argsort(counts - exact)[: max(size - counts.sum(), 0)]:  # the largest remainders
+        counts[bucket] += 1
+    while counts.sum() > size:  # small ones were made 1
+        counts[np.argmax(np.where(counts > 1, counts - exact, -np.inf))] -= 1
+    return tuple(counts.tolist())
 
 
 def build_shard(

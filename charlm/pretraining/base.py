@@ -32,7 +32,8 @@ class Objective(abc.ABC):
       parts: of the loss, see `weights`. sums: the class of the sums.
       unit: what speed and size of evaluation are counted in, such as "words".
       has_files: whether the vocabularies are files that lie with every checkpoint, not part of its metadata.
-      steps_key: the key of the config that says how long it trains.
+      trains: beginning of the names of the parameters that alone are trained, so that `optim.freeze` must name all
+        others; empty: any may be.
       of_shape: beginnings of the config keys that must not change when a run of another workdir goes on.
     """
 
@@ -42,7 +43,7 @@ class Objective(abc.ABC):
     sums: ClassVar[type[tuple[Any, ...]]]
     unit: ClassVar[str]
     of_shape: ClassVar[tuple[str, ...]]
-    steps_key: ClassVar[str] = "train.steps"
+    trains: ClassVar[str] = ""
     has_files: ClassVar[bool] = False
 
     def __init__(self, config: ml_collections.ConfigDict, data: Any, shards: int) -> None:

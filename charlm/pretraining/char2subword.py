@@ -39,7 +39,7 @@ from charlm.pretraining.char2subword_model import (
     smallest_batch,
     with_backbone,
 )
-from charlm.tasks.imitation import LOSSES, nearest
+from charlm.tasks.imitation import LOSSES, NEIGHBOURS, nearest
 from charlm.tasks.table_imitation import ImitationSums, imitation_sums, summarize
 from charlm.text.noise import Noise, Noiser
 from charlm.text.spelling import spell_rows, spell_word
@@ -55,11 +55,15 @@ class Char2SubwordObjective(Objective):
     families = (FAMILY,)
     has_files = True
     of_shape = ("model.", "data.max_length")
+    trains = f"{FAMILY}/"
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
-        """Makes the model; see `Objective`."""
+        """Makes the model, and chooses the entries that no stage spells; see `Objective`."""
         super().__init__(config, data, shards)
         self.model = make_model(model_config(config, data), data.start.head)
+        self.unseen_N = choose_unseen(data.entries, config.data.unseen, config.seed)
+        if self.unseen_N.all():
+            raise ValueError(f"data.unseen={config.data.unseen} leaves no entry of the vocabulary to train on")
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2SubwordData:
@@ -116,18 +120,19 @@ class TableImitation(Char2SubwordObjective):
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
         """Measures the length buckets; see `Objective`."""
         super().__init__(config, data, shards)
-        cfg, entries = config.data, data.entries
+        cfg, entries, rows = config.data, data.entries, data.start.shape.vocab_size
+        if (count := config.loss.neighbour_count) >= rows:
+            raise ValueError(f"loss.neighbour_count={count} must be less than {rows}, the rows of {data.start.source}")
+        self._measured_on = min(NEIGHBOURS, rows)  # precision at 1 ... so many
         noise = Noise("char2subword", cfg.noise_rate, 5, cfg.keyboard) if cfg.noise_rate else None
         self._imitated = Imitated(
             entries=entries,
             vocab=data.chars,
             noiser=None if noise is None else Noiser(noise, config.seed),
             slots=config.model.char_slots,
-            near_NK=np.zeros((len(entries), config.loss.neighbour_count), np.int32),
-            unseen_N=choose_unseen(entries, cfg.unseen, config.seed),
+            near_NK=np.zeros((len(entries), max(count, self._measured_on)), np.int32),
+            unseen_N=self.unseen_N,
         )
-        if self._imitated.unseen_N.all():
-            raise ValueError(f"data.unseen={cfg.unseen} leaves no entry of the vocabulary to train on")
         parts = cfg.accumulation * shards
         if cfg.batch_size % parts:
             raise ValueError(
@@ -141,8 +146,8 @@ class TableImitation(Char2SubwordObjective):
 
     @functools.cached_property
     def _with_neighbours(self) -> Imitated:
-        """What is imitated, with the nearest rows: found when batches are first made."""
-        near = near_rows(self.config, self.data.start.table(), self.config.loss.neighbour_count)
+        """What is imitated, with the nearest rows for loss and evaluation: found when batches are first made."""
+        near = near_rows(self.config, self.data.start.table(), self._imitated.near_NK.shape[1])
         return dataclasses.replace(self._imitated, near_NK=near[self.data.entries.ids_N])
 
     @staticmethod
@@ -159,7 +164,9 @@ class TableImitation(Char2SubwordObjective):
         """Returns batches without end; see `Objective.train_batches`."""
         cfg = self.config.data
         options = {"accumulation": cfg.accumulation, "seed": self.config.seed, "shuffle": cfg.shuffle}
-        return prefetched(TrainingBatches(self._with_neighbours, self.shape, lanes, **options), cfg.prefetch)
+        both = self._with_neighbours
+        imitated = dataclasses.replace(both, near_NK=both.near_NK[:, : self.config.loss.neighbour_count])
+        return prefetched(TrainingBatches(imitated, self.shape, lanes, **options), cfg.prefetch)
 
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
         """Returns clean spellings of a sample of the entries, those that are never trained on among them."""
@@ -183,8 +190,9 @@ class TableImitation(Char2SubwordObjective):
     def loss_sums(self, params: Any, micro_batch: ImitationBatch, dropout_key: jax.Array | None) -> ImitationSums:
         """Returns the sums of a micro-batch [S, ...]."""
         table_VD = params["bert"]["embed"]["token"]["embedding"]
-        distance = self.config.loss.distance_of
-        return imitation_sums(self._module, params[FAMILY], table_VD, micro_batch, dropout_key, self._weights, distance)
+        loss = self.config.loss
+        options = {"weights": self._weights, "distance": loss.distance_of, "neighbour_count": loss.neighbour_count}
+        return imitation_sums(self._module, params[FAMILY], table_VD, micro_batch, dropout_key, **options)
 
     @staticmethod
     def summarize(sums: ImitationSums) -> dict[str, float]:
@@ -199,7 +207,7 @@ class TableImitation(Char2SubwordObjective):
     def start_lines(self) -> list[str]:
         """Returns the sizes of the vocabularies and the shape of a batch."""
         data, s = self.data, self.shape
-        unseen = int(self._imitated.unseen_N.sum())
+        unseen = int(self.unseen_N.sum())
         tables = ", ".join(f"{rows} of {slots}" for slots, rows in zip(s.slots, s.rows, strict=True))
         return [
             f"imitates  {len(data.entries) - unseen:,} rows of {data.start.shape.vocab_size:,} of {data.start.source}; "
@@ -216,7 +224,7 @@ class TableImitation(Char2SubwordObjective):
         """Returns what of the table is right, of entries that are trained on and of those that are not."""
         line = (
             f"accuracy {100 * metrics['accuracy']:.1f} %, precision@1 {100 * metrics['precision_at_1']:.1f} %, "
-            f"@{self.config.loss.neighbour_count} {100 * metrics['precision_at_k']:.1f} %, average "
+            f"@{self._measured_on} {100 * metrics['precision_at_k']:.1f} %, average "
             f"{100 * metrics['average_precision']:.1f} %"
         )
         if "unseen_accuracy" in metrics:

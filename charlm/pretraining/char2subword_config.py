@@ -4,7 +4,8 @@ Sections, tables and footnotes are those of Aguilar et al., Findings of EMNLP 20
 hyper-parameters: values without a section are ours.
 
 A run has stages, one after another (`charlm.stages`). `data.batch_size`, `optim`, `train` and the dropout of `model`
-are those of an approximation; the section `contextual` has the values that they take in the contextual stage.
+are those of an approximation; the section `contextual` has the values that they take in the contextual stage, which
+`SET_BY` lists.
 """
 
 from __future__ import annotations
@@ -38,41 +39,53 @@ MEASURED = ("data.bucket_slots", "data.bucket_rows")
 RESUMABLE = ("contextual.",)
 LOSSES = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
 
+_OF_CONTEXTUAL = (
+    "data.batch_size", "data.accumulation", "data.bucket_slots", "data.bucket_rows", "optim.learning_rate",
+    "optim.warmup_steps", "model.dropout", "model.attention_dropout", "train.steps", "train.log_every",
+    "train.eval_every", "train.eval_words", "train.checkpoint_every",
+)  # fmt: skip
+SET_BY = {CONTEXTUAL: {key: f"contextual.{key.split('.')[1]}" for key in _OF_CONTEXTUAL}}
+
 
 def family_keys(config: ml_collections.ConfigDict) -> None:
     """Sets the keys of Char2Subword, and of the shared ones those that it gives another value."""
     config.stages = (APPROXIMATION, CONTEXTUAL, APPROXIMATION)  # what a run does, in this order (section 3)
     config.stage = ""  # one stage alone, in the workdir itself: "approximation" or "contextual"; empty: all of `stages`
+    _approximation_keys(config)
+    _contextual_keys(config)
+    _model_keys(config)
+    _shared_values(config)
 
+
+def _approximation_keys(config: ml_collections.ConfigDict) -> None:
     config.loss = loss = ml_collections.ConfigDict()
     loss.cosine = 1.0  # weight of 1 - cos (section 3.1, unweighted); 0: left out
     loss.distance = 1.0  # weight of the Euclidean distance
     loss.neighbours = 1.0  # weight of the differences of distances to the neighbours
     loss.cross_entropy = 1.0  # weight of the softmax over the table
     loss.distance_of = "norm"  # "norm" as the paper writes it, or "mean_square", which learns faster
-    loss.neighbour_count = 15  # neighbours k of a row, itself among them: as many as precision is measured on
+    loss.neighbour_count = 15  # neighbours k of a row in the loss, itself among them (precision is measured on 15)
 
-    data, model = config.data, config.model
+    data = config.data
     data.noise_rate = 0.5  # share of the spellings of five characters or more that get one typo (section 3.1, Table 1)
     data.keyboard = "auto"  # language of the keyboard of mistyped letters; "auto": by the script of each
-    data.unseen = 0.0  # share of the subwords that are never shown, to measure how words are composed
-    data.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured
-    data.bucket_rows = ()  # distinct spellings per bucket of a part of a micro-batch; empty: measured
+    data.unseen = 0.0  # share of the subwords that no stage spells, to measure how words are composed; chosen by `seed`
+    data.bucket_slots = ()  # approximation: character slots of the length buckets, ascending; empty: measured
+    data.bucket_rows = ()  # approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured
+
+
+def _contextual_keys(config: ml_collections.ConfigDict) -> None:
+    data = config.data
     data.max_length = 512  # contextual: subwords of a sequence, special ones included (section 4.1)
     data.mask_rate = 0.15  # contextual: share of the subwords to predict (section 3.2)
     data.mask_whole = False  # contextual: True: one draw for all characters of a subword, as in BERT; False: one each
-
-    model.layers = 6  # of the module: gives the 50 M parameters of section 5
-    model.char_slots = 64  # characters of the longest word, its mark included; longer ones are cut
-    model.attention_scale = "model"  # divide scores by the root of the "model" width (appendix A) or of a "head"'s
-    model.residual = "normalised"  # add to a layer's output its "normalised" input (appendix A), or its "plain" one
-    model.epsilon = 1e-5  # of the module's LayerNorms
-    model.mode = "hybrid"  # what text becomes when the model is used (section 3.3): "hybrid" or "full"
 
     config.contextual = contextual = ml_collections.ConfigDict()
     contextual.steps = 1500  # three passes of 500 updates ("a few", section 4.1)
     contextual.batch_size = 2000  # sequences of an update (section 4.1)
     contextual.accumulation = 125  # micro-batches of an update
+    contextual.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured
+    contextual.bucket_rows = ()  # distinct spellings per bucket of a part of a micro-batch; empty: measured
     contextual.learning_rate = 1e-4  # peak, after warm-up
     contextual.warmup_steps = 75  # optimizer steps of linear warm-up from 0
     contextual.dropout = 0.1  # of the module; the frozen transformer has none
@@ -82,6 +95,19 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     contextual.eval_words = 0  # held-out subwords of an evaluation; 0: all
     contextual.checkpoint_every = 100  # steps between checkpoints
 
+
+def _model_keys(config: ml_collections.ConfigDict) -> None:
+    model = config.model
+    model.layers = 6  # of the module: gives the 50 M parameters of section 5
+    model.char_slots = 64  # characters of the longest word, its mark included; longer ones are cut
+    model.attention_scale = "model"  # divide scores by the root of the "model" width (appendix A) or of a "head"'s
+    model.residual = "normalised"  # add to a layer's output its "normalised" input (appendix A), or its "plain" one
+    model.epsilon = 1e-5  # of the module's LayerNorms
+    model.mode = "hybrid"  # what text becomes when the model is used (section 3.3): "hybrid" or "full"
+
+
+def _shared_values(config: ml_collections.ConfigDict) -> None:
+    """Sets shared keys to other values than those of every family."""
     config.text.splitter = "rules"
     config.data.batch_size = 512  # spellings of an update
     config.model.dropout = 0.0  # the table is to be remembered
@@ -92,7 +118,7 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     config.optim.schedule = "cosine"
     config.optim.b2 = 0.98
     config.optim.weight_decay = 0.0
-    config.optim.freeze = ("^(bert|head)/",)  # the transformer and its table (section 3.2)
+    config.optim.freeze = ("^(bert|head)/",)  # all but the module: the transformer and its table (section 3.2)
     config.train.steps = 20_000
     config.train.log_every = 100
     config.train.eval_every = 1000
@@ -116,6 +142,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [4, 1024]")
     if config.data.max_length < 8:
         raise ValueError(f"data.max_length={config.data.max_length} must be at least 8")
+    if not math.isfinite(config.contextual.learning_rate):
+        raise ValueError(f"contextual.learning_rate={config.contextual.learning_rate} must be finite")
     if not config.optim.freeze:
         raise ValueError("optim.freeze is empty: the transformer and its table stay as they are (section 3.2)")
 
@@ -130,12 +158,6 @@ def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.Co
         raise ValueError(f"stage={stage!r} is not one of {', '.join(STAGES)}")
     own = config.copy_and_resolve_references()
     own.stage = stage
-    if stage == CONTEXTUAL:
-        values = own.contextual
-        own.data.batch_size, own.data.accumulation = values.batch_size, values.accumulation
-        own.optim.learning_rate, own.optim.warmup_steps = values.learning_rate, values.warmup_steps
-        own.model.dropout, own.model.attention_dropout = values.dropout, values.attention_dropout
-        own.train.steps, own.train.log_every = values.steps, values.log_every
-        own.train.eval_every, own.train.checkpoint_every = values.eval_every, values.checkpoint_every
-        own.train.eval_words = values.eval_words
+    values = {key: own[by.split(".")[0]][by.split(".")[1]] for key, by in SET_BY.get(stage, {}).items()}
+    own.update_from_flattened_dict(values)
     return own

@@ -43,7 +43,6 @@ class CharacterMaskedLM(Char2SubwordObjective):
 
     sums = CharacterMaskedSums
     unit = "subwords"
-    steps_key = "contextual.steps"
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
         """Measures the tables of distinct spellings; see `Objective`."""
@@ -51,10 +50,12 @@ class CharacterMaskedLM(Char2SubwordObjective):
         cfg, parts = config.data, config.data.accumulation * shards
         if cfg.batch_size % parts:
             raise ValueError(
-                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
-                f"data.table_shards={shards}"
+                f"contextual.batch_size={cfg.batch_size} must be a multiple of contextual.accumulation="
+                f"{cfg.accumulation} x data.table_shards={shards}"
             )
-        self._pieces = PieceRows.of(data.entries, data.chars, data.tokenizer.size, config.model.char_slots)
+        # What composition is measured on must not be learned here: like a special token it has its row of the table.
+        self._spelled = data.entries.where(~self.unseen_N)
+        self._pieces = PieceRows.of(self._spelled, data.chars, data.tokenizer.size, config.model.char_slots)
         self._maker = self._sequence_maker(config.seed, hiding=False)
         sequences = cfg.batch_size // parts
         slots, rows = tuple(cfg.bucket_slots), tuple(cfg.bucket_rows)
@@ -137,8 +138,8 @@ class CharacterMaskedLM(Char2SubwordObjective):
         data, s = self.data, self.shape
         tables = ", ".join(f"{rows} of {slots}" for slots, rows in zip(s.slots, s.rows, strict=True))
         return [
-            f"spells  {len(data.entries):,} subwords of {data.start.shape.vocab_size:,} of {data.start.source}; "
-            f"characters {data.chars.size:,}",
+            f"spells  {len(self._spelled):,} subwords of {data.start.shape.vocab_size:,} of {data.start.source}; "
+            f"{int(self.unseen_N.sum()):,} never; characters {data.chars.size:,}",
             f"batch  {s.shards} shards x {s.sequences} sequences x {s.length} subwords; a shard holds {sum(s.rows):,} "
             f"distinct spellings ({tables} characters) and {s.masked:,} hidden subwords",
         ]

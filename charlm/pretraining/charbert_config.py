@@ -25,6 +25,7 @@ MEASURED = (
 )  # fmt: skip
 # A run knows its vocabularies by their content; optim.freeze and the like are of what is computed.
 RESUMABLE = ("text.tokenizer", "text.char_vocab", "text.term_vocab")
+SET_BY: dict[str, dict[str, str]] = {}
 
 
 def family_keys(config: ml_collections.ConfigDict) -> None:

@@ -2,7 +2,8 @@
 
 The keys of one family alone are in the modules of `FAMILIES`. Each
 module says what it knows of its keys in the same names: `CHOICES`, `POSITIVE`, `NOT_NEGATIVE`, `SHARES` (in [0, 1)),
-`MEASURED` (found out where unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on).
+`MEASURED` (found out where unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on),
+`SET_BY` (of each stage that has some, the keys of its own that stand in the places of others).
 """
 
 from __future__ import annotations
@@ -72,7 +73,12 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     config.init_from = (
         ""  # checkpoint whose parameters alone start this run; CharBERT, Char2Subword: or a BERT or RoBERTa
     )
+    _text_keys(config)
+    _model_keys(config)
+    _training_keys(config)
 
+
+def _text_keys(config: ml_collections.ConfigDict) -> None:
     config.text = text = ml_collections.ConfigDict()
     text.splitter = "spacy"  # how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5
     text.language = "en"  # language code of the spacy splitter's blank pipeline
@@ -95,6 +101,8 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     data.mask_share = 0.8  # of what is to be predicted: becomes [MASK]
     data.random_share = 0.1  # of what is to be predicted: becomes something random; the rest stay as they are
 
+
+def _model_keys(config: ml_collections.ConfigDict) -> None:
     config.model = model = ml_collections.ConfigDict()
     model.hidden = 768  # width D of every state
     model.heads = 12  # attention heads
@@ -105,6 +113,8 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
     model.attention_kernel = "auto"  # "auto": the best there is; "einsum": ours; "cudnn": NVIDIA's, at inference
 
+
+def _training_keys(config: ml_collections.ConfigDict) -> None:
     config.optim = optim = ml_collections.ConfigDict()
     optim.learning_rate = 5e-5  # peak, after warm-up (HLM, section 3.5; CharBERT, section 4.1)
     optim.warmup_steps = 10_000  # optimizer steps of linear warm-up from 0 (HLM, section 3.5)
@@ -144,6 +154,11 @@ def measured(family: str) -> tuple[str, ...]:
 def resumable(family: str) -> tuple[str, ...]:
     """Returns the beginnings of the keys that a run may change when it is started again."""
     return RESUMABLE + FAMILIES[family].RESUMABLE
+
+
+def set_by(config: ml_collections.ConfigDict, key: str) -> str:
+    """Returns the key that a person sets for one that a run reads: some stages have keys of their own in its place."""
+    return FAMILIES[config.family].SET_BY.get(config.get("stage", ""), {}).get(key, key)
 
 
 def validate(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ NOT_NEGATIVE: tuple[str, ...] = ()
 SHARES: tuple[str, ...] = ()
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
 RESUMABLE: tuple[str, ...] = ()
+SET_BY: dict[str, dict[str, str]] = {}
 
 
 def family_keys(config: ml_collections.ConfigDict) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from charlm.batch import ImitationBatch
 from charlm.models.char2subword import Char2Subword
-from charlm.tasks.imitation import LOSSES, imitate, precision_of
+from charlm.tasks.imitation import LOSSES, NEIGHBOURS, imitate, precision_of
 
 
 class ImitationSums(NamedTuple):
@@ -30,7 +30,7 @@ class ImitationSums(NamedTuple):
     measured: jax.Array  # entries whose precision was measured
     right: jax.Array  # entries whose own row has the largest product
     at_1: jax.Array  # entries whose nearest row is their own
-    at_k: jax.Array  # shares of the k nearest rows that are right
+    at_k: jax.Array  # shares of the k nearest rows that are right, k = `NEIGHBOURS`
     average: jax.Array  # the same, the mean over 1 ... k
     unseen: jax.Array  # entries that are not trained on
     unseen_right: jax.Array
@@ -46,11 +46,14 @@ def imitation_sums(
     dropout_key: jax.Array | None,
     weights: dict[str, float],
     distance: str,
+    neighbour_count: int | None = None,
 ) -> ImitationSums:
     """Applies the module to a micro-batch and sums its losses; without a key, its precision as well.
 
     Args:
       params: of the module. table_VD: float32, fixed. batch: arrays [S, U, ...]. weights: of `LOSSES`.
+      neighbour_count: of the neighbours in the batch, those that the loss is about; None: all. Precision is measured on
+        `NEIGHBOURS`, or as many as there are.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
@@ -60,7 +63,7 @@ def imitation_sums(
     seen_B = (ids_B >= 0) & ~unseen_B
     rows_B = jnp.maximum(ids_B, 0)
     dtype = model.config.dtype if dropout_key is not None else jnp.float32
-    terms = imitate(vectors_BD, table_VD, rows_B, near_BK, distance, dtype)
+    terms = imitate(vectors_BD, table_VD, rows_B, near_BK[:, :neighbour_count], distance, dtype)
     none = jnp.zeros((), jnp.float32)
     total = lambda x_B, where_B: jnp.where(where_B, x_B, 0).sum(dtype=jnp.float32)
     # What has no weight is not computed: the compiler drops what nobody reads.
@@ -68,7 +71,7 @@ def imitation_sums(
     loss = sum(weights[name] * parts[name] for name in LOSSES)
     measured = {}
     if dropout_key is None:
-        right_B, shared_BK = precision_of(vectors_BD, table_VD, rows_B, near_BK)
+        right_B, shared_BK = precision_of(vectors_BD, table_VD, rows_B, near_BK[:, :NEIGHBOURS])
         unseen_B = unseen_B & (ids_B >= 0)
         one_B = jnp.ones_like(right_B, jnp.float32)
         for prefix, where_B in (("", seen_B), ("unseen_", unseen_B)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 
@@ -38,6 +39,10 @@ class Entries:
             if surface is not None and surface.whole and surface.chars:
                 found.append((index, surface))
         return cls(np.array([index for index, _ in found], np.int32), tuple(surface for _, surface in found))
+
+    def where(self, kept_N: np.ndarray) -> Entries:
+        """Returns those that are True in bool [N]."""
+        return Entries(self.ids_N[kept_N], tuple(itertools.compress(self.surfaces, kept_N)))
 
     def __len__(self) -> int:
         return len(self.surfaces)
