@@ -20,6 +20,7 @@ from charlm.config import check_resumable, from_dict, to_json
 from charlm.data.cache_files import write_text
 from charlm.evaluate import evaluate
 from charlm.frozen import Frozen, at_start, check_unchanged
+from charlm.memory import give_memory_back
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
 from charlm.pretraining.config import set_by
@@ -94,6 +95,7 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     batches = iter(run.train_batches)
     try:
         state, start, unreported = _initial_state(config, run, store, batches)
+        give_memory_back()
         frozen = at_start(state.params, config.optim.freeze, past)
         store.describe(frozen=frozen)
         if hosts.is_primary():
@@ -227,19 +229,23 @@ class _Loop:
         """A step that also compiles; the speed on the progress lines leaves it out."""
         log.info("compiling the training step")
         started = time.perf_counter()
-        self._step(step)
+        self._step(step, compiles=True)
         jax.block_until_ready(self.state)
         log.info("compiled in %.0f s", time.perf_counter() - started)
         self._window.forget_speed()
 
-    def _step(self, step: int) -> None:
+    def _step(self, step: int, compiles: bool = False) -> None:
         started = time.perf_counter()
         batch = next(self._batches)
         self._window.waited += time.perf_counter() - started
         self._window.units += self._objective.count(batch)
         self._window.flops += self._objective.training_flops(batch)
         self._window.steps += 1
-        self.state, sums, norm = self._run.train_step(self.state, self._run.place(batch))
+        placed = self._run.place(batch)
+        if compiles:  # alone, so that what the compiler takes is given back before the step takes its own
+            self._run.train_step.lower(self.state, placed).compile()
+            give_memory_back()
+        self.state, sums, norm = self._run.train_step(self.state, placed)
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
         self._unread = (step, sums, norm)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -243,15 +242,6 @@ def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarr
         raise ValueError(f"{target} cannot be written: {_one_line(error)}") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def give_memory_back() -> None:
-    """Has the C library return what was freed to the system: glibc keeps it, scattered over the arenas of its threads.
-
-    After a checkpoint was read in parts by many threads that is as much as the model again. Elsewhere: does nothing.
-    """
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager

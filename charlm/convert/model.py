@@ -14,8 +14,9 @@ import flax.linen as nn
 import numpy as np
 
 from charlm import checkpoint as checkpoints
-from charlm.convert.files import Tensor, find_state, give_memory_back, write_safetensors
+from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
+from charlm.memory import give_memory_back
 from charlm.nn.kernels import KERNELS
 from charlm.text.words import SPLITTERS
 

@@ -87,7 +87,7 @@ class Char2SubwordObjective(Objective):
         if start.checkpoint is not None:
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
-        params = with_backbone(start.pretrained, fresh)
+        params = with_backbone(start, fresh)
         log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, FAMILY)
         return params
 

@@ -27,7 +27,7 @@ from charlm.data.forms import TextForm
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
 from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
-from charlm.pretrained import Pretrained, from_pretrained
+from charlm.pretrained import from_pretrained
 from charlm.pretraining.char2subword_config import CONTEXTUAL
 from charlm.tasks.imitation import neighbours
 from charlm.text.chars import CharVocab
@@ -55,7 +55,8 @@ class Start:
       source: as the config names it. backbone: "bert" or "roberta". shape: of the backbone.
       files: folder of the tokenizer. head: whether there is a prediction head.
       hf_config: the backbone's, as it was imported.
-      checkpoint: of a Char2Subword; None: it is a backbone, `pretrained`, with no module yet.
+      checkpoint: of a Char2Subword; None: it is a backbone with no module yet.
+      read_as: the head to read the backbone with, see `from_pretrained`.
       chars: characters of the module, where there is one.
     """
 
@@ -66,19 +67,22 @@ class Start:
     head: bool
     hf_config: dict[str, Any]
     checkpoint: Path | None = None
-    pretrained: Pretrained | None = None
+    read_as: str = ""
     chars: CharVocab | None = None
 
     def tokenizer(self) -> SubwordTokenizer:
         """Returns the subwords; ValueError when there are none."""
         return open_tokenizer(self.files, self.backbone)
 
+    def backbone_params(self) -> Any:
+        """Returns the parameters of a backbone, read anew: kept, they would lie in memory twice."""
+        params = from_pretrained(self.source, head=self.read_as).params
+        return params if "bert" in params else {"bert": params}  # an encoder alone has no name
+
     def table(self) -> np.ndarray:
         """Returns the table of subwords, float32 [V, D]."""
-        if self.pretrained is not None:
-            params = self.pretrained.params
-            encoder = params.get("bert", params)  # an encoder alone has no name
-            return np.asarray(encoder["embed"]["token"]["embedding"], np.float32)
+        if self.checkpoint is None:
+            return np.asarray(self.backbone_params()["bert"]["embed"]["token"]["embedding"], np.float32)
         stored = checkpoints.stored_params(self.checkpoint)
         found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE])
         return np.asarray(traverse_util.flatten_dict(found, sep="/")[TABLE], np.float32)
@@ -111,11 +115,12 @@ def read_start(source: str, key: str = "init_from") -> Start:
     found = from_pretrained(source)
     if found.family not in BACKBONES:
         raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(BACKBONES)}")
-    if found.head not in (ENCODER, "pooled_encoder", MASKED_LM, "pretraining"):
-        found = from_pretrained(source, head=ENCODER)
+    read_as = "" if found.head in (ENCODER, "pooled_encoder", MASKED_LM, "pretraining") else ENCODER
+    if read_as:
+        found = from_pretrained(source, head=read_as)
     head = found.head in (MASKED_LM, "pretraining")
     theirs = dict(found.metadata.get("hf_config") or {})
-    return Start(source, found.family, found.config, found.folder, head, theirs, pretrained=found)
+    return Start(source, found.family, found.config, found.folder, head, theirs, read_as=read_as)
 
 
 def _of_checkpoint(source: str, checkpoint: Path) -> Start:
@@ -198,20 +203,18 @@ def smallest_batch() -> SpelledBatch:
     return SpelledBatch((chars,), ids, ids, ids, np.ones((1, 1, 1), bool))
 
 
-def with_backbone(backbone: Pretrained, fresh: Any) -> Any:
+def with_backbone(start: Start, fresh: Any) -> Any:
     """Returns fresh parameters with those of a backbone in their places.
 
     Raises:
       ValueError: naming what of the backbone is missing or of another shape.
     """
     ours = traverse_util.flatten_dict(fresh, sep="/")
-    theirs = traverse_util.flatten_dict(backbone.params, sep="/")
-    alone = "" if "bert" in backbone.params else "bert/"
-    named = {alone + name: value for name, value in theirs.items()}
+    named = traverse_util.flatten_dict(start.backbone_params(), sep="/")
     frozen = {name: value for name, value in ours.items() if not name.startswith(f"{FAMILY}/")}
     lacking = [name for name, value in frozen.items() if name not in named or named[name].shape != value.shape]
     if lacking:
-        raise ValueError(f"init_from: {backbone.folder} lacks {', '.join(lacking)}, or has another shape there")
+        raise ValueError(f"init_from: {start.source} lacks {', '.join(lacking)}, or has another shape there")
     placed = {name: jax.device_put(np.asarray(named[name]), value.sharding) for name, value in frozen.items()}
     return traverse_util.unflatten_dict(ours | placed, sep="/")
 
