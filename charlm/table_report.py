@@ -53,11 +53,12 @@ def open_subject(path: str) -> Subject:
 
     from charlm import checkpoint as checkpoints
     from charlm.config import from_dict, get_config
+    from charlm.convert.char2subword import FAMILY
     from charlm.convert.family import config_from_dict
     from charlm.data.imitation_batches import choose_unseen
     from charlm.models.char2subword import Char2Subword
     from charlm.models.char2subword_bert import Char2SubwordBertConfig
-    from charlm.pretraining.char2subword_model import FAMILY, near_rows, read_start
+    from charlm.pretraining.char2subword_model import near_rows, read_start
     from charlm.tasks.imitation import NEIGHBOURS
     from charlm.text.spelling import spell_rows
     from charlm.text.spelling_vocab import Entries

@@ -7,7 +7,8 @@ Three stages, one command: approximation, contextual pre-training, approximation
 Variants: "" as in the paper; "approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of
 L2; "minilm" the module of 2.7 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny"
 minutes for any small BERT. The rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and
-"ce_nbr"; its last row has all four losses, as the others here. A plus sign joins: minilm+no_noise+mean_square.
+"ce_nbr"; its last row has all four losses, as the others here. A plus sign joins those that are about different
+things: minilm+no_noise+mean_square.
 """
 
 from collections.abc import Callable
@@ -21,12 +22,16 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
-    config = defaults("char2subword")
-    for part in filter(None, variant.split("+")):
+    config, parts = defaults("char2subword"), [part for part in variant.split("+") if part]
+    for part in parts:
         if part not in VARIANTS:
             raise ValueError(f"configs/char2subword_base.py has no variant {part!r}; choose {', '.join(VARIANTS)}")
+    for group in (SIZES, LOSSES):
+        if len(both := [part for part in parts if part in group]) > 1:
+            raise ValueError(f"configs/char2subword_base.py: of {', '.join(group)} choose one, not {'+'.join(both)}")
+    for part in parts:
         VARIANTS[part](config)
     return config
 
@@ -95,13 +100,10 @@ def _losses(*names: str) -> Callable[[ml_collections.ConfigDict], None]:
     return only
 
 
-VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
-    "minilm": minilm,
-    "tiny": tiny,
-    "approximation": approximation,
-    "no_noise": no_noise,
-    "mean_square": mean_square,
-    # Table 2, row by row
+Variant = Callable[[ml_collections.ConfigDict], None]
+
+SIZES: dict[str, Variant] = {"minilm": minilm, "tiny": tiny}
+LOSSES: dict[str, Variant] = {  # Table 2, row by row
     "ce": _losses("cross_entropy"),
     "cos": _losses("cosine"),
     "l2": _losses("distance"),
@@ -110,4 +112,11 @@ VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
     "ce_l2": _losses("cross_entropy", "distance"),
     "ce_cos_l2": _losses("cross_entropy", "cosine", "distance"),
     "ce_nbr": _losses("cross_entropy", "neighbours"),
+}
+VARIANTS: dict[str, Variant] = {
+    **SIZES,
+    "approximation": approximation,
+    "no_noise": no_noise,
+    "mean_square": mean_square,
+    **LOSSES,
 }

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
+from orbax.checkpoint import v1 as ocp
 from small_charbert import LETTERS, SPECIALS
-from small_run import WORDS
+from small_run import WORDS, on_devices, write_text
 
+import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import get_config
 from charlm.convert.family import config_to_dict
 from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.pretraining.char2subword_config import of_stage
+from charlm.run import Run, build
+from charlm.sharding import path_name
+from charlm.stages import train_stages
 from charlm.text.subwords import SubwordTokenizer
 
 LENGTH = 24
+STAGES = ("1_approximation", "2_contextual", "3_approximation")
 
 
 def small_tokenizer(folder: Path) -> SubwordTokenizer:
@@ -79,3 +87,55 @@ def small_char2subword_config(text: Path, cache: Path, backbone: Path | None = N
     config.contextual.eval_every = 4
     config.contextual.checkpoint_every = 3
     return config
+
+
+class Finished(NamedTuple):
+    """A finished run of three stages of eight steps each, on one device; `runs` are what each was built to."""
+
+    folder: Path
+    runs: list[Run]
+
+    def config(self, **changes: Any) -> Any:
+        """Returns a copy of its config, with changes written section__key=value."""
+        return changed(small_char2subword_config(self.folder / "text.txt", self.folder / "cache"), changes)
+
+    def contextual(self, **changes: Any) -> Any:
+        """Returns the config of the second stage, which starts from the first."""
+        config = of_stage(self.config(), "contextual")
+        config.init_from = str(self.stage(1))
+        return changed(config, changes)
+
+    def stage(self, number: int) -> Path:
+        """Returns the folder of a stage."""
+        return self.folder / "run" / STAGES[number - 1]
+
+
+def changed(config: Any, changes: dict[str, Any]) -> Any:
+    """Returns a config with changes written section__key=value."""
+    config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
+    return config
+
+
+def train_three_stages(folder: Path) -> Finished:
+    """Trains the small module in three stages."""
+    write_text(folder / "text.txt")
+    runs: list[Run] = []
+    keep = lambda *arguments: runs.append(build(*arguments)) or runs[-1]
+    finished = Finished(folder, runs)
+    with on_devices(1), mock.patch.object(charlm.train, "build", keep):
+        assert train_stages(finished.config(), str(folder / "run"))
+    assert len(runs) == 3
+    return finished
+
+
+def saved(folder: Path) -> tuple[dict[str, bytes], bytes]:
+    """Returns the arrays of the last checkpoint, and the data position."""
+    checkpoint = checkpoints.find(folder)
+    state = ocp.load_checkpointables(checkpoint, {"state": None})["state"]
+    (position,) = (checkpoint / "data").glob("process_*.json")
+    return flat(state), position.read_bytes()
+
+
+def flat(tree: Any) -> dict[str, bytes]:
+    """Returns the bytes of the arrays of a tree, by name."""
+    return {path_name(path): np.asarray(leaf).tobytes() for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -323,6 +323,18 @@ def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
 
 
 @pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ("ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
+        ("tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
+    ],
+)
+def test_variants_that_undo_each_other_are_refused(variants, message):
+    with pytest.raises(ValueError, match=f"^configs/char2subword_base.py: {re.escape(message)}$"):
+        load_config_file(f"{CONFIGS}/char2subword_base.py:{variants}")
+
+
+@pytest.mark.parametrize(
     ("file", "paper"),
     [
         ("hlm_base.py", BASE),

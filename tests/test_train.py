@@ -390,6 +390,41 @@ def test_the_own_workdir_comes_before_resume_and_init_from(trained, same_run, tm
     assert "resuming at step 12" in str(log_lines)
 
 
+@pytest.mark.parametrize("steps", [12, 13], ids=["finished", "goes on"])
+def test_another_source_is_refused(trained, same_run, tmp_path, steps):
+    workdir = trained.copy(tmp_path / "run")
+    before = snapshot(workdir)
+    config = trained.new_config()
+    config.init_from, config.train.steps = str(trained.workdir), steps
+    message = rf"^--workdir={workdir} holds a run that started from scratch, without init_from, not from init_from=\S+ "
+    with pytest.raises(
+        ValueError, match=message + r"\(step 12, saved .*\): choose another --workdir, or leave init_from"
+    ):
+        train(config, str(workdir))
+    assert snapshot(workdir) == before
+
+
+def test_a_source_may_be_moved_and_gone_but_not_exchanged(trained, same_run, tmp_path, log_lines):
+    config = trained.new_config()
+    source = trained.copy(tmp_path / "source")
+    config.init_from, config.train.steps = str(source), 1
+    train(config, str(tmp_path / "run"))
+    moved = source.rename(tmp_path / "moved")
+    for given in (source, moved, ""):
+        config.init_from = str(given)
+        train(config, str(tmp_path / "run"))
+    assert str(log_lines).count("holds a finished run of 1 steps: nothing to do") == 3
+    config.init_from = str(tmp_path / "nowhere")
+    train(config, str(tmp_path / "run"))
+    assert f"nowhere does not exist; {tmp_path / 'run'} started from {source} and goes on" in str(log_lines)
+    shutil.rmtree(moved / "checkpoints" / "12")
+    for given in (moved, tmp_path):  # an earlier step of it; a folder that is no model
+        config.init_from = str(given)
+        message = rf"started from {source} \(step 12, saved .*\), not from init_from={given}( \(step 9, .*\))?: choose"
+        with pytest.raises(ValueError, match=message):
+            train(config, str(tmp_path / "run"))
+
+
 @pytest.mark.parametrize("key", ["resume", "init_from"])
 def test_other_characters_are_refused(trained, same_run, tmp_path, key):
     config = small_config(write_text(tmp_path / "other.txt", extra="Ünbekannt und Ähnliches"), tmp_path / "cache")

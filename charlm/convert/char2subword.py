@@ -32,8 +32,8 @@ from charlm.models.char2subword_bert import (
 from charlm.models.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.text.words import SPLITTERS
 
-NAME = "char2subword"
-KEY = "char2subword"  # of the config: what the transformer's has no key for
+FAMILY = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
+TABLE = "bert/embed/token/embedding"  # the parameters that the module imitates
 MODULE = "char2subword."  # begins the module's tensors
 TEXT = ("splitter", "language")  # how text becomes words
 NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how it is computed, which no file says
@@ -76,7 +76,7 @@ class Char2SubwordFamily(Family):
         self.check_type(theirs, where)
         own = own_keys(theirs, where)
         base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
-        characters = _module_config(own.get("characters"), f"{where}: {KEY}.characters")
+        characters = _module_config(own.get("characters"), f"{where}: {FAMILY}.characters")
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(BertConfig)}
         fields |= {name: own[name] for name in ("pooler", *TEXT)} | self.heads[head].fields
         try:
@@ -91,8 +91,8 @@ class Char2SubwordFamily(Family):
         own |= {name: getattr(config, name) for name in TEXT}
         shape = dataclasses.asdict(config.characters)
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
-        architecture = self.model_types[NAME] + self.heads[head].architecture
-        ours = {"model_type": NAME, "architectures": [architecture], "dtype": plain["dtype"], KEY: own}
+        architecture = self.model_types[FAMILY] + self.heads[head].architecture
+        ours = {"model_type": FAMILY, "architectures": [architecture], "dtype": plain["dtype"], FAMILY: own}
         return {key: value for key, value in plain.items() if key not in ours} | ours  # in the same order every time
 
     def target(
@@ -110,30 +110,30 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
       ValueError: naming the key that is missing, or has another value than it may.
     """
-    own = theirs.get(KEY)
+    own = theirs.get(FAMILY)
     if not isinstance(own, dict):
-        raise ValueError(f"{where} lacks the key {KEY}: expected backbone, mode, pooler and characters there")
+        raise ValueError(f"{where} lacks the key {FAMILY}: expected backbone, mode, pooler and characters there")
     own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
     backbones = [name for family in (BERT, ROBERTA) for name in family.model_types]
     if own.get("backbone") not in backbones:
-        raise ValueError(f"{where}: {KEY}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
+        raise ValueError(f"{where}: {FAMILY}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
     if not isinstance(own["pooler"], bool):
-        raise ValueError(f"{where}: {KEY}.pooler={own['pooler']!r}: expected true or false")
+        raise ValueError(f"{where}: {FAMILY}.pooler={own['pooler']!r}: expected true or false")
     if own["splitter"] not in SPLITTERS or not isinstance(own["language"], str):
         raise ValueError(
-            f"{where}: {KEY}.splitter={own['splitter']!r} and {KEY}.language={own['language']!r}: expected one of "
+            f"{where}: {FAMILY}.splitter={own['splitter']!r} and {FAMILY}.language={own['language']!r}: expected one of "
             f"{', '.join(SPLITTERS)}, and a code"
         )
     rows = own["rows"]
     if not isinstance(rows, list) or not all(type(index) is int and index >= 0 for index in rows):
-        raise ValueError(f"{where}: {KEY}.rows: expected a list of subword ids")
+        raise ValueError(f"{where}: {FAMILY}.rows: expected a list of subword ids")
     return own
 
 
 def backbone_config(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the config of the transformer inside a config."""
     own = own_keys(theirs, where)
-    kept = {key: value for key, value in theirs.items() if key not in (KEY, "architectures")}
+    kept = {key: value for key, value in theirs.items() if key not in (FAMILY, "architectures")}
     return kept | {"model_type": own["backbone"]}
 
 
@@ -182,8 +182,8 @@ def _family(backbone: Family) -> Char2SubwordFamily:
         sign = "" if head == ENCODER else theirs.sign
         heads[head] = Head(theirs.architecture, sign, fields, build, shared + outer[head], leave, labels=theirs.labels)
     return Char2SubwordFamily(
-        name=NAME,
-        model_types={NAME: "Char2Subword"},
+        name=FAMILY,
+        model_types={FAMILY: "Char2Subword"},
         prefix=prefix,
         outside=(*backbone.outside, MODULE),
         config=Char2SubwordBertConfig,

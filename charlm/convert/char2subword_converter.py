@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from charlm.convert.char2subword import (
-    KEY,
+    FAMILY,
     MODULE,
-    NAME,
     ON_BERT,
     ON_ROBERTA,
     Char2SubwordFamily,
@@ -110,7 +109,7 @@ class Char2SubwordConverter(SubwordConverter):
         if rows := model.metadata.get("rows"):
             path = folder / CONFIG_FILE
             theirs = json.loads(path.read_text(encoding="utf-8"))
-            theirs[KEY]["rows"] = list(rows)
+            theirs[FAMILY]["rows"] = list(rows)
             path.write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
 
@@ -129,7 +128,7 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordFamily:
     names = list(open_state(file, mapped))
     if not any(name.startswith(MODULE) for name in names):
         raise ValueError(
-            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {NAME} model, got "
+            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {FAMILY} model, got "
             f"{', '.join(names[:3]) or 'none'}; a BERT becomes one by training"
         )
     return ON_ROBERTA if any(name.startswith(ON_ROBERTA.prefix) for name in names) else ON_BERT

@@ -16,7 +16,7 @@ from flax import traverse_util
 
 from charlm.cache import WordCache
 from charlm.convert.bert import POOLED_ENCODER
-from charlm.convert.char2subword import bert_config
+from charlm.convert.char2subword import TABLE, bert_config
 from charlm.convert.char2subword_converter import Char2SubwordConverter, kind_of
 from charlm.convert.family import ENCODER, MASKED_LM, config_to_dict
 from charlm.convert.hf import CONFIG_FILE, SubwordConverter, open_tokenizer
@@ -27,8 +27,6 @@ from charlm.text.chars import CharVocab
 from charlm.text.spelled_words import SpelledWords, special_ids, spelling_slots
 from charlm.text.spelling import spell_rows, spell_word
 from charlm.text.subwords import SubwordTokenizer
-
-TABLE = "bert/embed/token/embedding"
 
 
 def without_table(model: Model) -> Model:

@@ -16,6 +16,7 @@ import numpy as np
 from charlm import checkpoint as checkpoints
 from charlm import flops
 from charlm.batch import ImitationBatch
+from charlm.convert.char2subword import FAMILY, smallest_batch
 from charlm.convert.family import ENCODER, MASKED_LM, config_to_dict
 from charlm.data.imitation_batches import (
     EvaluationBatches,
@@ -30,13 +31,11 @@ from charlm.models.char2subword import Char2Subword
 from charlm.pretraining import char2subword_model
 from charlm.pretraining.base import Objective
 from charlm.pretraining.char2subword_model import (
-    FAMILY,
     VOCAB_FILE,
     Char2SubwordData,
     make_model,
     model_config,
     near_rows,
-    smallest_batch,
     with_backbone,
 )
 from charlm.tasks.imitation import LOSSES, NEIGHBOURS, nearest

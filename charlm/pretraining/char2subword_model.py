@@ -17,7 +17,7 @@ import numpy as np
 from flax import traverse_util
 
 from charlm import checkpoint as checkpoints
-from charlm.batch import SpelledBatch
+from charlm.convert.char2subword import FAMILY, TABLE, bert_config
 from charlm.convert.family import ENCODER, MASKED_LM, config_from_dict
 from charlm.convert.hf import open_tokenizer
 from charlm.data.cache_files import cache_dir, clear_write_errors, replacing
@@ -38,10 +38,8 @@ from charlm.text.words import get_splitter
 
 log = logging.getLogger("charlm")
 
-FAMILY = "char2subword"
 BACKBONES = ("bert", "roberta")
 FAMILIES = (FAMILY, "hlm", "charbert", "gpt2", *BACKBONES)
-TABLE = "bert/embed/token/embedding"
 VOCAB_FILE = "char_vocab.json"
 MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
           "epsilon", "initializer", "remat", "attention_kernel")  # fmt: skip
@@ -127,12 +125,11 @@ def _of_checkpoint(source: str, checkpoint: Path) -> Start:
     stored = checkpoints.read_metadata(checkpoint, (FAMILY,))
     if "rows" in stored:
         raise ValueError(f"init_from: {source} was made without its table; there is nothing to imitate")
-    shape = config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint))
-    fields = {field.name: getattr(shape, field.name) for field in dataclasses.fields(BertConfig)}
+    shape = bert_config(config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint)))
     return Start(
         source,
         stored["backbone"],
-        BertConfig(**fields),
+        shape,
         checkpoints.files_of(checkpoint),
         stored["head"] == MASKED_LM,
         dict(stored.get("hf_config") or {}),
@@ -195,12 +192,6 @@ def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> C
 def make_model(shape: Char2SubwordBertConfig, head: bool) -> Char2SubwordForMaskedLM | Char2SubwordBert:
     """Returns the model of that shape, with the backbone's head if it has one."""
     return Char2SubwordForMaskedLM(shape) if head else Char2SubwordBert(shape)
-
-
-def smallest_batch() -> SpelledBatch:
-    """Returns the smallest input of a model."""
-    chars, ids = np.ones((1, 1, 4), np.uint16), np.zeros((1, 1, 1), np.int32)
-    return SpelledBatch((chars,), ids, ids, ids, np.ones((1, 1, 1), bool))
 
 
 def with_backbone(start: Start, fresh: Any) -> Any:

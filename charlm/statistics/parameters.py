@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from charlm import checkpoint as checkpoints
+from charlm.convert.char2subword import FAMILY
 from charlm.convert.families import CONVERTERS
 from charlm.convert.files import find_state
 from charlm.convert.hf import open_tokenizer
@@ -19,7 +20,6 @@ from charlm.pretrained import from_pretrained
 from charlm.sharding import path_name
 from charlm.text.subwords import SubwordTokenizer
 
-CHAR2SUBWORD = "char2subword"  # the family, and where its module's parameters lie
 _TABLE = "embed/token/embedding"  # of every family that reads subwords
 
 
@@ -107,7 +107,7 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
         checkpoint = checkpoints.find(path, key="--model")
     except ValueError as no_checkpoint:
         return _open_theirs(Path(path), lowercase, str(no_checkpoint))
-    metadata = checkpoints.read_metadata(checkpoint, tuple(dict.fromkeys([*CONVERTERS, CHAR2SUBWORD])))
+    metadata = checkpoints.read_metadata(checkpoint, tuple(dict.fromkeys([*CONVERTERS, FAMILY])))
     family = checkpoints.family_of(metadata)
     tokenizer = None if family == "hlm" else _tokenizer(checkpoints.files_of(checkpoint), family, lowercase)
     shapes = checkpoints.parameter_shapes(checkpoint)
@@ -148,7 +148,7 @@ def count(
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
-    module = sum(size for name, size in sizes.items() if name.split("/")[0] == CHAR2SUBWORD)
+    module = sum(size for name, size in sizes.items() if name.split("/")[0] == FAMILY)
     kept = 0
     if module and tables and tokenizer is not None:
         kept = len(set(tokenizer.special) - {None}) * tables[0][1]

@@ -243,9 +243,9 @@ def test_measured_tables_hold_nearly_every_shard(maker, shape):
 
 def test_tables_that_do_not_fit_are_named(maker):
     longest = maker.pieces.rows_VC.shape[1]
-    with pytest.raises(ValueError, match=rf"data\.bucket_slots=\(3, 4\) must ascend and end at {longest}, the longest"):
+    with pytest.raises(ValueError, match=rf"contextual\.bucket_slots=\(3, 4\) must ascend and end at {longest}, "):
         measure_tables(small_records(), maker, 2, (3, 4))
-    with pytest.raises(ValueError, match=r"data\.bucket_rows=\(8,\) must name a positive number for each of 2 buckets"):
+    with pytest.raises(ValueError, match=r"contextual\.bucket_rows=\(8,\) must name a positive number for each of 2 b"):
         measure_tables(small_records(), maker, 2, (3, longest), (8,))
     with pytest.raises(ValueError, match=r"data\.train: no sentence to measure batches on"):
         measure_tables([], maker, 2)

@@ -154,11 +154,30 @@ def test_goes_on_where_it_was():
         ({"slots": (4, 9)}, r"data\.bucket_slots=\(4, 9\) must ascend, and end at 13 or more"),
         ({"slots": (13, 4)}, r"must ascend"),
         ({"slots": (6, 13), "rows": (3,)}, r"data\.bucket_rows=\(3,\) must name a positive number for each of 2"),
+        (
+            {"slots": (6, 13), "rows": (9, 10)},
+            r"data\.bucket_rows=\(9, 10\) are 19 spellings, but data\.batch_size / .* 20$",
+        ),
+        (
+            {"slots": tuple(range(1, 22))},
+            r"data\.bucket_slots=.* are more than the 20 spellings of a part of the batch$",
+        ),
     ],
 )
 def test_what_does_not_hold_the_entries_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         measure_shape(imitated(), 20, 1, **given)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 20, 64])
+def test_a_part_of_a_batch_is_never_larger_than_it_should_be(size):
+    """However few spellings it has: a run that goes on takes the rows over, and they are compared with the batch."""
+    for noise in (0.0, 0.5):
+        data = imitated(noise)
+        shape = measure_shape(data, size, shards=1)
+        assert sum(shape.rows) == size
+        assert min(shape.rows) >= 1
+        assert measure_shape(data, size, 1, shape.slots, shape.rows) == shape
 
 
 def test_what_is_too_long_is_cut():

@@ -8,94 +8,27 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
-from orbax.checkpoint import v1 as ocp
-from small_char2subword_run import small_backbone, small_char2subword_config
-from small_run import metrics_without_timings, on_devices, python, write_text
+from small_char2subword_run import STAGES, flat, saved, small_backbone
+from small_run import metrics_without_timings, on_devices, python
 
 import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.config import from_dict, to_json
 from charlm.data.piece_sequences import PieceStream
 from charlm.evaluate import evaluate
-from charlm.pretraining.char2subword_config import of_stage
 from charlm.pretraining.registry import prepare
 from charlm.progress import read_metrics
 from charlm.run import build
-from charlm.sharding import path_name
 from charlm.stages import train_stages
 from charlm.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-STAGES = ("1_approximation", "2_contextual", "3_approximation")
 FROZEN = re.compile("^(bert|head)/")
-
-
-class Finished(NamedTuple):
-    """A finished run of three stages of eight steps each, on one device; `runs` are what each was built to."""
-
-    folder: Path
-    runs: list
-
-    def config(self, **changes):
-        """Returns a copy of its config, with changes written section__key=value."""
-        config = small_char2subword_config(self.folder / "text.txt", self.folder / "cache")
-        config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
-        return config
-
-    def contextual(self, **changes):
-        """Returns the config of the second stage, which starts from the first."""
-        config = of_stage(self.config(), "contextual")
-        config.init_from = str(self.stage(1))
-        config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
-        return config
-
-    def stage(self, number):
-        return self.folder / "run" / STAGES[number - 1]
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory, quick):
-    folder = tmp_path_factory.mktemp("char2subword")
-    write_text(folder / "text.txt")
-    runs = []
-    keep = lambda *arguments: runs.append(build(*arguments)) or runs[-1]
-    with on_devices(1), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charlm.train, "build", keep)
-        finished = Finished(folder, runs)
-        assert train_stages(finished.config(), str(folder / "run"))
-    assert len(runs) == 3
-    return finished
-
-
-@pytest.fixture
-def same_runs(stages, monkeypatch):
-    """Training builds nothing: it takes the programs of the finished run, with the data that it would build with."""
-
-    def take(config, data):
-        number = 1 if config.stage == "contextual" else 2 * ("2_contextual" in config.init_from)
-        run = stages.runs[number]
-        run.objective.data = data
-        return run
-
-    monkeypatch.setattr(charlm.train, "build", take)
-
-
-def saved(folder):
-    """Returns the arrays of the last checkpoint, and the data position."""
-    checkpoint = checkpoints.find(folder)
-    state = ocp.load_checkpointables(checkpoint, {"state": None})["state"]
-    (position,) = (checkpoint / "data").glob("process_*.json")
-    return flat(state), position.read_bytes()
-
-
-def flat(tree):
-    return {path_name(path): np.asarray(leaf).tobytes() for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def assert_ended_as_unbroken(stages, workdir):
@@ -293,12 +226,15 @@ def test_without_a_prediction_head_nothing_begins(stages, tmp_path):
     ("changes", "message"),
     [
         ({"data__max_length": 33}, r"data\.max_length=33, but .* has 32 positions"),
-        ({"data__batch_size": 9}, r"data\.batch_size=9 must be a multiple of data\.accumulation=2 x data\.table_"),
+        (
+            {"data__batch_size": 9},
+            r"contextual\.batch_size=9 must be a multiple of contextual\.accumulation=2 x data\.t",
+        ),
         (
             {"data__mask_share": 0.95},
             r"data\.mask_rate must lie in \(0, 1\] and data\.mask_share \+ data\.random_share",
         ),
-        ({"data__bucket_slots": (3, 5)}, r"data\.bucket_slots=\(3, 5\) must ascend and end at 7"),
+        ({"data__bucket_slots": (3, 5)}, r"contextual\.bucket_slots=\(3, 5\) must ascend and end at 7"),
     ],
 )
 def test_what_does_not_fit_is_named(stages, changes, message):
