@@ -1,4 +1,4 @@
-"""Checkpoints: state, data position, config and character vocabulary, together, through orbax (the only user of it).
+"""Checkpoints: state, data position, config and character vocabulary, together, through orbax.
 
 A checkpoint describes itself: `read_metadata` gives the config and vocabulary that a model needs, nothing else is read.
 """
@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
-from charlm.checkpoint_parts import Files, Position
+from charlm.checkpoint_parts import Position
 from charlm.sharding import path_name
 
 FOLDER = "checkpoints"
@@ -27,130 +27,13 @@ FILES = "vocab"  # in a checkpoint of a run: the files of its vocabularies, wher
 BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
 
 
-class Checkpoints:
-    """The checkpoints of one workdir, newest and best kept, written in the background.
-
-    Args:
-      workdir: folder of the run. keep: newest checkpoints kept beside the best one.
-      metadata: JSON-able description stored with each (config, vocabulary).
-      folder: in the workdir, where they lie.
-      write_files: writes what lies in the folder `FILES` of each, such as a tokenizer, on the first process.
-    """
-
-    def __init__(
-        self,
-        workdir: str | os.PathLike[str],
-        keep: int = 3,
-        metadata: dict[str, Any] | None = None,
-        folder: str = FOLDER,
-        write_files: Callable[[Path], None] | None = None,
-    ) -> None:
-        policies = ocp.training.preservation_policies
-        best = policies.BestN(
-            n=1,
-            get_metric_fn=lambda metrics: metrics[BEST_METRIC],
-            reverse=True,
-            keep_checkpoints_without_metrics=False,
-        )
-        self._metadata = metadata
-        self._write_files = write_files
-        self._folder = Path(workdir).absolute() / folder
-        self._checkpointer = ocp.training.Checkpointer(
-            self._folder,
-            save_decision_policy=_Always(),
-            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
-            cleanup_tmp_directories=True,
-        )
-
-    def describe(self, **more: Any) -> None:
-        """Adds to the description that is stored with each from now on."""
-        self._metadata = {**(self._metadata or {}), **more}
-
-    @property
-    def latest(self) -> int | None:
-        """Step of the newest complete checkpoint."""
-        return find_latest(self._folder)  # orbax would also count a step that was copied in part
-
-    def save(
-        self,
-        step: int,
-        state: Any,
-        data: Any,
-        metrics: dict[str, float] | None = None,
-        unreported: Sequence[float] = (),
-    ) -> None:
-        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is.
-
-        Args:
-          metrics: of held-out text at this step, if it was evaluated. unreported: sums for the next progress line.
-        """
-        present = step in (c.step for c in self._checkpointer.checkpoints)
-        if present:
-            self.wait()
-            if _complete(self._folder / str(step)):
-                return
-        metadata = {**(self._metadata or {}), "unreported": list(unreported)}
-        parts = {"state": state, "data": Position(data)}
-        if self._write_files is not None:
-            parts[FILES] = Files(self._write_files)
-        with self._clear_errors(f"checkpoint at step {step}"):
-            self._checkpointer.save_checkpointables_async(
-                step,
-                parts,
-                overwrite=present,
-                metrics=metrics,
-                custom_metadata=metadata,
-            )
-
-    def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
-        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
-        with _clear_reads(self.folder(step)):
-            wanted = {"state": abstract_state, "data": Position(data)}
-            return self._checkpointer.load_checkpointables(step, wanted)["state"]
-
-    def folder(self, step: int) -> Path:
-        """Returns the folder of a step."""
-        return self._folder / str(step)
-
-    def wait(self) -> None:
-        """Returns when everything saved is on disk.
-
-        Raises:
-          ValueError: when something could not be written, naming the last good checkpoint.
-        """
-        with self._clear_errors("a checkpoint"):
-            self._checkpointer.wait()
-
-    def close(self) -> None:
-        """Waits and closes."""
-        with self._clear_errors("a checkpoint"):
-            self._checkpointer.close()
-
-    @contextmanager
-    def _clear_errors(self, what: str) -> Iterator[None]:
-        """Turns what orbax raises, often from a background thread, into one line; it raises every kind of exception."""
-        try:
-            yield
-        except Exception as error:
-            last = find_latest(self._folder)
-            good = f"the last good checkpoint is step {last}" if last is not None else "there is no good checkpoint yet"
-            raise ValueError(f"{what} could not be written to {self._folder}: {_reason(error)}; {good}") from error
-
-
 def files_of(checkpoint: Path) -> Path:
     """Returns the folder of the files that lie with a checkpoint: one of its own, or it."""
     return checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
 
 
-class _Always:
-    """Saves whenever asked: when to save is the training loop's decision."""
-
-    def should_save(self, *args: Any, **kwargs: Any) -> bool:
-        return True
-
-
-def _reason(error: BaseException) -> str:
-    """The system's own words, if they are in there, for example "No space left on device"."""
+def reason(error: BaseException) -> str:
+    """Returns why something failed; the system's own words, such as "No space left on device", if they are in there."""
     chain, text = error, ""
     while chain is not None:
         if isinstance(chain, OSError) and chain.strerror:
@@ -163,7 +46,7 @@ def _reason(error: BaseException) -> str:
 
 def complete_steps(folder: Path) -> list[int]:
     """Returns the steps with a complete checkpoint in a folder of checkpoints."""
-    return [int(p.name) for p in folder.glob("*") if p.name.isdigit() and _complete(p)] if folder.is_dir() else []
+    return [int(p.name) for p in folder.glob("*") if p.name.isdigit() and complete(p)] if folder.is_dir() else []
 
 
 def find_latest(folder: Path) -> int | None:
@@ -182,7 +65,7 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
         latest = find_latest(folder)
         if latest is not None:
             return folder / str(latest)
-    if root.is_dir() and _complete(root):
+    if root.is_dir() and complete(root):
         return root
     runs = sorted(p.parent.name for p in root.glob(f"*/{FOLDER}") if complete_steps(p))
     if runs and all(STAGE.fullmatch(name) for name in runs):
@@ -195,7 +78,8 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
     raise ValueError(f"{key}: {path} {what}; expected a workdir or one of its {FOLDER}/STEP folders")
 
 
-def _complete(folder: Path) -> bool:
+def complete(folder: Path) -> bool:
+    """Returns whether a folder holds a whole checkpoint."""
     return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
 
 
@@ -251,7 +135,7 @@ def family_of(metadata: Mapping[str, Any]) -> str:
 
 def _stored(checkpoint: Path) -> Any:
     """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
-    with _clear_reads(checkpoint):
+    with clear_reads(checkpoint):
         stored = ocp.checkpointables_metadata(checkpoint)
         if stored.metadata["state"] is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
@@ -259,7 +143,7 @@ def _stored(checkpoint: Path) -> Any:
 
 
 @contextmanager
-def _clear_reads(checkpoint: Path) -> Iterator[None]:
+def clear_reads(checkpoint: Path) -> Iterator[None]:
     """Turns what orbax raises and logs about a damaged checkpoint, in many threads, into one line."""
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels = [log.level for log in loggers]
@@ -270,7 +154,7 @@ def _clear_reads(checkpoint: Path) -> Iterator[None]:
     except Exception as error:
         older = [s for s in complete_steps(checkpoint.parent) if checkpoint.name.isdigit() and s < int(checkpoint.name)]
         hint = f"; the checkpoint before it is step {max(older)}" if older else ""
-        raise ValueError(f"{checkpoint} is damaged or incomplete: {_reason(error)}{hint}") from error
+        raise ValueError(f"{checkpoint} is damaged or incomplete: {reason(error)}{hint}") from error
     finally:
         for log, level in zip(loggers, levels, strict=True):
             log.setLevel(level)
@@ -287,7 +171,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
     check_fits(checkpoint, stored["params"], abstract_state.params)
-    with _clear_reads(checkpoint):
+    with clear_reads(checkpoint):
         return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": Position(data)})["state"]
 
 
@@ -326,7 +210,7 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
         abstract_params = traverse_util.unflatten_dict({name: flat[name] for name in names}, sep="/")
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
-    with _clear_reads(checkpoint), context:
+    with clear_reads(checkpoint), context:
         loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
 
@@ -355,7 +239,7 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
         with context:
             ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # orbax raises every kind
-        raise ValueError(f"a checkpoint could not be written to {folder}: {_reason(error)}") from error
+        raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:

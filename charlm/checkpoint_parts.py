@@ -1,6 +1,6 @@
 """What lies in a checkpoint beside its arrays: the position in the data, and files such as a tokenizer's.
 
-Classes in the form that orbax asks of what it saves and loads; only `charlm.checkpoint` uses them.
+Classes in the form that orbax asks of what it saves and loads; only `charlm.checkpoint` and its store use them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import math
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import grain
 import jax
@@ -16,9 +15,11 @@ import ml_collections
 from charlm import checkpoint as checkpoints
 from charlm import flops, hosts
 from charlm import workdir as workdirs
-from charlm.config import check_resumable, from_dict, to_json
+from charlm.checkpoint_store import Checkpoints
+from charlm.config import check_resumable, to_json
 from charlm.data.cache_files import write_text
 from charlm.evaluate import evaluate
+from charlm.first_state import check_resumed, goes_on_from, initial_state
 from charlm.frozen import Frozen, at_start, check_unchanged
 from charlm.memory import give_memory_back
 from charlm.metric_writer import MetricWriter
@@ -78,7 +79,7 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
         return True
     if done is None and config.resume:
-        _check_resumed(config)
+        check_resumed(config)
     data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
     if done is not None:
         workdirs.check_text(checkpoints.find(folder), objective_of(config), data)
@@ -86,15 +87,15 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     config.update_from_flattened_dict(run.objective.measured())
     report_start(run, workdir)
 
-    source = _goes_on_from(config, None if done is None else folder)
+    source = goes_on_from(config, None if done is None else folder)
     past = {} if source is None else checkpoints.description(source)
     metadata = {"config": config.to_dict(), **run.objective.metadata(), "train_text": workdirs.text_of(data)}
     metadata["started_from"] = past.get("started_from") or workdirs.started_from(config)
     files = run.objective.save_vocab if run.objective.has_files else None
-    store = checkpoints.Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
+    store = Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
     batches = iter(run.train_batches)
     try:
-        state, start, unreported = _initial_state(config, run, store, batches)
+        state, start, unreported = initial_state(config, run, store, batches)
         give_memory_back()
         frozen = at_start(state.params, config.optim.freeze, past)
         store.describe(frozen=frozen)
@@ -122,47 +123,6 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
     return finished
 
 
-def _goes_on_from(config: ml_collections.ConfigDict, folder: Path | None) -> Path | None:
-    """Returns the checkpoint whose run goes on: the own workdir's, or that of `resume`; None: a new one begins."""
-    if folder is None and not config.resume:
-        return None
-    return checkpoints.find(folder or config.resume, key="resume")
-
-
-def _check_resumed(config: ml_collections.ConfigDict) -> None:
-    """Takes over what the run that `resume` names has measured of its model; ValueError when the model is another."""
-    objective = objective_of(config)
-    source = checkpoints.find(config.resume, key="resume")
-    theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
-    check_resumable(config, theirs, where=str(source), among=objective.of_shape)
-
-
-def _initial_state(
-    config: ml_collections.ConfigDict, run: Run, store: checkpoints.Checkpoints, batches: Any
-) -> tuple[TrainState, int, list[float]]:
-    """Own workdir, then `resume`, then `init_from`, then scratch; with the step and the sums not yet reported there."""
-    objective = run.objective
-    if store.latest is not None:
-        step = store.latest
-        log.info("resuming at step %d", step)
-        return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
-    if config.resume:
-        source = checkpoints.find(config.resume, key="resume")
-        workdirs.check_text(source, type(objective), objective.data)
-        log.info("resuming from %s", source)
-        state = checkpoints.load(source, run.abstract_state, batches)
-        step, steps = int(state.step), config.train.steps
-        if step >= steps:
-            key = set_by(config, "train.steps")
-            raise ValueError(f"resume: {source} has done {step} steps already; {key}={steps} adds none")
-        return state, step, checkpoints.unreported(source)
-    state = run.init()
-    if config.init_from:
-        params = objective.load_params(config.init_from, run.abstract_state.params, state.params)
-        state = state._replace(params=params)
-    return state, 0, []
-
-
 class _Loop:
     """Steps until the end, a signal or a non-finite loss."""
 
@@ -170,7 +130,7 @@ class _Loop:
         self,
         config: ml_collections.ConfigDict,
         run: Run,
-        store: checkpoints.Checkpoints,
+        store: Checkpoints,
         batches: grain.DatasetIterator,
         writer: MetricWriter | None,
         workdir: str,

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.checkpoint import Checkpoints, check_vocab, find, load, load_params, read_metadata, unreported
+from charlm.checkpoint import check_vocab, find, load, load_params, read_metadata, unreported
+from charlm.checkpoint_store import Checkpoints
 
 VOCAB = {"a": 8, "b": 9}
 METADATA = {"config": {"seed": 3, "data": {"train": ["builtin"]}}, "char_vocab": VOCAB}

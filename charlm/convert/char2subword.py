@@ -121,8 +121,8 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ValueError(f"{where}: {FAMILY}.pooler={own['pooler']!r}: expected true or false")
     if own["splitter"] not in SPLITTERS or not isinstance(own["language"], str):
         raise ValueError(
-            f"{where}: {FAMILY}.splitter={own['splitter']!r} and {FAMILY}.language={own['language']!r}: expected one of "
-            f"{', '.join(SPLITTERS)}, and a code"
+            f"{where}: {FAMILY}.splitter={own['splitter']!r} and {FAMILY}.language={own['language']!r}: expected one "
+            f"of {', '.join(SPLITTERS)}, and a code"
         )
     rows = own["rows"]
     if not isinstance(rows, list) or not all(type(index) is int and index >= 0 for index in rows):

@@ -18,6 +18,7 @@ import ml_collections
 from flax import traverse_util
 
 from charlm import checkpoint as checkpoints
+from charlm.checkpoint_store import Checkpoints
 from charlm.data.cache_files import write_text
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
@@ -122,7 +123,7 @@ class FineTuning:
         if done.exists():
             log.info("%s holds a finished run: nothing to do", self._folder)
             return json.loads(done.read_text(encoding="utf-8"))
-        store = checkpoints.Checkpoints(self._folder, 1, {}, STATE_FOLDER)
+        store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest = Position(), store.latest
         try:
             if latest is None:
@@ -143,9 +144,7 @@ class FineTuning:
         shutil.rmtree(self._folder / STATE_FOLDER, ignore_errors=True)
         return result
 
-    def _train(
-        self, state: TrainState, position: Position, store: checkpoints.Checkpoints, writer: MetricWriter
-    ) -> None:
+    def _train(self, state: TrainState, position: Position, store: Checkpoints, writer: MetricWriter) -> None:
         dev = self._evaluator.prepare(self._dev())
         scores = [m for m in read_metrics(self._folder) if "dev_loss" in m]
         best = max((m[self._dev_metric] for m in scores), default=-math.inf)
@@ -179,7 +178,7 @@ class FineTuning:
         return f"dev_{self._task.metric}"
 
     def _train_epoch(
-        self, state: TrainState, position: Position, store: checkpoints.Checkpoints, writer: MetricWriter, stopped: Any
+        self, state: TrainState, position: Position, store: Checkpoints, writer: MetricWriter, stopped: Any
     ) -> TrainState:
         """Returns the state after an epoch; `position` is then at the next."""
         train, epoch = self._config.train, position.place.epoch
@@ -215,7 +214,7 @@ class FineTuning:
         position.place = Place(epoch + 1, 0)
         return state
 
-    def _stop(self, store: checkpoints.Checkpoints, step: int) -> None:
+    def _stop(self, store: Checkpoints, step: int) -> None:
         store.wait()
         log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
         raise Stopped

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class Position:
-    """Where a run stands, as `charlm.checkpoint.Checkpoints` saves and restores it."""
+    """Where a run stands, as `charlm.checkpoint_store.Checkpoints` saves and restores it."""
 
     def __init__(self) -> None:
         self.place = Place(0, 0)
