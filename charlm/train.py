@@ -147,6 +147,7 @@ class _Loop:
         self._window = Window(run.objective)
         self._unread: tuple[int, Sums, jax.Array] | None = None
         self._best = math.inf
+        self._compiled = False
         self.state: TrainState
 
     def run(self, state: TrainState, start: int, unreported: list[float]) -> bool:
@@ -189,12 +190,12 @@ class _Loop:
         """A step that also compiles; the speed on the progress lines leaves it out."""
         log.info("compiling the training step")
         started = time.perf_counter()
-        self._step(step, compiles=True)
+        self._step(step)
         jax.block_until_ready(self.state)
         log.info("compiled in %.0f s", time.perf_counter() - started)
         self._window.forget_speed()
 
-    def _step(self, step: int, compiles: bool = False) -> None:
+    def _step(self, step: int) -> None:
         started = time.perf_counter()
         batch = next(self._batches)
         self._window.waited += time.perf_counter() - started
@@ -202,8 +203,9 @@ class _Loop:
         self._window.flops += self._objective.training_flops(batch)
         self._window.steps += 1
         placed = self._run.place(batch)
-        if compiles:  # alone, so that what the compiler takes is given back before the step takes its own
+        if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
             self._run.train_step.lower(self.state, placed).compile()
+            self._compiled = True
             give_memory_back()
         self.state, sums, norm = self._run.train_step(self.state, placed)
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one

@@ -477,6 +477,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_although_the_loss_is_one(trai
         state, sums, norm = trained.run.train_step(state, batch)
         return state, sums, norm * np.inf if int(state.step) == 3 else norm
 
+    step.lower = trained.run.train_step.lower
     monkeypatch.setattr(charlm.train, "build", lambda *_: dataclasses.replace(trained.run, train_step=step))
     with pytest.raises(NonFiniteLoss, match=r"^step 3: loss 4\.\d+, gradient norm inf; there is no checkpoint yet"):
         train(trained.new_config(), str(tmp_path / "run"))
