@@ -90,7 +90,7 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
-    changes |= {"mode": model.mode} if model.mode else {}
+    changes |= {name: model[name] for name in ("mode", "policy", "eval_policy") if model[name]}
     return from_pretrained(config.init_from, **changes)
 
 

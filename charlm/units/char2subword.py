@@ -18,6 +18,7 @@ from charlm.units.spelled import SpelledUnits
 if TYPE_CHECKING:
     from charlm.pretrained import Pretrained
 
+
 class Char2SubwordUnits(SpelledUnits):
     """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
 
