@@ -87,7 +87,7 @@ def prepare_subwords(
 
     def counts() -> Counter[str]:
         if not counted:
-            counted.append(_count_words(train))
+            counted.append(count_words(train))
         return counted[0]
 
     text = config.text
@@ -175,7 +175,8 @@ def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
             reader.close()
 
 
-def _count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:
+def count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:
+    """Returns how often each word of encoded corpora occurs."""
     counts: Counter[str] = Counter()
     for words in read_texts(corpora):
         counts.update(words)

@@ -47,7 +47,7 @@ def test_built_once_and_the_same_again(config, monkeypatch):
     first = prepare_subwords(config)
     with monkeypatch.context() as patch:
         patch.setattr(encode, "_encode_part", None)
-        patch.setattr(subword_vocab, "_count_words", None)
+        patch.setattr(subword_vocab, "count_words", None)
         assert prepare_subwords(config).digests() == first.digests()
     for path in Path(config.data.cache_dir).glob("subwords-*"):
         shutil.rmtree(path)
