@@ -11,7 +11,8 @@ from small_charbert import small_charbert_config
 from small_run import write_text
 
 from charlm.data import encode, subword_vocab
-from charlm.data.subword_vocab import prepare_subwords, read_texts
+from charlm.data.subword_building import read_texts
+from charlm.data.subword_vocab import prepare_subwords
 from charlm.text.symbols import SymbolVocab
 from charlm.text.terms import TermVocab
 
@@ -47,7 +48,7 @@ def test_built_once_and_the_same_again(config, monkeypatch):
     first = prepare_subwords(config)
     with monkeypatch.context() as patch:
         patch.setattr(encode, "_encode_part", None)
-        patch.setattr(subword_vocab, "_count_words", None)
+        patch.setattr(subword_vocab, "count_words", None)
         assert prepare_subwords(config).digests() == first.digests()
     for path in Path(config.data.cache_dir).glob("subwords-*"):
         shutil.rmtree(path)
