@@ -22,7 +22,7 @@ from charlm.logs import start_logging
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword")
+FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword", "xrayemb")
 # Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
 ATOL = 5e-5
 ATOL_SUBWORD = 1e-5
@@ -95,11 +95,12 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
-        from charlm.convert import char2subword_golden, charbert_golden, golden, hf_golden, hlm_golden
+        from charlm.convert import char2subword_golden, charbert_golden, golden, hf_golden, hlm_golden, xrayemb_golden
 
-        if args.family == "char2subword":
+        described = {"char2subword": char2subword_golden, "xrayemb": xrayemb_golden}
+        if family := described.get(args.family):
             atol = ATOL_SUBWORD if args.atol is None else args.atol
-            return golden.check(char2subword_golden.outputs, args.golden_dir, atol, char2subword_golden.find_cases)
+            return golden.check(family.outputs, args.golden_dir, atol, family.find_cases)
         known = {"hlm": (hlm_golden.outputs, ATOL), "charbert": (charbert_golden.outputs, ATOL)}
         outputs, atol = known.get(args.family or "hlm", (hf_golden.outputs, ATOL_SUBWORD))
         return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)

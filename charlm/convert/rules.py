@@ -27,12 +27,14 @@ class Rule:
       ours: path in our tree, e.g. "encoder/layer_{n}/ffn_out/kernel".
       transpose: True for matrices: PyTorch keeps [out, in], Flax [in, out].
       parts: names for "{part}" in `ours`: their tensor is those of ours side by side, along our last axis.
+      roll: how many places later our rows stand, those that fall off the end first: XRayEmb's padding is its last row.
     """
 
     theirs: str
     ours: str
     transpose: bool = False
     parts: tuple[str, ...] = ()
+    roll: int = 0
 
 
 def dense_rules(theirs: str, ours: str) -> list[Rule]:
@@ -55,11 +57,12 @@ class Leave:
 
 
 class Entry(NamedTuple):
-    """What a tensor of theirs becomes: our paths with their last sizes, its shape, and whether it is transposed."""
+    """What a tensor of theirs becomes: our paths with their last sizes, its shape; see `Rule` for the others."""
 
     ours: dict[str, int]
     shape: tuple[int, ...]
     transpose: bool
+    roll: int = 0
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -94,7 +97,7 @@ def build_table(rules: Iterable[Rule], params: Any) -> dict[str, Entry]:
         ordered = [held[part] for part in rule.parts or ("",)]
         shape = (*ordered[0][1][:-1], sum(shape[-1] for _, shape in ordered))
         sizes = {ours: shape[-1] for ours, shape in ordered}
-        table[theirs] = Entry(sizes, shape[::-1] if rule.transpose else shape, rule.transpose)
+        table[theirs] = Entry(sizes, shape[::-1] if rule.transpose else shape, rule.transpose, rule.roll)
     return table
 
 
@@ -139,6 +142,7 @@ def import_state(
         if not np.isfinite(value).all():
             infinite.append(name)
         value = value.T if entry.transpose else value
+        value = np.roll(value, entry.roll, axis=0) if entry.roll else value
         edges = np.cumsum(list(entry.ours.values()))[:-1]
         for ours, part in zip(entry.ours, np.split(value, edges, axis=-1), strict=True):
             flat[ours] = np.ascontiguousarray(part)
@@ -154,6 +158,7 @@ def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any
     for name, entry in table.items():
         parts = [np.asarray(flat[ours], np.float32) for ours in entry.ours]
         value = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        value = np.roll(value, -entry.roll, axis=0) if entry.roll else value
         state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
     for rule in leave:
         if rule.same_as in state:

@@ -1,0 +1,116 @@
+"""What models share that read some positions from a table of subwords and others from characters (`SpelledBatch`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.batch import SpelledBatch
+from charlm.models.bert import Bert, MaskedLMHead
+from charlm.models.heads import at_group_positions
+from charlm.models.outputs import LanguageModelOutput, TransformerOutput
+from charlm.nn.embed import read_words
+
+
+def merged(x_SBL: jax.Array) -> jax.Array:
+    """Returns [S * B, L]: the shards' sequences one after another."""
+    return x_SBL.reshape(-1, x_SBL.shape[-1])
+
+
+class Spelled(nn.Module):
+    """The input vectors of a batch: rows of the table of subwords at some positions, at others vectors of spellings.
+
+    A family says what makes these vectors (`vectors`); the model behind makes `bert` or `gpt2`.
+    """
+
+    config: Any
+
+    def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [U, D] of spellings, float32."""
+        raise NotImplementedError(f"{type(self).__name__} reads no characters")
+
+    def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
+        """Returns rows of the table of subwords, float32 [N, L, D]."""
+        return self.bert.embed_tokens(ids_NL)
+
+    def spell(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns the vectors [U, D] of spellings, float32; for `charlm.cache`."""
+        return self.vectors(chars_UC)
+
+    def input_vectors(self, inputs: SpelledBatch, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [S * B, L, D] of all positions, float32: where the table of subwords is read no more."""
+        tables = []
+        for chars_SUC in inputs.chars:
+            vectors = self.vectors(chars_SUC.reshape(-1, chars_SUC.shape[-1]), deterministic)
+            tables.append(vectors.reshape(*chars_SUC.shape[:2], -1))
+        spelled = read_words(jnp.concatenate(tables, axis=1), inputs.index_SBL)
+        return self.mix(spelled.reshape(-1, *spelled.shape[2:]), merged(inputs.ids_SBL))
+
+    def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
+        """Returns rows of the table where an id says so, and the vectors of spellings elsewhere, float32 [N, L, D]."""
+        rows_NLD = self.embed_tokens(jnp.maximum(ids_NL, 0))
+        return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
+
+    def _inner(self, inputs: SpelledBatch, deterministic: bool) -> dict[str, Any]:
+        """Returns what the BERT behind is called with."""
+        return {
+            "ids_BL": None,
+            "mask_BL": merged(inputs.mask_SBL),
+            "embeddings_BLD": self.input_vectors(inputs, deterministic),
+            "types_BL": merged(inputs.types_SBL),
+            "deterministic": deterministic,
+        }
+
+
+class SpelledEncoder(Spelled):
+    """A BERT: words and subwords -> contextual states."""
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
+        """Returns the states of N = S * B sequences; `options` are those of `Bert.__call__`, such as return_layers."""
+        return self.bert(**self._inner(inputs, deterministic), **options)
+
+    def contextualize(
+        self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
+    ) -> TransformerOutput:
+        """Returns the states of words whose spellings were read before (`spell`); see `SpelledBatch` for the rest."""
+        return self.bert(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+
+
+class SpelledMaskedLM(Spelled):
+    """With BERT's prediction head over the table of subwords."""
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+        self.head = MaskedLMHead(self.config)
+
+    def __call__(
+        self, inputs: SpelledBatch, position_SM: jax.Array | None = None, *, deterministic: bool = True
+    ) -> LanguageModelOutput:
+        """Returns logits [S, M, V] at positions of each shard's sequences; None: everywhere, [S * B, L, V].
+
+        Args:
+          position_SM: int in [0, B * L), counted from the first position of the shard.
+        """
+        output = self.bert(**self._inner(inputs, deterministic))
+        return LanguageModelOutput(self._logits(output.states_BLD, position_SM), output, None)
+
+    def contextualize(
+        self,
+        spelled_NLD: jax.Array,
+        ids_NL: jax.Array,
+        types_NL: jax.Array,
+        mask_NL: jax.Array,
+        position_SM: jax.Array | None = None,
+    ) -> LanguageModelOutput:
+        """Returns what words give whose spellings were read before; see `SpelledEncoder.contextualize`."""
+        output = self.bert(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+        return LanguageModelOutput(self._logits(output.states_BLD, position_SM), output, None)
+
+    def _logits(self, states_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:
+        return self.head(at_group_positions(states_BLD, position_SM), self.bert.embed.token.embedding)

@@ -1,0 +1,221 @@
+"""BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2), with every head.
+
+The model behind is the one that was there before, and so are its parameters' names: `bert` and `head`, `gpt2`, or
+`label`; beside them are the encoder `xr_enc` and, where there is one, the generator `xr_dec`. A word that a policy
+selects is one position, whose input vector the encoder makes; a batch (`SpelledBatch`) says where.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from charlm.batch import SpelledBatch
+from charlm.models.bert import BertConfig
+from charlm.models.gpt2 import GPT2, GPT2Config
+from charlm.models.heads import at_group_positions
+from charlm.models.labels import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    GPT2ForQuestionAnswering,
+    GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
+)
+from charlm.models.outputs import LanguageModelOutput, TransformerOutput
+from charlm.models.spelled import Spelled, SpelledEncoder, SpelledMaskedLM
+from charlm.models.xrayemb import XREncoder, XREncoderConfig
+from charlm.models.xrayemb_decoder import Generated, XRDecoder, XRDecoderConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class XRayEmbBertConfig(BertConfig):
+    """Shape of a BERT or RoBERTa and of what XRayEmb puts beside it.
+
+    Attributes:
+      encoder: shape of XR-Enc; its vectors are as wide as the table of subwords.
+      generator: shape of XR-Dec; None: there is none, and nothing is generated.
+    """
+
+    encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
+    generator: XRDecoderConfig | None = dataclasses.field(default_factory=XRDecoderConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_parts(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class XRayEmbGPT2Config(GPT2Config):
+    """Shape of a GPT-2 and of what XRayEmb puts beside it; see `XRayEmbBertConfig`."""
+
+    encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
+    generator: XRDecoderConfig | None = dataclasses.field(default_factory=XRDecoderConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_parts(self)
+
+
+XRayEmbConfig = XRayEmbBertConfig | XRayEmbGPT2Config
+
+
+def _check_parts(config: XRayEmbConfig) -> None:
+    """Checks that encoder and generator fit the model and one another; ValueError naming what does not."""
+    encoder, generator = config.encoder, config.generator
+    if encoder.output != config.hidden:
+        raise ValueError(f"xrayemb: the encoder's vectors are {encoder.output} wide, the table's rows {config.hidden}")
+    if generator is None:
+        return
+    if generator.vector != config.hidden:
+        raise ValueError(f"xrayemb: the generator reads {generator.vector} numbers, states have {config.hidden}")
+    for name in ("char_vocab_size", "char_slots"):
+        ours, theirs = getattr(encoder, name), getattr(generator, name)
+        if ours != theirs:
+            raise ValueError(f"xrayemb: {name} is {ours} in the encoder, {theirs} in the generator; expected the same")
+
+
+class _XRay(Spelled):
+    """What every model of the family has: encoder and generator."""
+
+    config: XRayEmbConfig
+
+    def setup(self) -> None:
+        super().setup()  # of the model that reads the vectors: it makes `bert` or `gpt2`, and the head
+        self.xr_enc = XREncoder(self.config.encoder)
+        if self.config.generator is not None:
+            self.xr_dec = XRDecoder(self.config.generator)
+
+    def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [U, D] of words, float32."""
+        if self.is_initializing() and self.config.generator is not None:
+            self.write(jnp.zeros((1, self.config.hidden)), jnp.ones((1, 2), jnp.int32))  # no input calls for it
+        return self.xr_enc(chars_UC, deterministic=deterministic)
+
+    def write(self, vectors_UD: jax.Array, chars_UC: jax.Array) -> jax.Array:
+        """Returns the generator's logits [U, C - 1, V - 1] for words that are given; see `XRDecoder`."""
+        return self.xr_dec(vectors_UD, chars_UC)
+
+    def generate(self, vectors_UD: jax.Array, **options: Any) -> Generated:
+        """Returns the words that the generator makes of vectors; see `XRDecoder.generate`."""
+        return self.xr_dec.generate(vectors_UD, **options)
+
+
+class XRayEmbBert(_XRay, SpelledEncoder):
+    """The encoder of BERT or RoBERTa: words and subwords -> contextual states."""
+
+
+class XRayEmbForMaskedLM(_XRay, SpelledMaskedLM):
+    """With BERT's prediction head over the table of subwords."""
+
+
+class XRayEmbForSequenceClassification(_XRay, BertForSequenceClassification):
+    """Labels of texts, or of pairs."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, labels]."""
+        return BertForSequenceClassification.__call__(self, **self._inner(inputs, deterministic))
+
+
+class XRayEmbForTokenClassification(_XRay, BertForTokenClassification):
+    """Labels of positions: a selected word has one."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, L, labels]."""
+        return BertForTokenClassification.__call__(self, **self._inner(inputs, deterministic))
+
+
+class XRayEmbForQuestionAnswering(_XRay, BertForQuestionAnswering):
+    """Answers: every position scored as first and as last."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, L, 2] of start and end."""
+        return BertForQuestionAnswering.__call__(self, **self._inner(inputs, deterministic))
+
+
+class _OnGPT2(_XRay):
+    """What differs on GPT-2: the name of the model behind, and there are no segments."""
+
+    def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
+        """Returns rows of the table of subwords, float32 [N, L, D]."""
+        return self.gpt2.embed_tokens(ids_NL)
+
+    def _inner(self, inputs: SpelledBatch, deterministic: bool) -> dict[str, Any]:
+        return super()._inner(inputs, deterministic) | {"types_BL": None}
+
+
+class _Decoder(Spelled):
+    def setup(self) -> None:
+        self.gpt2 = GPT2(self.config)
+
+
+class XRayEmbGPT2(_OnGPT2, _Decoder):
+    """GPT-2: words and subwords -> states that see what is to their left."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
+        """Returns the states of N = S * B sequences; `options` are those of `GPT2.__call__`, such as return_layers."""
+        return self.gpt2(**self._inner(inputs, deterministic), **options)
+
+    def contextualize(
+        self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
+    ) -> TransformerOutput:
+        """Returns the states of words whose spellings were read before (`spell`); `types_NL` is not read."""
+        return self.gpt2(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL))
+
+
+class XRayEmbForCausalLM(_OnGPT2, _Decoder):
+    """With GPT-2's output layer, which is the table of subwords."""
+
+    def __call__(
+        self, inputs: SpelledBatch, position_SM: jax.Array | None = None, *, deterministic: bool = True
+    ) -> LanguageModelOutput:
+        """Returns logits [S, M, V] of what follows positions of each shard's sequences; None: all, [S * B, L, V].
+
+        Args:
+          position_SM: int in [0, B * L), counted from the first position of the shard.
+        """
+        return self._predict(self.gpt2(**self._inner(inputs, deterministic)), position_SM)
+
+    def contextualize(
+        self,
+        spelled_NLD: jax.Array,
+        ids_NL: jax.Array,
+        types_NL: jax.Array,
+        mask_NL: jax.Array,
+        position_SM: jax.Array | None = None,
+    ) -> LanguageModelOutput:
+        """Returns what words give whose spellings were read before; see `XRayEmbGPT2.contextualize`."""
+        return self._predict(self.gpt2(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL)), position_SM)
+
+    def _predict(self, output: TransformerOutput, position_SM: jax.Array | None) -> LanguageModelOutput:
+        x_BMD = at_group_positions(output.states_BLD, position_SM)
+        table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
+        logits = jnp.einsum("bmd,vd->bmv", x_BMD, table_VD, preferred_element_type=jnp.float32)
+        return LanguageModelOutput(logits, output)
+
+
+class XRayEmbGPT2ForSequenceClassification(_OnGPT2, GPT2ForSequenceClassification):
+    """Labels of texts, or of pairs, read from the last position."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, labels]."""
+        return GPT2ForSequenceClassification.__call__(self, **self._inner(inputs, deterministic))
+
+
+class XRayEmbGPT2ForTokenClassification(_OnGPT2, GPT2ForTokenClassification):
+    """Labels of positions: a selected word has one."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, L, labels]."""
+        return GPT2ForTokenClassification.__call__(self, **self._inner(inputs, deterministic))
+
+
+class XRayEmbGPT2ForQuestionAnswering(_OnGPT2, GPT2ForQuestionAnswering):
+    """Answers: every position scored as first and as last."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [S * B, L, 2] of start and end."""
+        return GPT2ForQuestionAnswering.__call__(self, **self._inner(inputs, deterministic))
