@@ -128,7 +128,7 @@ class XRayLosses:
             found["embedding"] = self._embedding(model, vectors_SUD, batch)
         if not (self.weights["language"] or self.weights["generation"]):
             return found
-        output = model.of_vectors(vectors_SUD, batch.inputs, batch.position_SM, deterministic=quiet)
+        output = model(batch.inputs, batch.position_SM, vectors_SUD=vectors_SUD, deterministic=quiet)
         if self.weights["language"]:
             found["language"], _, found["language_right"] = label_sums(output.logits, batch.labels_SM)
         if self.weights["generation"]:
