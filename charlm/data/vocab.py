@@ -69,7 +69,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
         if os.path.exists(path):
             return CharVocab.load(path)
         os.makedirs(root, exist_ok=True)
-        counts = _count_chars(sources, config.text.normalize)
+        counts = count_chars(sources, config.text.normalize)
         vocab = CharVocab.build(counts, config.model.vocab_size)
         with replacing(path) as temporary:
             vocab.save(temporary)
@@ -77,7 +77,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
     return vocab
 
 
-def _count_chars(sources: Sequence[Source], normalize: str) -> Counter[str]:
+def count_chars(sources: Sequence[Source], normalize: str) -> Counter[str]:
     """Counts the characters of words; a histogram of code points is several times faster than a Counter of str."""
     histogram = np.zeros(sys.maxunicode + 1, np.int64)
     for source in sources:

@@ -14,6 +14,8 @@ import math
 
 import ml_collections
 
+from charlm.text.xray_policies import get_policy
+
 ALL, MASKED = "all", "masked"  # what `policy.generate` may be
 CHOICES = {
     "cycle.sampling": ("uniform", "sqrt", "frequency"),
@@ -59,13 +61,17 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     data.written_slots = ()  # character slots of the length buckets of generated words, ascending; empty: measured
     data.written_rows = ()  # generated words per bucket of a part of a micro-batch; empty: measured
 
-    config.policy = policy = ml_collections.ConfigDict()  # which words; names: charlm.text.xray_policies
-    policy.learn = "stochastic:0.15"  # whose vectors are to be those of their subwords (section 4.1; code: 0.5)
-    policy.infer = "all_multi"  # that the model reads spelled, one position each (section 4.1)
+    config.policy = policy = ml_collections.ConfigDict()
+    policy.learn = (
+        "stochastic:0.15"  # words to learn the vectors of: see charlm.text.xray_policies (section 4.1; code: 0.5)
+    )
+    policy.infer = "all_multi"  # words that the model reads spelled, one position each (section 4.1)
     policy.generate = ALL  # "all": every position (section 4.1); "masked": masked subwords alone (code's default)
 
-    config.loss = loss = ml_collections.ConfigDict()  # weights of the five parts; 0: left out
-    loss.language = 1.0  # of masked subwords, of GPT-2 of the next subword (section 2.1)
+    config.loss = loss = ml_collections.ConfigDict()
+    loss.language = (
+        1.0  # weight, 0: left out, as for all five: of masked subwords, of GPT-2 of the next subword (section 2.1)
+    )
     loss.embedding = 0.25  # mean square of encoder against table (section 2.1; weights: released code)
     loss.generation = 0.25  # cross entropy of the characters of every word, from its state (section 2.1)
     loss.cycle_words = 0.1  # frequent words through encoder and generator (section 2.2)
@@ -116,6 +122,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
     if data.max_length < 8:
         raise ValueError(f"data.max_length={data.max_length} must be at least 8")
+    for name in ("learn", "infer"):
+        try:
+            get_policy(config.policy[name])
+        except ValueError as error:
+            raise ValueError(f"policy.{name}: {error}") from None
     if not 0 < data.generate_share <= 1:
         raise ValueError(f"data.generate_share={data.generate_share} must lie in (0, 1]; loss.generation=0 is none")
     if config.text.pieces < 300:

@@ -12,7 +12,7 @@ import ml_collections
 
 from charlm import checkpoint as checkpoints
 from charlm.convert.family import CAUSAL_LM, MASKED_LM
-from charlm.data.xray_vocab import BACKBONES, CHAR_FILE, XRayData
+from charlm.data.xray_text import BACKBONES, CHAR_FILE, XRayData
 from charlm.models.xrayemb import encoder_config
 from charlm.models.xrayemb_decoder import XRDecoderConfig
 from charlm.models.xrayemb_lm import (

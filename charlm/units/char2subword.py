@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.batch import SpelledBatch
-from charlm.data.batching import bucket_of
 from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.text.spelled_words import SpelledWords, Spellings, spelling_slots
 from charlm.text.words import get_splitter
-from charlm.units.base import Encoded, Joined, checked_longest
-from charlm.units.subwords import SubwordUnits
+from charlm.units.base import Encoded, checked_longest
+from charlm.units.spelled import SpelledUnits
 
 if TYPE_CHECKING:
     from charlm.pretrained import Pretrained
 
-LEAST_ROWS = 32  # of a table
 
-
-@dataclasses.dataclass(frozen=True)
-class SpelledShape:
-    """The shape of a packed batch: its rows and their positions; per length bucket slots C and spellings U."""
-
-    rows: int
-    length: int
-    slots: tuple[int, ...]
-    table: tuple[int, ...]
-
-
-class Char2SubwordUnits(SubwordUnits):
+class Char2SubwordUnits(SpelledUnits):
     """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
 
     Texts are cut into words by the splitter that the model's config names; words that are given stay as they are. A
@@ -88,17 +72,6 @@ class Char2SubwordUnits(SubwordUnits):
         """The rows of the special tokens before and after a text that is alone."""
         return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
 
-    @property
-    def pad(self) -> int:
-        """The row that stands at padding."""
-        return self._pad
-
-    def fresh(self) -> Char2SubwordUnits:
-        """Returns units like these without the spellings met so far, whose numbers mean nothing to them."""
-        other = copy.copy(self)
-        other.spellings = self.spellings.emptied()
-        return other
-
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
         spans = [tuple(self._splitter.spans(text)) for text in texts]
@@ -115,79 +88,7 @@ class Char2SubwordUnits(SubwordUnits):
         """Returns the units of words, int32 [W]."""
         return self.spellings.codes(self.words.read(words))
 
-    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> SpelledShape:
-        """Returns a shape with room for the distinct spellings of each group."""
-        counts = np.zeros(len(self.buckets), np.int64)
-        for group in groups:
-            chars_UC = self.spellings.rows(_spelled(np.concatenate([row.content[:, 0] for row in group])))
-            bucket_U = bucket_of((chars_UC != 0).sum(axis=1), self.buckets)
-            counts = np.maximum(counts, np.bincount(bucket_U, minlength=len(self.buckets)))
-        table = [_rounded(n) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
-        used = [(slots, n) for slots, n in zip(self.buckets, table, strict=True) if n] or [
-            (self.buckets[0], LEAST_ROWS)
-        ]
-        return SpelledShape(rows, length, *(tuple(column) for column in zip(*used, strict=True)))
-
-    def widest(self, rows: int, length: int) -> SpelledShape:
-        """Returns a shape with a spelling for every position."""
-        return SpelledShape(rows, length, self.buckets[-1:], (rows * length,))
-
-    def pack(self, rows: Sequence[Joined], shape: SpelledShape) -> SpelledBatch | None:
-        """Returns the rows, padded on the right, and tables of their distinct spellings."""
-        B, L = shape.rows, shape.length
-        codes_BL, types_BL, mask_BL = (
-            np.full((B, L), self._pad, np.int32),
-            np.zeros((B, L), np.int32),
-            np.zeros((B, L), bool),
-        )
-        for b, row in enumerate(rows):
-            codes_BL[b, : row.length], types_BL[b, : row.length] = row.content.T
-            mask_BL[b, : row.length] = True
-        codes_U = _spelled(codes_BL)
-        laid = _tables(self.spellings.rows(codes_U), shape)
-        if laid is None:
-            return None
-        tables, row_U = laid
-        index_BL, spelled_BL = np.zeros((B, L), np.int32), codes_BL < 0
-        index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, codes_BL[spelled_BL])]
-        return SpelledBatch(tables, index_BL, np.maximum(codes_BL, -1), types_BL, mask_BL)
-
-    def apply(self, model: nn.Module, params: Any, inputs: SpelledBatch, dropout: jax.Array | None = None) -> jax.Array:
-        """Returns the logits; see `Units.apply`."""
-        rngs = None if dropout is None else {"dropout": dropout}
-        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
-
     def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""
         encoder = {name: params[name] for name in ("bert", "char2subword")}
         return Char2SubwordBert(config).apply({"params": encoder}, inputs).states_BLD
-
-
-def _spelled(codes: np.ndarray) -> np.ndarray:
-    """Returns the distinct codes of spellings in ascending order."""
-    return np.unique(codes[codes < 0])
-
-
-def _tables(chars_UC: np.ndarray, shape: SpelledShape) -> tuple[tuple[np.ndarray, ...], np.ndarray] | None:
-    """Returns a table for each bucket and every spelling's row in them laid end to end; None when they do not fit.
-
-    A spelling goes on to a bucket of longer ones when its own is full: padding never changes a vector.
-    """
-    bucket_U = bucket_of((chars_UC != 0).sum(axis=1), shape.slots)
-    row_U, waiting, tables, start = np.zeros(len(chars_UC), np.int32), np.zeros(0, np.int64), [], 0
-    for b, (slots, rows) in enumerate(zip(shape.slots, shape.table, strict=True)):
-        waiting = np.concatenate([waiting, np.flatnonzero(bucket_U == b)])
-        chosen, waiting = waiting[:rows], waiting[rows:]
-        table = np.zeros((rows, slots), np.uint16)
-        table[: len(chosen)] = chars_UC[chosen, :slots]
-        tables.append(table)
-        row_U[chosen] = start + np.arange(len(chosen))
-        start += rows
-    fits = not len(waiting) and bool((bucket_U < len(shape.slots)).all())
-    return (tuple(tables), row_U) if fits else None
-
-
-def _rounded(n: int) -> int:
-    """Returns the next multiple of `LEAST_ROWS`, or of an eighth of the next power of two: few shapes, few programs."""
-    step = max(LEAST_ROWS, (1 << max(n - 1, 0).bit_length()) // 8)
-    return -(-n // step) * step

@@ -14,14 +14,14 @@ from charlm.text.chars import CharVocab
 def test_vocabulary_holds_the_characters_of_words_only(config, tmp_path):
     (tmp_path / "a.txt").write_text("bab\u00a0a\u3000ä a\u0308\n" * 3)
     source = open_source(str(tmp_path / "a.txt"))
-    assert vocab_lib._count_chars([source], "none") == {"b": 6, "a": 9, "ä": 3, "\u0308": 3}
-    assert vocab_lib._count_chars([source], "nfc") == {"b": 6, "a": 6, "ä": 6}
+    assert vocab_lib.count_chars([source], "none") == {"b": 6, "a": 9, "ä": 3, "\u0308": 3}
+    assert vocab_lib.count_chars([source], "nfc") == {"b": 6, "a": 6, "ä": 6}
 
 
 def test_vocabulary_is_cached_and_follows_the_text(config, documents, tmp_path, monkeypatch):
     first = load_or_build_vocab(config)
     with monkeypatch.context() as patch:
-        patch.setattr(vocab_lib, "_count_chars", never)
+        patch.setattr(vocab_lib, "count_chars", never)
         assert load_or_build_vocab(config).digest() == first.digest()
     (tmp_path / "text" / "a.txt").write_text("żółć " * 10)
     assert load_or_build_vocab(config).digest() != first.digest()
