@@ -47,7 +47,6 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.layers = 2
     config.model.ffn = 512
     config.model.max_positions = 66  # RoBERTa's first two stay unused
-    config.model.initializer = "lecun"
     config.model.char_embedding = 64
     config.model.char_hidden = 128
     config.model.generator_hidden = 128

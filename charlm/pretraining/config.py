@@ -74,7 +74,9 @@ def shared_keys(config: ml_collections.ConfigDict) -> None:
     config.family = "hlm"  # which model family: "hlm", "charbert", "char2subword" or "xrayemb"
     config.seed = 0  # seeds initialisation, dropout, shuffling, noise and masking, each through its own stream
     config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
-    config.init_from = ""  # checkpoint whose parameters alone start this run; CharBERT, Char2Subword: or a BERT or RoBERTa; XRayEmb: or a GPT-2
+    config.init_from = (
+        ""  # checkpoint whose parameters alone start this run; not of HLM: or a BERT, RoBERTa, of XRayEmb a GPT-2
+    )
 
     config.text = text = ml_collections.ConfigDict()
     text.splitter = "spacy"  # how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5

@@ -21,24 +21,23 @@ from charlm.data.text_records import read_text_record
 from charlm.data.xray_batches import Budgets, XRayShape, empty_xray_batch, measure_budgets, pad_id_of, xray_batches
 from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
 from charlm.data.xray_text import XRayData, prepare_xray
-from charlm.models.xrayemb_decoder import XRDecoder
 from charlm.pretraining.base import Objective
 from charlm.pretraining.char2subword_model import smallest_batch
 from charlm.pretraining.charbert_model import started_from
 from charlm.pretraining.xrayemb_config import MASKED
-from charlm.pretraining.xrayemb_examples import show_examples
+from charlm.pretraining.xrayemb_examples import show_examples, show_samples
 from charlm.pretraining.xrayemb_model import (
     FAMILY,
     Start,
     head_of,
+    is_measured,
     make_model,
     model_config,
     read_start,
     resolve,
     stored_chars,
 )
-from charlm.state import stream_key
-from charlm.tasks.xray_pretraining import LOSSES, XRayLosses, XRaySums, sphere_points, summarize
+from charlm.tasks.xray_pretraining import LOSSES, XRayLosses, XRaySums, summarize
 from charlm.text.word_pieces import WordPieces
 from charlm.text.xray_chars import word_rows
 from charlm.text.xray_policies import get_policy
@@ -66,7 +65,7 @@ class SecondPretraining(Objective):
     def __init__(self, config: ml_collections.ConfigDict, data: XRayData, shards: int) -> None:
         """Reads what the run starts from, and measures what the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
-        self._start = read_start(config.init_from) if config.init_from and not _is_measured(config) else None
+        self._start = read_start(config.init_from) if config.init_from and not is_measured(config) else None
         self._resolved = resolve(config, data, self._start)
         self.model = make_model(model_config(config, data, self._resolved))
         weights = {name: float(config.loss[name]) for name in LOSSES}
@@ -294,24 +293,8 @@ class SecondPretraining(Objective):
 
     def watch(self, params: Any) -> None:
         """Logs what the generator writes at `train.sample_words` points of the sphere, always the same (Table 4)."""
-        count, shape = self.config.train.sample_words, self.model.config
-        if not count:
-            return
-        points_UD = sphere_points(stream_key(self.config.seed, "samples"), (count, shape.hidden))
-        write = jax.jit(
-            lambda params, points: XRDecoder(shape.generator).apply(
-                {"params": params}, points, spaces_V=self.data.chars.spaces_V, method="generate"
-            )
-        )
-        ids_UT = np.asarray(write(params[GENERATOR], points_UD).ids_UT)
-        log.info("written at points of the sphere: %s", "  ".join(map(self.data.chars.decode, ids_UT)))
+        show_samples(self, params[GENERATOR])
 
     def show_examples(self, params: Any) -> None:
         """Logs what the model predicts and writes at some places of held-out text."""
         show_examples(self, params)
-
-
-def _is_measured(config: ml_collections.ConfigDict) -> bool:
-    """Says whether a config knows the backbone that `init_from` names: that of a run that goes on does."""
-    model = config.model
-    return all((model.backbone, model.vocab_size, model.max_positions, model.activation, model.epsilon))

@@ -9,6 +9,10 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.models.xrayemb_decoder import XRDecoder
+from charlm.state import stream_key
+from charlm.tasks.xray_pretraining import sphere_points
+
 if TYPE_CHECKING:
     from charlm.batch import XRayBatch
     from charlm.pretraining.xrayemb import SecondPretraining
@@ -49,6 +53,22 @@ def show_examples(objective: SecondPretraining, params: Any) -> None:
         guesses = [index for index in np.argsort(-logits_V).tolist() if index < data.tokenizer.size][:BEST]
         log.info("guesses  %s", ", ".join(map(data.tokenizer.token, guesses)))
         log.info("written  %s", data.chars.decode(ids_T))
+
+
+def show_samples(objective: SecondPretraining, params: Any) -> None:
+    """Logs what the generator writes at points of the sphere, the same in every call.
+
+    Args:
+      params: of the generator.
+    """
+    config, shape, chars = objective.config, objective.model.config, objective.data.chars
+    if not config.train.sample_words:
+        return
+    points_UD = sphere_points(stream_key(config.seed, "samples"), (config.train.sample_words, shape.hidden))
+    options = {"spaces_V": chars.spaces_V, "method": "generate"}
+    write = jax.jit(lambda params, points: XRDecoder(shape.generator).apply({"params": params}, points, **options))
+    ids_UT = np.asarray(write(params, points_UD).ids_UT)
+    log.info("written at points of the sphere: %s", "  ".join(map(chars.decode, ids_UT)))
 
 
 def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -85,6 +85,11 @@ def stored_chars(files: Path) -> XRayChars:
     return XRayChars.load(files / CHAR_FILE)
 
 
+def is_measured(config: ml_collections.ConfigDict) -> bool:
+    """Says whether a config knows the backbone that `init_from` names: that of a run that goes on does."""
+    return all(config.model[name] for name in MEASURED)
+
+
 def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | None) -> dict[str, Any]:
     """Returns the values of the keys `model.*` in `MEASURED`, those that are set and those found out.
 
