@@ -23,12 +23,15 @@ from charlm.models.char2subword_bert import Char2SubwordBert
 from charlm.models.charbert import CharBert
 from charlm.models.gpt2 import GPT2
 from charlm.models.labels import FINE_TUNED
+from charlm.models.xrayemb_lm import XRayEmbBert, XRayEmbGPT2, XRayEmbGPT2Config
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
+from charlm.text.xray_chars import XRayChars
 
 FORMATS = ("charlm", "pytorch")
-ENCODERS = (Bert, GPT2, CharBert, Char2SubwordBert)  # modules without a head, of families that read subwords
+# Modules without a head, of families that read subwords.
+ENCODERS = (Bert, GPT2, CharBert, Char2SubwordBert, XRayEmbBert, XRayEmbGPT2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +84,12 @@ class Pretrained:
             )
         return SymbolVocab.from_dict(self.metadata["symbols"], str(self.folder))
 
+    def xray_chars(self) -> XRayChars:
+        """Returns the characters of an XRayEmb; ValueError for other families."""
+        if "xray_chars" not in self.metadata:
+            raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters of XRayEmb")
+        return XRayChars.from_dict(self.metadata["xray_chars"], str(self.folder))
+
     def run_config(self) -> ml_collections.ConfigDict:
         """Returns the whole config of the run that made an HLM: word splitter, window; ValueError for others."""
         if "config" not in self.metadata:
@@ -118,6 +127,10 @@ def encoder_alone(pretrained: Pretrained) -> Pretrained:
     if pretrained.family == "char2subword":
         params = {name: pretrained.params[name] for name in ("bert", "char2subword")}
         return dataclasses.replace(pretrained, model=Char2SubwordBert(pretrained.config), params=params)
+    if pretrained.family == "xrayemb":
+        own = XRayEmbGPT2 if isinstance(pretrained.config, XRayEmbGPT2Config) else XRayEmbBert
+        params = {name: value for name, value in pretrained.params.items() if name != "label"}
+        return dataclasses.replace(pretrained, model=own(pretrained.config), params=params)
     kinds = {"gpt2": (GPT2, "gpt2"), "charbert": (CharBert, "charbert")}
     kind, name = kinds.get(pretrained.family, (Bert, "bert"))
     return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])

@@ -1,86 +1,53 @@
-"""An XRayEmb run small enough for tests: its config, and what makes its sequences without a run."""
+"""Tiny XRayEmbs: random encoders beside the tiny BERTs, RoBERTas and GPT-2s of `predictors.tiny_models`."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import functools
 from typing import Any
 
-import numpy as np
-from small_char2subword_run import LENGTH, small_tokenizer
-from small_run import WORDS
+import jax
+from flax import traverse_util
+from predictors.tiny_models import _weight, release
 
-from charlm.config import get_config
-from charlm.data.subword_building import build_byte_level
-from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
-from charlm.text.subwords import SubwordTokenizer
-from charlm.text.word_pieces import WordPieces
+from charlm.batch import SpelledBatch
+from charlm.models import xrayemb_lm
+from charlm.models.xrayemb import XREncoderConfig
+from charlm.pretrained import Pretrained, from_pretrained
 from charlm.text.xray_chars import XRayChars
-from charlm.text.xray_policies import get_policy
-from charlm.text.xray_words import XRayWords
 
-CHARS = XRayChars({letter for word in WORDS for letter in word} | {"."})
-SLOTS = 12
-
-
-def small_maker(folder: Path, kind: str = "bert", **changes: Any) -> XRaySequenceMaker:
-    """Returns what makes sequences of a BERT or GPT-2, whose subwords are written into `folder`."""
-    if kind == "bert":
-        tokenizer = small_tokenizer(folder / kind)
-        ordinary = [i for i in tokenizer.ids() if tokenizer.surface(i) is not None]
-        hiding = SubwordHiding(0.2, 0.8, 0.1, tokenizer.special.mask, np.array(ordinary, np.int32))
-    else:
-        if not (folder / kind).exists():
-            build_byte_level(dict.fromkeys(WORDS, 1) | dict.fromkeys(WORDS[:12], 3), 300, str(folder / kind), kind)
-        tokenizer, hiding = SubwordTokenizer.load(folder / kind), None
-    fields = {
-        "tokenizer": tokenizer,
-        "words": WordPieces(tokenizer),
-        "found": XRayWords(tokenizer),
-        "rows": CharacterRows(tokenizer, CHARS, SLOTS),
-        "learn": get_policy("stochastic:0.3"),
-        "infer": get_policy("all_multi"),
-        "hiding": hiding,
-        "writes": "all",
-        "share": 1.0,
-        "length": LENGTH,
-        "slots": SLOTS,
-        "seed": 0,
-    }
-    return XRaySequenceMaker(**{**fields, **changes})
+LETTERS = "abcdefghijklmnopqrstuvwxyz,.!'ßï今"
+MODELS = {
+    ("bert", "masked_lm"): xrayemb_lm.XRayEmbForMaskedLM,
+    ("bert", "encoder"): xrayemb_lm.XRayEmbBert,
+    ("bert", "token_classification"): xrayemb_lm.XRayEmbForTokenClassification,
+    ("gpt2", "masked_lm"): xrayemb_lm.XRayEmbForCausalLM,
+    ("gpt2", "encoder"): xrayemb_lm.XRayEmbGPT2,
+}
 
 
-def small_xrayemb_config(text: Path, cache: Path) -> Any:
-    """Returns the config of a model of some 10,000 parameters, from nothing; its batch divides among eight devices."""
-    config = get_config("xrayemb")
-    config.text.pieces = 300  # as many as there are, some 90
-    config.data.train = (str(text),)
-    config.data.heldout_fraction = 0.1
-    config.data.cache_dir = str(cache)
-    config.data.encode_processes = 1
-    config.data.max_length = LENGTH
-    config.data.batch_size = 16
-    config.data.accumulation = 2
-    config.data.table_shards = 8
-    config.data.bucket_slots = config.data.written_slots = (SLOTS,)
-    config.cycle.every = 2
-    config.cycle.words = 32
-    config.cycle.vocabulary = 20
-    config.model.hidden = 16
-    config.model.heads = 2
-    config.model.layers = 1
-    config.model.ffn = 32
-    config.model.max_positions = 32
-    config.model.char_slots = SLOTS
-    config.model.char_embedding = 8
-    config.model.char_hidden = 8
-    config.model.generator_hidden = 8
-    config.optim.learning_rate = 1e-2
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
-    config.train.steps = 8
-    config.train.log_every = 4
-    config.train.eval_every = 4
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
-    config.train.sample_words = 2
-    return config
+@functools.cache
+def xrayemb(backbone: str = "bert", head: str = "masked_lm", **changes: Any) -> Pretrained:
+    """Returns a model with the tiny transformer's weights, and others made of the names of its parameters.
+
+    Args:
+      changes: fields of the config, such as policy.
+    """
+    source = from_pretrained(release(backbone))
+    chars = XRayChars(LETTERS)
+    kind = "gpt2" if backbone == "gpt2" else "bert"
+    encoder = XREncoderConfig(char_vocab_size=chars.size, char_embedding=6, hidden=5, output=source.config.hidden)
+    fields = {name: getattr(source.config, name) for name in source.config.__dataclass_fields__}
+    shape = xrayemb_lm.XRayEmbGPT2Config if kind == "gpt2" else xrayemb_lm.XRayEmbBertConfig
+    config = shape(**fields, encoder=encoder, generator=None, **changes)
+    labels = {"labels": 3} if head == "token_classification" else {}
+    module = MODELS[kind, head](config, **labels)
+    empty = jax.numpy.zeros((1, 1, 2), jax.numpy.int32)
+    inputs = SpelledBatch((jax.numpy.ones((1, 1, 22), jax.numpy.uint16),), empty, empty, empty, empty == 0)
+    abstract = jax.eval_shape(module.init, jax.random.key(0), inputs)["params"]
+    flat = traverse_util.flatten_dict(abstract, sep="/")
+    params = {path: jax.numpy.asarray(_weight(path, leaf)) for path, leaf in flat.items()}
+    params |= traverse_util.flatten_dict(source.params, sep="/") if head == "masked_lm" else {}
+    metadata = {"family": "xrayemb", "backbone": backbone, "head": head, "xray_chars": chars.to_dict()}
+    return Pretrained(
+        module, traverse_util.unflatten_dict(params, sep="/"), config, "xrayemb", head, release(backbone), metadata
+    )

@@ -23,6 +23,7 @@ from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
 from charlm.sharding import path_name
 from charlm.statistics import Lengths, read_sentences, text_statistics
 from charlm.statistics.__main__ import main
+from charlm.statistics.lengths import sample
 from charlm.statistics.parameters import count, open_model
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
@@ -56,7 +57,8 @@ def test_statistics_by_hand(tokenizer):
     assert (found.sentences, found.words, found.types, found.subwords) == (3, 8, 7, 9)  # cat ##s; The, & are unknown
     assert found.words_per_sentence == Lengths(8 / 3, math.sqrt(14 / 9), 1, 4)
     assert found.subwords_per_sentence == Lengths(3, math.sqrt(8 / 3), 1, 5)
-    assert found.subwords_per_word == 9 / 8
+    assert (found.subwords_per_word, found.types_per_word) == (9 / 8, 7 / 8)
+    assert found.added_tokens == pytest.approx(1 / 8)
     assert (found.cut, found.entries, found.unknown) == (1 / 8, 5 / 8, 2 / 8)
     assert (found.cut_types, found.entries_types, found.unknown_types) == (1 / 7, 4 / 7, 2 / 7)
 
@@ -87,6 +89,33 @@ def test_words_alone_give_what_whole_sentences_do(kind, tokenizer, tmp_path):
     found = text_statistics(iter(sentences), used)
     assert found.subwords_per_sentence == Lengths.of(lengths_S)
     assert found.subwords == lengths_S.sum()
+
+
+def test_samples_have_so_many_words_and_are_drawn_evenly():
+    sentences = [[str(n)] * (1 + n % 3) for n in range(300)]
+    for seed in range(3):
+        found = sample(iter(sentences), 50, seed)
+        assert 50 <= sum(map(len, found)) < 53
+        assert found == sorted(found, key=sentences.index)
+        assert found == sample(sentences, 50, seed)
+    places = [int(words[0]) for seed in range(40) for words in sample(sentences, 50, seed)]
+    assert abs(np.mean(places) - 149.5) < 15
+    assert sample(sentences, 10**6) == sentences
+    with pytest.raises(ValueError, match="a sample of 0 words"):
+        sample(sentences, 0)
+
+
+def test_the_table_of_xrayemb(vocab, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("the cats sat.\nthe cat\n\n", encoding="utf-8")
+    arguments = ("--model", vocab, "--lowercase=no", "--data", tmp_path / "a.txt", "--table", "--splitter=spaces")
+    lines = run(capsys, *arguments).splitlines()
+    assert lines[0] == "| text | instances | words | types | TTR | multitoks | token mass increase |"
+    # the(2) cats=cat ##s, "sat."=sat . ; five words, four types, two of them in two pieces
+    assert lines[2:] == [f"| {tmp_path / 'a.txt'} | 2 | 5 | 4 | 0.800 | 50.00% | 40.00% |"]
+    (row,) = run(capsys, *arguments, "--sample=2", "--seed=1").splitlines()[2:]
+    assert row.split(" | ")[1:3] in (["1", "3"], ["1", "2"])
+    for wrong, message in ((["--json"], "--table: expected --data, and no --json"), (["--sample=0"], "--sample=0")):
+        assert message in failure(capsys, main([*map(str, arguments), *wrong]))
 
 
 def test_no_words_are_an_error(tokenizer):
@@ -236,7 +265,8 @@ def test_a_char2subword_and_a_file(tokenizer, vocab, tmp_path, capsys):
     shown = run(capsys, "--model", folder, "--data", file)
     assert "74 parameters (char2subword)" in shown
     assert "12 in the module: in full mode 24 fewer than with the table, 42.9% of it and 38.7% of the model" in shown
-    assert "4 words, 4.0 ± 0.0 [4, 4] a sentence; 4 distinct" in shown
+    assert "4 words, 4.0 ± 0.0 [4, 4] a sentence; 4 distinct, 1.000 a word" in shown
+    assert "1.250 a word: +25.0% tokens" in shown
     assert "words cut into several pieces: 25.0% (25.0% of the distinct words)" in shown
 
 

@@ -18,10 +18,11 @@ from charlm.convert.files import Tensor, find_state, give_memory_back, write_saf
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 from charlm.nn.kernels import KERNELS
 from charlm.text.words import SPLITTERS
+from charlm.text.xray_policies import get_policy
 
 STATE_FILE = "model.safetensors"
 CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
-              "compat_reference", "mode", "splitter", "language")  # fmt: skip
+              "compat_reference", "mode", "splitter", "language", "policy", "eval_policy")  # fmt: skip
 MODES = ("full", "hybrid")  # of Char2Subword
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
@@ -37,6 +38,10 @@ def _changed(name: str, value: Any) -> Any:
     if name == "attention_kernel":
         if value not in KERNELS:
             raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
+        return value
+    if name in ("policy", "eval_policy"):
+        if value:
+            get_policy(value)
         return value
     if name == "mode":
         if value not in MODES:

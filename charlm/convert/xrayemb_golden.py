@@ -7,6 +7,7 @@ sequences whose words were collapsed; `policy_golden.json` says which.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]
     """Yields the vectors of words under the names asked for, with or without padding read as a character."""
     for name, (chars_UC, compat) in asked.items():
         module = XREncoder(dataclasses.replace(config, compat_padding=compat))
-        yield name, Ours(module.apply({"params": params}, jnp.asarray(chars_UC)))
+        yield name, Ours(jax.jit(module.apply)({"params": params}, jnp.asarray(chars_UC)))
 
 
 def _generator(case: Case) -> Named:
@@ -119,8 +120,9 @@ def _generator(case: Case) -> Named:
     for name, compat in (("correct", False), ("author_scrambled", True)):
         config, params = read_decoder(case.state, where, char_slots=chars_UC.shape[1], compat_scramble=compat)
         module, variables = XRDecoder(config), {"params": params}
+        teach = jax.jit(module.apply)
         yield f"h0_{name}", Ours(module.apply(variables, z["in_vecs"], method="start_states"))
-        logits = module.apply(variables, z["in_vecs"], jnp.pad(chars_UC, ((0, 0), (0, 1))))
+        logits = teach(variables, z["in_vecs"], np.pad(chars_UC, ((0, 0), (0, 1))))
         valid = np.arange(chars_UC.shape[1])[None] < length_U[:, None]
         yield f"logits_{name}", Ours(logits, valid, tolerance=LOGITS_TOLERANCE)
         sums = generation_sums(logits[:, :-1], jnp.asarray(chars_UC))
@@ -130,21 +132,24 @@ def _generator(case: Case) -> Named:
         if not compat:
             yield "loss_sum_correct", Ours(total, tolerance=LOGITS_TOLERANCE)
         options = {"max_steps": about["max_gen"], "spaces_V": spaces_V, "spaces_end": about["spaces_end"]}
-        words = module.apply(variables, z["gen_in"], method="generate", **options)
+        write = functools.partial(module.apply, method="generate", **options)
+        words = jax.jit(write)(variables, z["gen_in"])
         ids_name, lengths_name = (f"gen_{what}_{'author_batched' if compat else 'alone'}" for what in ("ids", "lens"))
         yield (ids_name if compat else f"{ids_name}_padded"), Ours(theirs_of(words.ids_UT, vocab))
         yield lengths_name, Ours(words.length_U)
         if compat:
-            found = _probabilities(module, variables, z["gen_in"], words, spaces_V)
+            found = _probabilities(teach, variables, z["gen_in"], words, spaces_V)
             yield "gen_probs_author_batched", Ours(found, tolerance=LOGITS_TOLERANCE)
 
 
-def _probabilities(module: XRDecoder, variables: Any, vectors: np.ndarray, words: Generated, spaces_V: Any) -> Any:
+def _probabilities(teach: Any, variables: Any, vectors: np.ndarray, words: Generated, spaces_V: np.ndarray) -> Any:
     """Returns what each character was chosen from: generation gives what teacher forcing on its own words does."""
-    first = np.full((len(vectors), 1), module.config.end)
-    logits = module.apply(variables, vectors, jnp.concatenate([first, words.ids_UT], axis=1))
-    forbidden_V = spaces_V | (np.arange(len(spaces_V)) == module.config.end)
-    return jax.nn.softmax(logits.at[:, 0].set(jnp.where(forbidden_V[None, 1:], -jnp.inf, logits[:, 0])), axis=-1)
+    end = len(spaces_V) - 1
+    given = np.full((len(vectors), words.ids_UT.shape[1] + 3), end)  # as many as the golden words, so of one program
+    given[:, 1:-2] = words.ids_UT
+    logits = np.array(teach(variables, vectors, given))[:, : words.ids_UT.shape[1]]
+    logits[:, 0, spaces_V[1:] | (np.arange(end) == end - 1)] = -np.inf
+    return jax.nn.softmax(logits, axis=-1)
 
 
 def _embedder(case: Case) -> Named:

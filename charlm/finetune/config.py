@@ -11,6 +11,7 @@ import ml_collections
 
 from charlm.text.noise import Noise
 from charlm.text.words import SPLITTERS
+from charlm.text.xray_policies import get_policy
 
 TASKS = ("classification", "regression", "tagging", "question_answering", "ranking")
 CHOICES = {
@@ -79,6 +80,8 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     config.model = model = ml_collections.ConfigDict()
     model.mode = ""  # Char2Subword: what words become, "full" or "hybrid"; empty: as the model says
     model.splitter = ""  # Char2Subword: how text becomes words, as in `text.splitter`; empty: as the model says
+    model.policy = ""  # XRayEmb: words read as characters, e.g. "none", "stochastic:0.1"; empty: as the model says
+    model.eval_policy = ""  # XRayEmb: the same for all but training; empty: `policy`, or "none" where that one draws
     model.label_head = ""  # HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code
     model.dropout = -1.0  # of embeddings, residual branches and heads; -1: as the model was pre-trained
     model.attention_dropout = -1.0  # of attention probabilities; -1: as the model was pre-trained
@@ -149,6 +152,9 @@ def validate(flat: dict[str, object]) -> None:
     for key in ("model.dropout", "model.attention_dropout"):
         if not (flat[key] == -1 or 0 <= flat[key] < 1):
             raise ValueError(f"{key}={flat[key]} must lie in [0, 1), or be -1: as the model was pre-trained")
+    for key in ("model.policy", "model.eval_policy"):
+        if flat[key]:
+            get_policy(flat[key])
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]

@@ -66,7 +66,7 @@ class FineTuning:
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._evaluator = Evaluator(self._model, task, self._units, mesh, config.data.eval_batch_size)
         self._noise = NoisyExamples(config.data.noise, config.data.noise_share, seed, config.data.misspellings)
-        self._rows = task.rows(examples.train, self._units, training=True)
+        self._rows = task.rows(examples.train, self._units.training(seed, 0), training=True)
         self._lengths = lengths_of(self._rows, self._units.longest)
         self._packer = Packer(self._units, config.data.batch_size, config.data.accumulation, shards)
         self._packer.measure(*self._epoch(0))
@@ -107,9 +107,9 @@ class FineTuning:
     def _epoch(self, epoch: int) -> tuple[list[Row], list[Any]]:
         """Returns the rows of an epoch and its batches."""
         rows = self._rows
-        if self._noise:
+        if self._noise or self._units.draws:
             noisy = self._noise.draw(self._task, self._data.train, f"epoch {epoch}")
-            rows = self._task.rows(noisy, self._units, training=False)
+            rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
         return rows, epoch_groups(rows, self._lengths, self._config.data.batch_size, self._seed, epoch)
 
     def run(self) -> dict[str, Any]:

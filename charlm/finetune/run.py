@@ -90,7 +90,7 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
-    changes |= {name: model[name] for name in ("mode", "splitter") if model[name]}
+    changes |= {name: model[name] for name in ("mode", "splitter", "policy", "eval_policy") if model[name]}
     return from_pretrained(config.init_from, **changes)
 
 

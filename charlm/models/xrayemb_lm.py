@@ -38,10 +38,14 @@ class XRayEmbBertConfig(BertConfig):
     Attributes:
       encoder: shape of XR-Enc; its vectors are as wide as the table of subwords.
       generator: shape of XR-Dec; None: there is none, and nothing is generated.
+      policy: which words the encoder reads, by a name of `charlm.text.xray_policies`.
+      eval_policy: that of all but training; "": `policy`, or "none" where that one draws words.
     """
 
     encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
     generator: XRDecoderConfig | None = dataclasses.field(default_factory=XRDecoderConfig)
+    policy: str = "all_multi"  # section 4: of pre-training
+    eval_policy: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +58,8 @@ class XRayEmbGPT2Config(GPT2Config):
 
     encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
     generator: XRDecoderConfig | None = dataclasses.field(default_factory=XRDecoderConfig)
+    policy: str = "all_multi"  # section 4: of pre-training
+    eval_policy: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,6 +18,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.nn.kernels import this_machine
+from charlm.nn.mixed import matmul
+
 
 class LSTMState(NamedTuple):
     """What a layer hands to its next step, float32: its output h and its memory s."""
@@ -72,7 +75,7 @@ class LSTM(nn.Module):
     def _gates(self, x: jax.Array) -> jax.Array:
         """Returns the gates' part that no state changes, float32 [..., G]."""
         bias_G = self.input_bias + self.state_bias
-        gates = _product(x, self.input_kernel.astype(self.dtype))
+        gates = matmul(x.astype(jnp.float32), self.input_kernel, self.dtype)
         return gates + bias_G.reshape((1,) * (gates.ndim - 1) + (-1,))
 
 
@@ -129,10 +132,11 @@ def _run_backward(saved: Any, dh_NBK: jax.Array) -> tuple[jax.Array, jax.Array, 
     zero = LSTMState(jnp.zeros_like(start_BK), jnp.zeros_like(start_BK))
     xs = (dh_NBK, states.s_BK, before_s, gates_NBG)
     first, d_gates_NBG = jax.lax.scan(one, zero, xs, reverse=True)
-    dtype = kernel_KG.dtype
-    before_h = _before(states.h_BK, start_BK).astype(dtype)
-    d_kernel = jnp.einsum("nbk,nbg->kg", before_h, d_gates_NBG.astype(dtype), preferred_element_type=jnp.float32)
-    return d_gates_NBG, d_kernel.astype(dtype), first.h_BK
+    rows = [_before(states.h_BK, start_BK), d_gates_NBG]
+    if this_machine().platform != "cpu":  # which sums over rows faster in float32 than in bfloat16; see nn.mixed
+        rows = [row.astype(kernel_KG.dtype) for row in rows]
+    d_kernel = jnp.einsum("nbk,nbg->kg", *rows, preferred_element_type=jnp.float32)
+    return d_gates_NBG, d_kernel.astype(kernel_KG.dtype), first.h_BK
 
 
 def _before(states_NBK: jax.Array, start_BK: jax.Array) -> jax.Array:

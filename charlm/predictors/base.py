@@ -127,10 +127,16 @@ class Predictor(abc.ABC):
         from charlm.predictors.charbert import CharBertPredictor
         from charlm.predictors.hlm import HLMPredictor
         from charlm.predictors.subwords import SubwordPredictor
+        from charlm.predictors.xrayemb import XRayEmbPredictor
         from charlm.pretrained import from_pretrained
 
         pretrained = from_pretrained(path, **options)
-        kinds = {"hlm": HLMPredictor, "charbert": CharBertPredictor, "char2subword": Char2SubwordPredictor}
+        kinds = {
+            "hlm": HLMPredictor,
+            "charbert": CharBertPredictor,
+            "char2subword": Char2SubwordPredictor,
+            "xrayemb": XRayEmbPredictor,
+        }
         kind = kinds.get(pretrained.family, SubwordPredictor)
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
@@ -232,3 +238,21 @@ def checked_list(words: Iterable[str]) -> list[str]:
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
     return list(dict.fromkeys(word for word in words if word))
+
+
+def words_of(
+    spans: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], inner_PD: np.ndarray
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Returns those words of a text that a piece stands for, and their vectors: means of their pieces' [W, D].
+
+    Args:
+      spans: characters of each word. offsets: characters of each piece. inner_PD: float32, vectors of the pieces.
+    """
+    starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
+    found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]
+    for start, end in spans:
+        first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
+        if first < last:
+            found.append((start, end))
+            vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
+    return found, np.concatenate(vectors)

@@ -16,12 +16,13 @@ from charlm.models.char2subword import Char2Subword
 from charlm.models.char2subword_bert import Char2SubwordForMaskedLM
 from charlm.predictors.base import Encoding, Fill, Neighbor, Predictor, checked_list, checked_texts
 from charlm.predictors.gaps import Gap, Pieces
+from charlm.predictors.spelled import put_in, read_codes
 from charlm.predictors.windows import Text, batches, one_ahead, window_around, windows
 from charlm.pretrained import Pretrained, encoder_alone
 from charlm.tasks.imitation import unit as unit_vectors
 from charlm.text.spelled_words import full_words
 from charlm.text.spelling import spell_rows, spell_word
-from charlm.units.base import Encoded, Joined
+from charlm.units.base import Encoded
 from charlm.units.char2subword import Char2SubwordUnits
 
 GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary
@@ -161,17 +162,7 @@ class Char2SubwordPredictor(Predictor):
 
     def _inputs(self, units: Char2SubwordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray) -> tuple[Any, str | None]:
         """Returns what the model reads, and the method of it that does."""
-        if self.cache is None:
-            lengths = mask_BL.sum(axis=1).tolist()
-            rows = [
-                Joined(np.stack([row[:n], np.zeros(n, np.int32)], axis=1), n, 0, 0, 0)
-                for row, n in zip(codes_BL, lengths, strict=True)
-            ]
-            packed = units.pack(rows, units.measure([rows], *codes_BL.shape))
-            return (jax.tree.map(lambda x: x[None], packed),), None
-        chars_BLC = units.spellings.rows(np.where(mask_BL, codes_BL, 0))
-        spelled_BLD = self.cache.read(self._module_params, chars_BLC)
-        return (spelled_BLD, np.maximum(codes_BL, -1), np.zeros_like(codes_BL), mask_BL), "contextualize"
+        return read_codes(units, self.cache, self._module_params, codes_BL, mask_BL)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
         """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
@@ -186,10 +177,7 @@ class Char2SubwordPredictor(Predictor):
         if isinstance(words, str):
             raise ValueError("precompute takes a list of words, got one string")
         units = self._units.fresh()
-        codes = units.codes(checked_list(words))
-        if (codes < 0).any():
-            self.cache.warm(self._module_params, units.spellings.rows(codes[codes < 0]))
-        return self.cache.stats
+        return put_in(self.cache, self._module_params, units, units.codes(checked_list(words)))
 
     def known_words(self, words: Iterable[str]) -> EntryWords:
         """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.

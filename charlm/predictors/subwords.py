@@ -9,8 +9,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.models.gpt2 import GPT2Config
 from charlm.models.labels import FINE_TUNED
-from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts
+from charlm.predictors.base import Encoding, Fill, Generation, Predictor, Score, checked_texts, words_of
 from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps, masked
 from charlm.predictors.generation import Settings, check_settings, prompt_keys, writer
 from charlm.predictors.scoring import scorer, stretches
@@ -19,7 +20,7 @@ from charlm.pretrained import ENCODERS, Pretrained, encoder_alone
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
-NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT"}
+NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT", "xrayemb": "XRayEmb"}
 HEAD_POSITIONS = 2048  # positions whose logits are held at a time: 400 MiB with GPT-2's vocabulary
 GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary a mask
 
@@ -42,7 +43,7 @@ class SubwordPredictor(Predictor):
                 f"{pretrained.folder}: the tokenizer has ids up to {self.tokenizer.size - 1}, the model rows for "
                 f"{self.config.vocab_size}: they do not belong together"
             )
-        causal = pretrained.family == "gpt2"
+        causal = isinstance(self.config, GPT2Config)
         self.name = NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
         if isinstance(pretrained.model, ENCODERS) or pretrained.head in FINE_TUNED:
@@ -101,7 +102,7 @@ class SubwordPredictor(Predictor):
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
             raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
-        pieces = [text_of(*pair) for pair in zip(self.tokenizer.encode_batch(texts), texts, strict=True)]
+        pieces = self._texts(texts)
         parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
         unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
         found: dict[int, np.ndarray] = {}
@@ -125,19 +126,19 @@ class SubwordPredictor(Predictor):
             for t, text in enumerate(texts)
         ]
 
+    def _texts(self, texts: Sequence[str]) -> list[Text]:
+        """Returns the pieces of texts."""
+        return [text_of(*pair) for pair in zip(self.tokenizer.encode_batch(texts), texts, strict=True)]
+
+    def _shown(self, pieces: Text) -> list[str]:
+        return [self.tokenizer.token(index) for index in pieces.ids]
+
     def _encoding(self, text: str, pieces: Text, unit: str, inner_PD: np.ndarray, whole_LD: np.ndarray) -> Encoding:
         sentence_D = whole_LD.sum(axis=0) / np.float32(max(1, len(whole_LD)))
         if unit == "pieces":
-            return Encoding([self.tokenizer.token(i) for i in pieces.ids], pieces.offsets, inner_PD, sentence_D)
-        starts_P, ends_P = np.array(pieces.offsets, np.int64).reshape(-1, 2).T
-        words, offsets, vectors = [], [], [np.zeros((0, self._width), np.float32)]
-        for start, end in self._splitter.spans(text):
-            first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
-            if first < last:
-                words.append(text[start:end])
-                offsets.append((start, end))
-                vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
-        return Encoding(words, offsets, np.concatenate(vectors), sentence_D)
+            return Encoding(self._shown(pieces), pieces.offsets, inner_PD, sentence_D)
+        spans, vectors_WD = words_of(self._splitter.spans(text), pieces.offsets, inner_PD)
+        return Encoding([text[a:b] for a, b in spans], spans, vectors_WD, sentence_D)
 
     def known_words(self, words: Iterable[str]) -> PieceWords:
         """Returns the words that the vocabulary can write, to rank by `fill_mask`; repeated ones count once."""
@@ -169,7 +170,7 @@ class SubwordPredictor(Predictor):
             raise ValueError("known: a list that another model made; see known_words")
         if known is not None and not isinstance(known, PieceWords):
             known = self.known_words(known)
-        pieces, gaps = find_gaps(text, self.tokenizer, length)
+        pieces, gaps = self._find_gaps(text, length)
         asked = [(gap, count) for gap in gaps for count in ([1] if known is None else known.counts(gap))]
         fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
         for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
@@ -179,6 +180,9 @@ class SubwordPredictor(Predictor):
             else:
                 fills[gap] += known.best(log_probs_KV, gap, top)
         return [sorted(fills[gap], key=lambda fill: -fill.score)[:top] for gap in gaps]
+
+    def _find_gaps(self, text: str, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+        return find_gaps(text, self.tokenizer, length)
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
         """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""

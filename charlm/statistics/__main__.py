@@ -3,11 +3,16 @@
     python -m charlm.statistics --model=bert-base-multilingual-cased --data dev.conllu notes.txt.gz
     python -m charlm.statistics --model=vocab.txt --lowercase=no --data 'wiki/*.jsonl' --json
     python -m charlm.statistics --model=runs/char2subword
+    python -m charlm.statistics --model=gpt2 --table --splitter=spaces --sample=100000 --data tweets.txt wiki.txt
 
 That is Table 5 of Char2Subword (Aguilar et al., 2021) for any text and any subword tokenizer, and the parameters of its
 section 5. The model is a tokenizer's folder or file, a model's folder as Hugging Face has it, a workdir of a run or one
 of its checkpoints; only of a model are the parameters counted. Files are plain text (a document a line), JSON lines,
 Parquet, tables, or words in CoNLL's columns, all but Parquet also with .gz.
+
+With --table it is Table 3 of XRayEmb (Pinter et al., 2021), a row a file: instances, words and distinct words, the
+type/word ratio, the share of distinct words that are cut into several pieces, and how many tokens that adds in all. The
+ratio depends on the length of a text: --sample draws sentences that have as many words from each file.
 
 Lengths are those of sentences. Words of CoNLL files are as they stand there, others as the splitter cuts them; subwords
 are the pieces of words, without special tokens; standard deviations are those of the sentences themselves (n in the
@@ -25,11 +30,22 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from charlm.data.files import matching_files
-from charlm.statistics.lengths import FORMATS, Lengths, TextStatistics, read_sentences, text_statistics
+from charlm.statistics.lengths import (
+    FORMATS,
+    Lengths,
+    SpacesSplitter,
+    TextStatistics,
+    read_sentences,
+    sample,
+    text_statistics,
+)
 from charlm.text.words import SPLITTERS, get_splitter
 
 if TYPE_CHECKING:
     from charlm.statistics.parameters import Opened
+
+
+TABLE = "| text | instances | words | types | TTR | multitoks | token mass increase |\n|---" + "|---:" * 6 + "|"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,9 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--format", choices=FORMATS, default="auto", help=f"of the files; auto: by their ending {usual}")
     add("--text", default="text", metavar="COLUMN", help=f"of tables, JSON lines and Parquet: of the text {usual}")
     add("--word", type=int, metavar="N", help="of CoNLL columns: number of the words' (default: the format's own)")
-    add("--splitter", default="rules", help=f"of text: {', '.join(SPLITTERS)} {usual}")
+    add("--splitter", default="rules", help=f"of text: {', '.join(SPLITTERS)} or spaces {usual}")
     add("--language", default="en", help=f"of the splitter spacy {usual}")
     add("--lowercase", choices=("yes", "no"), help="for a vocab.txt of BERT that does not say")
+    add("--sample", type=int, metavar="N", help="of each file, sentences drawn at random that have N words")
+    add("--seed", type=int, default=0, help=f"of the sample {usual}")
+    add("--table", action="store_true", help="Table 3 of XRayEmb, as Markdown")
     add("--json", action="store_true", help="a JSON object a line: the model, then each file")
     return parser
 
@@ -68,7 +87,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     files = _files(args.data)  # mistakes first: models load slowly
-    splitter = get_splitter(args.splitter, args.language)
+    splitter = SpacesSplitter() if args.splitter == "spaces" else get_splitter(args.splitter, args.language)
+    if args.sample is not None and args.sample < 1:
+        raise ValueError(f"--sample={args.sample}: expected at least 1 word")
+    if args.table and (args.json or not files):
+        raise ValueError("--table: expected --data, and no --json, which has the same figures")
     from charlm.statistics.parameters import open_model  # --help needs no jax
 
     model = open_model(args.model, {"yes": True, "no": False, None: None}[args.lowercase])
@@ -76,14 +99,16 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError(f"--model={args.model}: an HLM reads characters: it has no subwords to count")
     if not files and model.parameters is None:
         raise ValueError(f"--model={args.model} is a tokenizer alone: expected a model, or --data")
-    print(_of_model(args.model, model, args.json), flush=True)
+    print(TABLE if args.table else _of_model(args.model, model, args.json), flush=True)
+    show = _row if args.table else _as_json if args.json else _of_text
     for path in files:
         sentences = read_sentences(path, splitter, format=args.format, text=args.text, word=args.word)
         try:
-            found = text_statistics(sentences, model.tokenizer)
+            drawn = sentences if args.sample is None else sample(sentences, args.sample, args.seed)
+            found = text_statistics(drawn, model.tokenizer)
         except ValueError as error:
             raise ValueError(str(error) if path in str(error) else f"{path}: {error}") from error
-        print(json.dumps({"file": path} | found.to_dict()) if args.json else _of_text(path, found), flush=True)
+        print(show(path, found), flush=True)
 
 
 def _files(specs: Iterable[str]) -> list[str]:
@@ -107,6 +132,16 @@ def _of_model(name: str, model: Opened, as_json: bool) -> str:
     return "\n  ".join(lines)
 
 
+def _as_json(name: str, found: TextStatistics) -> str:
+    return json.dumps({"file": name} | found.to_dict())
+
+
+def _row(name: str, found: TextStatistics) -> str:
+    """Returns a row of `TABLE`."""
+    counts = f"{found.sentences:,} | {found.words:,} | {found.types:,} | {found.types_per_word:.3f}"
+    return f"| {name} | {counts} | {found.cut_types:.2%} | {found.added_tokens:.2%} |"
+
+
 def _of_text(name: str, found: TextStatistics) -> str:
     """Returns what is said of a file."""
     shares = lambda kind: f"{getattr(found, kind):.1%} ({getattr(found, f'{kind}_types'):.1%} of the distinct words)"
@@ -114,8 +149,9 @@ def _of_text(name: str, found: TextStatistics) -> str:
     return "\n  ".join(
         [
             f"{name}: {found.sentences:,} sentences",
-            f"{found.words:,} words, {words} a sentence; {found.types:,} distinct",
-            f"{found.subwords:,} subwords, {subwords} a sentence, {found.subwords_per_word:.3f} a word",
+            f"{found.words:,} words, {words} a sentence; {found.types:,} distinct, {found.types_per_word:.3f} a word",
+            f"{found.subwords:,} subwords, {subwords} a sentence, {found.subwords_per_word:.3f} a word: "
+            f"{found.added_tokens:+.1%} tokens",
             f"words cut into several pieces: {shares('cut')}",
             f"words that are entries of the vocabulary: {shares('entries')}",
             f"words with the unknown token: {shares('unknown')}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +19,44 @@ from charlm.data.sources import open_source
 from charlm.data.tables import read_texts
 from charlm.text.sentences import sentence_ends
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import Splitter
+from charlm.text.words import Span, Splitter
 
 FORMATS = ("auto", "text", "table", "columns", "conllu", "iob2")
 _TAGGED = ("columns", "conllu", "iob2")
 _TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 _TABLE_ENDINGS = (".tsv", ".csv")
 _WORDS_AT_A_TIME, _SENTENCES_AT_A_TIME = 64, 4096
+
+
+class SpacesSplitter(Splitter):
+    """Words are what stands between white space, with their punctuation; documents are not cut into sentences."""
+
+    name = "spaces"
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns (start, end) of each word."""
+        return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def sample(sentences: Iterable[Sequence[str]], words: int, seed: int = 0) -> list[Sequence[str]]:
+    """Returns sentences drawn with equal chances, in their order: as few as have so many words, or all.
+
+    Ratios of types to words are of use for texts of one length alone. Reads once and keeps little more than it returns.
+
+    Raises:
+      ValueError: `words` is not positive.
+    """
+    if words < 1:
+        raise ValueError(f"a sample of {words} words: expected at least 1")
+    rng = np.random.default_rng(seed)
+    kept: list[tuple[float, int, Sequence[str]]] = []  # a heap: the first one is the first to go
+    held = 0
+    for place, sentence in enumerate(sentences):
+        heapq.heappush(kept, (-rng.random(), place, sentence))
+        held += len(sentence)
+        while held - len(kept[0][2]) >= words:
+            held -= len(heapq.heappop(kept)[2])
+    return [sentence for _, _, sentence in sorted(kept, key=lambda item: item[1])]
 
 
 class Lengths(NamedTuple):
@@ -46,8 +79,10 @@ class TextStatistics:
 
     Attributes:
       sentences, words, subwords: how many; empty sentences do not count. types: distinct words.
+      types_per_word: type/word ratio, which is the lower the longer a text.
       words_per_sentence, subwords_per_sentence: lengths.
-      subwords_per_word: on average over all words.
+      subwords_per_word: on average over all words. added_tokens: how many more tokens there are than words, as a share
+        of the words ("token mass increase").
       cut, entries, unknown: shares of the words of several pieces, that are entries of the vocabulary, and that have
         the unknown token; cut_types and so on: of the distinct words.
     """
@@ -56,9 +91,11 @@ class TextStatistics:
     words: int
     types: int
     subwords: int
+    types_per_word: float
     words_per_sentence: Lengths
     subwords_per_sentence: Lengths
     subwords_per_word: float
+    added_tokens: float
     cut: float
     entries: float
     unknown: float
@@ -135,9 +172,11 @@ def _statistics(
         words=int(words_S.sum()),
         types=len(counts_T),
         subwords=int(subwords_S.sum()),
+        types_per_word=float(len(counts_T) / words_S.sum()),
         words_per_sentence=Lengths.of(words_S),
         subwords_per_sentence=Lengths.of(subwords_S),
         subwords_per_word=float(subwords_S.sum() / words_S.sum()),
+        added_tokens=float(subwords_S.sum() / words_S.sum() - 1),
         **shares,
     )
 
@@ -180,6 +219,9 @@ def read_sentences(
 
 def _split(text: str, splitter: Splitter) -> Iterator[Sequence[str]]:
     words = [text[start:end] for start, end in splitter.spans(text)]
+    if isinstance(splitter, SpacesSplitter):
+        yield words
+        return
     start = 0
     for end in sentence_ends(words):
         yield words[start:end]

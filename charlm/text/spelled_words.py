@@ -6,12 +6,11 @@ vocabulary as a full word has its row. Pieces inside words (`##ness`) stand for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from charlm.text.chars import CharVocab
 from charlm.text.spelling import spell_rows, spell_word
 from charlm.text.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
@@ -104,10 +103,11 @@ class Spellings:
 
     Args:
       vocab: of characters. slots: characters C of a row; longer spellings are cut.
+      write: rows uint16 [U, C] of spellings, vocabulary and slots, 0 pads.
     """
 
-    def __init__(self, vocab: CharVocab, slots: int) -> None:
-        self._vocab, self._slots = vocab, slots
+    def __init__(self, vocab: Any, slots: int, write: Callable[..., np.ndarray] = spell_rows) -> None:
+        self._vocab, self._slots, self._write = vocab, slots, write
         self._numbers: dict[str, int] = {}
         self._rows_NC = np.zeros((FIRST_ROWS, slots), np.uint16)
 
@@ -116,7 +116,7 @@ class Spellings:
 
     def emptied(self) -> Spellings:
         """Returns another one with the same characters, and no spelling yet."""
-        return Spellings(self._vocab, self._slots)
+        return Spellings(self._vocab, self._slots, self._write)
 
     def codes(self, read: Sequence[int | str]) -> np.ndarray:
         """Returns what `SpelledWords.read` returns as int32 [W]: rows as they are, spelling n as -1 - n."""
@@ -125,7 +125,7 @@ class Spellings:
             start = len(self._numbers)
             while start + len(new) > len(self._rows_NC):
                 self._rows_NC = np.concatenate([self._rows_NC, np.zeros_like(self._rows_NC)])
-            self._rows_NC[start : start + len(new)] = spell_rows(new, self._vocab, self._slots)
+            self._rows_NC[start : start + len(new)] = self._write(new, self._vocab, self._slots)
             self._numbers.update((spelling, start + n) for n, spelling in enumerate(new))
         return np.array([what if isinstance(what, int) else -1 - self._numbers[what] for what in read], np.int32)
 

@@ -7,6 +7,7 @@ by one place, so that 0 pads here as everywhere: (theirs + 1) mod size.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,7 +94,7 @@ class XRayChars:
     def _of_text(cls, text: str, source: str) -> XRayChars:
         if len(text) > 1 and text[-1] == "\n" and text[-2] > "\n":
             text = text[:-1]
-        if any(a >= b for a, b in zip(text, text[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(text)):
             raise ValueError(f"{source}: expected distinct characters in order of code point")
         return cls(text, source)
 

@@ -192,9 +192,8 @@ def select(policy: Policy, words: WordRuns, rng: np.random.Generator | None) -> 
         rng = np.random.default_rng(0)
     chosen_W = np.asarray(policy(words, rng))
     if chosen_W.shape != (len(words),) or (chosen_W.dtype != bool and len(words)):
-        raise ValueError(
-            f"{policy} returned {chosen_W.dtype} {list(chosen_W.shape)}; expected bool [{len(words)}], one for each word"
-        )
+        got = f"{chosen_W.dtype} {list(chosen_W.shape)}"
+        raise ValueError(f"{policy} returned {got}; expected bool [{len(words)}], one for each word")
     return chosen_W.astype(bool)
 
 

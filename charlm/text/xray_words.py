@@ -7,6 +7,7 @@ tokens are no words, and their characters stay lost, as in the released code.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class Collapsed:
       items: per position the id of the piece that stays, or the text of the word.
       starts_L, ends_L: int, the pieces [start, end) that are there now.
       type_ids, special, words, sequences: as `charlm.text.subwords.Subwords` has them, of the first of these pieces.
-      offsets: (start, end) characters of the text, from the first of these pieces to the last.
+      offsets: (start, end) characters of the text that these pieces stand for.
     """
 
     items: tuple[int | str, ...]
@@ -101,7 +102,7 @@ class XRayWords:
         begins_P[1:] |= self._closes_V[ids_P[:-1]]
         for of in (sequences, words):
             if of is not None:
-                begins_P[1:] |= [a != b for a, b in zip(of[1:], of, strict=False)]
+                begins_P[1:] |= np.array([a != b for a, b in itertools.pairwise(of)], bool)
         starts_W, ends_W = runs(self._real_V[ids_P], begins_P, self._inked_V[ids_P])
         tokens, chars = self._tokens, self._chars
         return WordRuns([tokens[i] for i in ids_P.tolist()], [chars[i] for i in ids_P.tolist()], starts_W, ends_W)
@@ -157,7 +158,12 @@ class XRayWords:
             ends_L=ends,
             type_ids=tuple(item.type_ids[a] for a, _ in spans),
             special=tuple(item.special[a] for a, _ in spans),
-            offsets=tuple((item.offsets[a][0], max(end for _, end in item.offsets[a:b])) for a, b in spans),
+            offsets=tuple(_together(item.offsets[a:b]) for a, b in spans),
             words=tuple(item.words[a] for a, _ in spans),
             sequences=tuple(item.sequences[a] for a, _ in spans),
         )
+
+
+def _together(offsets: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Returns the characters of pieces that follow one another, of which the first may be nothing but a space."""
+    return min(start for start, _ in offsets), max(end for _, end in offsets)

@@ -65,10 +65,12 @@ class Units(abc.ABC):
     Attributes:
       longest: positions of the longest row, special ones included.
       labelled: which unit of a word carries its label: the first, or where a model reads left to right the last.
+      draws: whether what is read in training is drawn anew in every epoch.
     """
 
     longest: int
     labelled: Literal["first", "last"] = "first"
+    draws: bool = False
 
     @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
@@ -118,6 +120,10 @@ class Units(abc.ABC):
           config: of the model. params: all of a model with a head.
         """
 
+    def training(self, seed: int, epoch: int) -> Units:
+        """Returns the units that read the examples to learn from in an epoch; `pack` of either takes rows of both."""
+        return self
+
     def room(self, pair: bool) -> int:
         """Returns how many units a row holds beside its special positions."""
         return self.longest - self.specials(pair)
@@ -145,6 +151,10 @@ def units_of(pretrained: Pretrained, longest: int = 0, read: Literal["none", "fi
         from charlm.units.char2subword import Char2SubwordUnits
 
         return Char2SubwordUnits(pretrained, longest)
+    if pretrained.family == "xrayemb":
+        from charlm.units.xrayemb import XRayEmbUnits
+
+        return XRayEmbUnits(pretrained, longest)
     from charlm.units.subwords import SubwordUnits
 
     return SubwordUnits(pretrained, longest)

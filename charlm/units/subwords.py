@@ -56,7 +56,7 @@ class SubwordUnits(Units):
                 f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
                 f"{config.vocab_size}: they do not belong together"
             )
-        causal = pretrained.family == "gpt2"
+        causal = isinstance(config, GPT2Config)
         self.labelled = "last" if causal else "first"
         self._pad = getattr(config, "pad_id", 0)
         # A model with one segment has no row for a second.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from small_char2subword_run import LENGTH
 from small_charbert import small_records
-from small_xrayemb import CHARS, SLOTS, small_maker
+from small_xrayemb_run import CHARS, SLOTS, small_maker
 
 from charlm.data.cycle_words import CycleWords
 from charlm.data.piece_sequences import PieceStream, halves

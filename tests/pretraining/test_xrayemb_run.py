@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from small_run import metrics_without_timings, on_devices, python, write_text
-from small_xrayemb import small_xrayemb_config
+from small_xrayemb_run import small_xrayemb_config
 
 import charlm.train
 from charlm import checkpoint as checkpoints

@@ -20,7 +20,7 @@ from charlm.text.spelled_words import KEPT_WORDS, SpelledWords, Spellings
 from charlm.text.spelling import spell_rows
 from charlm.text.subwords import SubwordTokenizer
 from charlm.units.base import units_of
-from charlm.units.char2subword import LEAST_ROWS, SpelledShape
+from charlm.units.spelled import LEAST_ROWS, SpelledShape
 
 pytestmark = pytest.mark.usefixtures("quick")
 

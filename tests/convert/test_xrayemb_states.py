@@ -1,0 +1,81 @@
+"""States of the released XR-Enc and XR-Dec become ours and go back as they were, tensor for tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from charlm.convert import xrayemb_states as states
+
+GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "xrayemb"
+
+
+def golden(name):
+    return load_file(GOLDENS / f"{name}.safetensors")
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_encoders_go_back_as_they_came():
+    conv = golden("enc_conv_a")
+    both = {f"tdtemb.vectorizer.{name}": value for name, value in conv.items()}
+    config, params = states.read_encoder(both | {"tdtgen.proj1.bias": np.zeros(3, np.float32)}, "a file")
+    assert (config.kind, config.hidden, config.output, config.char_vocab_size) == ("conv", 10, 16, 31)
+    same(states.write_encoder(config, params), conv)
+    same(states.write_encoder(config, params, states.ENCODER), both)
+    table = params["body"]["chars"]["embedding"]
+    np.testing.assert_array_equal(table, np.concatenate([conv["char_embs.weight"][-1:], conv["char_embs.weight"][:-1]]))
+    transformer = golden("enc_transformer")
+    config, params = states.read_encoder(transformer, "a file", heads=4, char_slots=12)
+    assert (config.kind, config.heads, config.layers, config.ffn, config.char_slots) == ("transformer", 4, 2, 24, 12)
+    unread = {name: 0 * value for name, value in transformer.items() if "pooler" in name}
+    assert len(unread) == 2
+    same(states.write_encoder(config, params), transformer | unread)
+
+
+def test_what_an_lstm_begins_with_is_kept():
+    lstm, start = golden("enc_lstm"), np.load(GOLDENS / "enc_lstm.npz")["h_0"]
+    config, params = states.read_encoder(lstm, "a file", start=start)
+    assert (config.kind, config.hidden, config.layers, config.projections, config.output) == ("lstm", 7, 2, 2, 16)
+    state = states.write_encoder(config, params)
+    same(state, lstm | {"h_0": start[:, 0]})
+    same(states.write_encoder(*states.read_encoder(state, "a file")), state)
+    assert not states.read_encoder(lstm, "a file")[1]["body"]["start_state"].any()
+
+
+def test_two_projections():
+    conv = golden("enc_conv_a")
+    conv |= {"proj2.weight": np.eye(16, dtype=np.float32), "proj2.bias": np.arange(16, dtype=np.float32)}
+    config, params = states.read_encoder(conv, "a file")
+    assert config.projections == 2
+    same(states.write_encoder(config, params), conv)
+
+
+def test_generators_go_back_as_they_came():
+    decoder = golden("dec_a")
+    both = {f"tdtgen.{name}": value for name, value in decoder.items()}
+    config, params = states.read_decoder(both | {"tdtemb.vectorizer.proj.bias": np.zeros(3)}, "a file")
+    assert (config.char_vocab_size, config.char_embedding, config.hidden, config.layers, config.vector) == (
+        32, 12, 14, 2, 16,
+    )  # fmt: skip
+    same(states.write_decoder(config, params), decoder)
+    same(states.write_decoder(config, params, states.GENERATOR), both)
+
+
+def test_states_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"a file holds no XR-Enc: expected one of bi_conv\.weight"):
+        states.read_encoder(golden("dec_a"), "a file")
+    with pytest.raises(ValueError, match=r"a file holds no lstm\.weight_hh_l0"):
+        states.read_decoder(golden("enc_conv_a"), "a file")
+    conv = golden("enc_conv_a")
+    conv["more"] = conv.pop("tri_conv.bias")
+    with pytest.raises(ValueError, match=r"missing tri_conv\.bias; unexpected more"):
+        states.read_encoder(conv, "a file")

@@ -1,0 +1,71 @@
+"""The LSTM: equal to a loop over PyTorch's equations, in value and gradient, however its inputs are multiplied."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from charlm.nn.lstm import LSTM, LSTMState
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+N, B, E, K = 6, 3, 4, 5
+
+
+def made(rows):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(rows, E)).astype(np.float32)
+    ids = rng.integers(0, rows, (N, B)).astype(np.int32)
+    start = rng.normal(size=(B, K)).astype(np.float32)
+    params = jax.jit(LSTM(E, K, jnp.float32).init)(jax.random.key(1), table[ids], start)["params"]
+    return table, ids, start, params
+
+
+def plain(x_NBE, start_BK, params):
+    """Returns the outputs by a loop that JAX takes the gradient of itself."""
+    h, s, outputs = start_BK, jnp.zeros_like(start_BK), []
+    for x in x_NBE:
+        gates = x @ params["input_kernel"] + params["input_bias"][None]
+        gates += h @ params["state_kernel"] + params["state_bias"][None]
+        i, f, n, o = (gates[:, k * K : (k + 1) * K] for k in range(4))
+        s = jax.nn.sigmoid(f) * s + jax.nn.sigmoid(i) * jnp.tanh(n)
+        h = jax.nn.sigmoid(o) * jnp.tanh(s)
+        outputs.append(h)
+    return jnp.stack(outputs)
+
+
+def read(lstm, params, table, ids, start):
+    run = jax.jit(lambda params, table, start: lstm.apply({"params": params}, table, ids, start, method="read"))
+    return run(params, table, start)
+
+
+@pytest.mark.parametrize("rows", [7, 40], ids=["multiplies the table", "multiplies the sequence"])
+def test_outputs_and_gradients_are_those_of_a_loop(rows):
+    table, ids, start, params = made(rows)
+    weight = np.random.default_rng(2).normal(size=(N, B, K)).astype(np.float32)
+    lstm = LSTM(E, K, jnp.float32)
+    ours = lambda params, table, start: (read(lstm, params, table, ids, start) * weight).sum()
+    theirs = lambda params, table, start: (plain(table[ids], start, params) * weight).sum()
+    np.testing.assert_allclose(
+        read(lstm, params, table, ids, start), plain(table[ids], start, params), atol=1e-6, rtol=1e-5
+    )
+    got, want = (jax.jit(jax.grad(loss, (0, 1, 2)))(params, table, start) for loss in (ours, theirs))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), got, want)
+    assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(got))
+
+
+def test_steps_one_by_one_are_the_same():
+    table, ids, start, params = made(7)
+    lstm = LSTM(E, K, jnp.float32)
+    want = read(lstm, params, table, ids, start)
+    state = LSTMState(jnp.asarray(start), jnp.zeros((B, K)))
+    for row, output in zip(ids, want, strict=True):
+        state = lstm.apply({"params": params}, table[row], state, method="step")
+        np.testing.assert_allclose(state.h_BK, output, atol=1e-6)
+
+
+def test_bfloat16_products_stay_near():
+    table, ids, start, params = made(7)
+    full, half = (read(LSTM(E, K, dtype), params, table, ids, start) for dtype in (jnp.float32, jnp.bfloat16))
+    assert half.dtype == jnp.float32
+    assert 0 < np.abs(full - half).max() < 0.02
