@@ -228,6 +228,6 @@ def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
     inner = {
         name: config_from_dict(known[name], value, f"{where}: {name}")
         for name, value in fields.items()
-        if dataclasses.is_dataclass(known[name])
+        if dataclasses.is_dataclass(known[name]) and value is not None
     }
     return kind(**{**fields, **inner, "dtype": jnp.dtype(fields.get("dtype", "float32"))})

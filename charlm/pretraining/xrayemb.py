@@ -250,7 +250,7 @@ class SecondPretraining(Objective):
             "backbone": self._resolved["backbone"],
             "model": config_to_dict(shape),
             "head": head_of(shape),
-            "char_vocab": self.data.chars.to_dict(),
+            "xray_chars": self.data.chars.to_dict(),
             "vocabularies": self.data.digests(),
         }
 

@@ -66,7 +66,7 @@ def read_start(source: str) -> Start:
         stored = _metadata(checkpoint)
         shape = {name: stored["model"][name] for name in MEASURED if name != "backbone"}
         files = checkpoints.files_of(checkpoint)
-        chars = XRayChars.from_dict(stored["char_vocab"], str(checkpoint))
+        chars = XRayChars.from_dict(stored["xray_chars"], str(checkpoint))
         return Start(files, None, checkpoint, chars, shape | {"backbone": stored["backbone"]})
     found = from_pretrained(source)
     if found.family not in BACKBONES:
@@ -163,7 +163,7 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: di
     layers = {"hidden": model.generator_hidden, "layers": model.generator_layers}
     generator = XRDecoderConfig(vector=model.hidden, **characters, **layers)
     fields = {name: model[name] for name in SHARED} | {n: resolved[n] for n in MEASURED if n != "backbone"}
-    fields |= {"dtype": dtype, "encoder": encoder, "generator": generator}
+    fields |= {"dtype": dtype, "encoder": encoder, "generator": generator, "policy": config.policy.infer}
     kind = resolved["backbone"]
     if kind == "gpt2":
         return XRayEmbGPT2Config(**fields, embed_dropout=model.dropout)
