@@ -17,17 +17,23 @@ and positions are projected.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from charlm.batch import Array, CharacterMaskedBatch, ImitationBatch, NoisyBatch, WordBatch
+from charlm.batch import Array, CharacterMaskedBatch, ImitationBatch, NoisyBatch, WordBatch, XRayBatch
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
 from charlm.models.char2subword_bert import Char2SubwordBertConfig
 from charlm.models.charbert import CharBertConfig
+from charlm.models.gpt2 import GPT2Config
 from charlm.models.hlm import HLMConfig
+from charlm.models.xrayemb import WIDTHS, XREncoderConfig
+from charlm.models.xrayemb_decoder import XRDecoderConfig
+from charlm.models.xrayemb_lm import XRayEmbConfig
 
 TRAINING = 3  # forward passes that a training step costs
 
@@ -124,8 +130,8 @@ def hlm_training(config: HLMConfig, batch: WordBatch) -> float:
     return TRAINING * hlm_forward(config, lengths_of_batch(batch))
 
 
-def bert_forward(config: BertConfig, words: Lengths) -> float:
-    """Returns the operations of BERT's layers, forward, without pooler and head."""
+def bert_forward(config: BertConfig | GPT2Config, words: Lengths) -> float:
+    """Returns the operations of BERT's or GPT-2's layers, forward, without pooler and head."""
     return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn)
 
 
@@ -193,3 +199,58 @@ def character_masked_training(config: Char2SubwordBertConfig, batch: CharacterMa
     pairs = config.layers * 2 * 2 * words.squares * D
     frozen = 2 * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size)) + pairs
     return TRAINING * char2subword_forward(config.characters, spellings) + frozen
+
+
+def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
+    """Returns the operations of an XR-Enc, forward.
+
+    A convolution is products of characters with the places of its windows, done for the rows of the character table
+    where these are fewer.
+    """
+    D, H, E, chars = config.output, config.hidden, config.char_embedding, words.total
+    if config.kind == "conv":
+        inner = len(WIDTHS) * H
+        flops = 2 * min(chars, config.char_vocab_size) * sum(WIDTHS) * E * H
+    elif config.kind == "lstm":
+        inner = 2 * H
+        flops = sum(2 * chars * 2 * 4 * H * ((2 * H if layer else E) + H) for layer in range(config.layers))
+    else:
+        inner = H
+        flops = config.layers * layer(chars, chars, words.squares, H, config.ffn)
+    between = 2 * H if config.kind == "lstm" else D
+    widths = [inner] + [between] * (config.projections - 1) + [D]
+    return flops + 2 * words.count * sum(a * b for a, b in itertools.pairwise(widths))
+
+
+def xr_decoder_forward(config: XRDecoderConfig, words: float, characters: float) -> float:
+    """Returns the operations of an XR-Dec, forward, that reads and predicts so many characters of so many words."""
+    K, E, classes = config.hidden, config.char_embedding, config.char_vocab_size - 1
+    layers = sum(2 * 4 * K * ((K if layer else E) + K) for layer in range(config.layers))
+    return words * 2 * config.vector * config.layers * K + characters * (layers + 2 * classes * (K + classes))
+
+
+def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str, float]) -> float:
+    """Returns the useful operations of a step of XRayEmb's second pre-training.
+
+    Text: encoder, backbone, prediction and generator; in steps with cycles, encoder and generator for their words, and
+    for as many points of the sphere the generator forward and the encoder; of these points' words, the lengths are
+    taken to be those of the given words.
+
+    Args:
+      weights: of the losses, see `charlm.tasks.xray_pretraining`; what has none is not computed.
+    """
+    D, encoder, generator = config.hidden, config.encoder, config.generator
+    flops = xr_encoder_forward(encoder, sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths()))
+    if weights["language"] or weights["generation"]:
+        flops += bert_forward(config, lengths_of(batch.inputs.mask_SBL))
+    if weights["language"]:
+        transform = 0 if isinstance(config, GPT2Config) else D
+        labels = float(np.count_nonzero(batch.labels_SM >= 0))
+        flops += 2 * labels * D * (transform + config.vocab_size)
+    if weights["generation"]:
+        written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
+        flops += xr_decoder_forward(generator, written.count, written.total - written.count)
+    cycle = lengths_of(batch.cycle_SKC)
+    encoded, written = xr_encoder_forward(encoder, cycle), xr_decoder_forward(generator, cycle.count, cycle.total)
+    flops += (encoded + written) * bool(weights["cycle_words"]) + encoded * bool(weights["cycle_sphere"])
+    return TRAINING * flops + written * bool(weights["cycle_sphere"])

@@ -254,8 +254,16 @@ class _Loop:
         unit = self._objective.unit
         line = self._objective.heldout_line(metrics)
         log.info("held-out at step %d: %s, %s %s read", step, line, f"{metrics[unit]:,.0f}", unit)
+        self._watch()
         self._window.pause(time.perf_counter() - paused)
         return metrics
+
+    def _watch(self) -> None:
+        objective = self._objective
+        if objective.watched:
+            parts = hosts.on_host({name: self.state.params[name] for name in objective.watched})
+            if hosts.is_primary():
+                objective.watch(parts)
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         if self._writer is not None:

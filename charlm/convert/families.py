@@ -10,6 +10,7 @@ from charlm.convert.gpt2 import GPT2
 from charlm.convert.hf import SubwordConverter
 from charlm.convert.hlm import CONFIG_FILES, HLMConverter
 from charlm.convert.model import Converter
+from charlm.convert.xrayemb import XRayEmbConverter
 
 SUBWORD_FAMILIES = {family.name: family for family in (BERT, ROBERTA, GPT2)}
 CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
@@ -17,6 +18,7 @@ CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
 }
 CONVERTERS["charbert"] = CharBertConverter()
 CONVERTERS["char2subword"] = Char2SubwordConverter()
+CONVERTERS["xrayemb"] = XRayEmbConverter()
 
 
 def recognise(source: str) -> Converter:

@@ -130,7 +130,7 @@ class SubwordConverter(Converter):
 
     def write_beside(self, model: Model, folder: Path) -> None:
         """Copies the tokenizer and their config, which says what ours does not: labels, names, dropout of heads."""
-        _copy_tokenizer(model.folder, folder)
+        copy_tokenizer(model.folder, folder)
         if theirs := model.metadata.get("hf_config"):
             (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
 
@@ -144,7 +144,7 @@ class SubwordConverter(Converter):
         theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         theirs |= _labels_of(model.metadata)
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
-        _copy_tokenizer(model.folder, folder)
+        copy_tokenizer(model.folder, folder)
 
 
 def open_tokenizer(folder: Path, family: str) -> SubwordTokenizer:
@@ -197,7 +197,8 @@ def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _copy_tokenizer(source: Path, target: Path) -> None:
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copies the files of a tokenizer from one folder to another."""
     for pattern in TOKENIZER_FILES:
         for file in sorted(source.glob(pattern)):
             shutil.copyfile(file, target / file.name)

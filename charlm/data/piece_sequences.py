@@ -1,4 +1,4 @@
-"""Records of text -> sequences of subwords for Char2Subword, spelled, some with hidden characters.
+"""Records of text -> sequences of subwords, for Char2Subword and XRayEmb; for the first spelled, characters hidden.
 
 A sequence takes words, cut into subwords, until the next one does not fit: none is lost, and no word is cut unless it
 is longer than a sequence. What is hidden depends on the seed and the number of the sequence alone.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,38 @@ from charlm.data.character_masking import CharacterMasking, PieceRows, hide_char
 from charlm.data.text_records import TextRecord
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.word_pieces import WordPieces
+
+
+class Numbered(Protocol):
+    """A sequence as a stream keeps it: its subwords without special ones, and what its draws were made from."""
+
+    @property
+    def pieces(self) -> list[int]: ...
+
+    @property
+    def number(self) -> tuple[int, ...]: ...
+
+
+class Maker(Protocol):
+    """What makes sequences of subwords, `room` of them at most besides special ones."""
+
+    @property
+    def words(self) -> WordPieces: ...
+
+    @property
+    def room(self) -> int: ...
+
+    def sequence(self, ids: list[int], number: tuple[int, ...]) -> Any:
+        """Returns a sequence (`Numbered`) of some subwords, whose draws depend on its number."""
+
+
+def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:
+    """Cuts a sequence that alone exceeds the budgets of a shard into two; their draws are their own."""
+    ids = sequence.pieces
+    middle = len(ids) // 2
+    # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
+    number = sequence.number
+    return maker.sequence(ids[:middle], (*number, 1)), maker.sequence(ids[middle:], (*number, 2))
 
 
 class PieceSequence(NamedTuple):
@@ -33,6 +65,11 @@ class PieceSequence(NamedTuple):
     rows_TC: np.ndarray
     chosen_T: np.ndarray
     number: tuple[int, ...]
+
+    @property
+    def pieces(self) -> list[int]:
+        """The subwords without special ones."""
+        return self.ids_T[1:-1].tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +94,14 @@ class SequenceMaker:
         rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
         return PieceSequence(ids_T, rows_TC, chosen_T, number)
 
+    @property
+    def room(self) -> int:
+        """Subwords of a sequence at most, special ones not counted."""
+        return self.length - 2
+
     def halves(self, sequence: PieceSequence) -> tuple[PieceSequence, PieceSequence]:
-        """Cuts a sequence that alone exceeds the budgets of a shard into two; their draws are their own."""
-        ids = sequence.ids_T[1:-1].tolist()
-        middle = len(ids) // 2
-        # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
-        number = sequence.number
-        return self.sequence(ids[:middle], (*number, 1)), self.sequence(ids[middle:], (*number, 2))
+        """Cuts a sequence that alone exceeds the budgets of a shard into two; see `halves`."""
+        return halves(self, sequence)
 
 
 class PieceStream:
@@ -76,20 +114,20 @@ class PieceStream:
     def __init__(
         self,
         records: Iterator[TextRecord],
-        maker: SequenceMaker,
+        maker: Maker,
         lane: int = 0,
         lanes: int = 1,
         by_record: bool = False,
     ) -> None:
         self._records, self._maker = records, maker
         self._lane, self._lanes, self._by_record = lane, lanes, by_record
-        self._room = maker.length - 2
+        self._room = maker.room
         self._words: deque[tuple[int, ...]] = deque()  # subwords of each
-        self._returned: deque[PieceSequence] = deque()
+        self._returned: deque[Any] = deque()
         self._made = 0  # sequences; with `by_record`, those of the record
         self._read_records = 0
 
-    def next(self) -> PieceSequence | None:
+    def next(self) -> Any | None:
         """Returns the next sequence, or None when the records are used up."""
         if self._returned:
             return self._returned.popleft()
@@ -105,7 +143,7 @@ class PieceStream:
         self._made += 1
         return self._maker.sequence(taken, number)
 
-    def give_back(self, *sequences: PieceSequence) -> None:
+    def give_back(self, *sequences: Numbered) -> None:
         """Puts sequences in front of the stream, the first to come out first."""
         self._returned.extendleft(reversed(sequences))
 
@@ -122,7 +160,7 @@ class PieceStream:
 
     def get_state(self) -> dict[str, Any]:
         """Returns what the stream holds back, JSON-able."""
-        returned = [[list(s.number), s.ids_T[1:-1].tolist()] for s in self._returned]
+        returned = [[list(s.number), s.pieces] for s in self._returned]
         return {
             "made": self._made,
             "records": self._read_records,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from charlm.data.corpus import EncodedCorpus
 from charlm.data.sources import Source
-from charlm.data.subword_vocab import count_words
+from charlm.data.subword_building import count_words
 from charlm.data.vocab import count_chars
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import count_symbols

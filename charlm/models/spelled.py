@@ -40,13 +40,24 @@ class Spelled(nn.Module):
         """Returns the vectors [U, D] of spellings, float32; for `charlm.cache`."""
         return self.vectors(chars_UC)
 
-    def input_vectors(self, inputs: SpelledBatch, deterministic: bool = True) -> jax.Array:
-        """Returns the vectors [S * B, L, D] of all positions, float32: where the table of subwords is read no more."""
+    def table_vectors(self, inputs: SpelledBatch, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [S, U, D] of the spellings of all tables laid end to end, float32."""
         tables = []
         for chars_SUC in inputs.chars:
             vectors = self.vectors(chars_SUC.reshape(-1, chars_SUC.shape[-1]), deterministic)
             tables.append(vectors.reshape(*chars_SUC.shape[:2], -1))
-        spelled = read_words(jnp.concatenate(tables, axis=1), inputs.index_SBL)
+        return jnp.concatenate(tables, axis=1)
+
+    def input_vectors(
+        self, inputs: SpelledBatch, deterministic: bool = True, vectors_SUD: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the vectors [S * B, L, D] of all positions, float32: where the table of subwords is read no more.
+
+        Args:
+          vectors_SUD: what `table_vectors` returned, where that has other readers; None: it is asked.
+        """
+        vectors_SUD = self.table_vectors(inputs, deterministic) if vectors_SUD is None else vectors_SUD
+        spelled = read_words(vectors_SUD, inputs.index_SBL)
         return self.mix(spelled.reshape(-1, *spelled.shape[2:]), merged(inputs.ids_SBL))
 
     def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
@@ -54,12 +65,12 @@ class Spelled(nn.Module):
         rows_NLD = self.embed_tokens(jnp.maximum(ids_NL, 0))
         return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
 
-    def _inner(self, inputs: SpelledBatch, deterministic: bool) -> dict[str, Any]:
+    def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
         """Returns what the BERT behind is called with."""
         return {
             "ids_BL": None,
             "mask_BL": merged(inputs.mask_SBL),
-            "embeddings_BLD": self.input_vectors(inputs, deterministic),
+            "embeddings_BLD": self.input_vectors(inputs, deterministic, vectors_SUD),
             "types_BL": merged(inputs.types_SBL),
             "deterministic": deterministic,
         }
@@ -90,14 +101,20 @@ class SpelledMaskedLM(Spelled):
         self.head = MaskedLMHead(self.config)
 
     def __call__(
-        self, inputs: SpelledBatch, position_SM: jax.Array | None = None, *, deterministic: bool = True
+        self,
+        inputs: SpelledBatch,
+        position_SM: jax.Array | None = None,
+        *,
+        vectors_SUD: jax.Array | None = None,
+        deterministic: bool = True,
     ) -> LanguageModelOutput:
         """Returns logits [S, M, V] at positions of each shard's sequences; None: everywhere, [S * B, L, V].
 
         Args:
           position_SM: int in [0, B * L), counted from the first position of the shard.
+          vectors_SUD: of the spellings, where they are known; see `input_vectors`.
         """
-        output = self.bert(**self._inner(inputs, deterministic))
+        output = self.bert(**self._inner(inputs, deterministic, vectors_SUD))
         return LanguageModelOutput(self._logits(output.states_BLD, position_SM), output, None)
 
     def contextualize(

@@ -149,8 +149,8 @@ class _OnGPT2(_XRay):
         """Returns rows of the table of subwords, float32 [N, L, D]."""
         return self.gpt2.embed_tokens(ids_NL)
 
-    def _inner(self, inputs: SpelledBatch, deterministic: bool) -> dict[str, Any]:
-        return super()._inner(inputs, deterministic) | {"types_BL": None}
+    def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
+        return super()._inner(inputs, deterministic, vectors_SUD) | {"types_BL": None}
 
 
 class _Decoder(Spelled):
@@ -176,14 +176,20 @@ class XRayEmbForCausalLM(_OnGPT2, _Decoder):
     """With GPT-2's output layer, which is the table of subwords."""
 
     def __call__(
-        self, inputs: SpelledBatch, position_SM: jax.Array | None = None, *, deterministic: bool = True
+        self,
+        inputs: SpelledBatch,
+        position_SM: jax.Array | None = None,
+        *,
+        vectors_SUD: jax.Array | None = None,
+        deterministic: bool = True,
     ) -> LanguageModelOutput:
         """Returns logits [S, M, V] of what follows positions of each shard's sequences; None: all, [S * B, L, V].
 
         Args:
           position_SM: int in [0, B * L), counted from the first position of the shard.
+          vectors_SUD: of the words that are spelled, where they are known; see `Spelled.input_vectors`.
         """
-        return self._predict(self.gpt2(**self._inner(inputs, deterministic)), position_SM)
+        return self._predict(self.gpt2(**self._inner(inputs, deterministic, vectors_SUD)), position_SM)
 
     def contextualize(
         self,

@@ -34,6 +34,7 @@ class Objective(abc.ABC):
       has_files: whether the vocabularies are files that lie with every checkpoint, not part of its metadata.
       trains: beginning of the names of the parameters that alone are trained, so that `optim.freeze` must name all
         others; empty: any may be.
+      watched: the parts of the parameters that `watch` reads; none: it is not called.
       of_shape: beginnings of the config keys that must not change when a run of another workdir goes on.
     """
 
@@ -45,6 +46,7 @@ class Objective(abc.ABC):
     of_shape: ClassVar[tuple[str, ...]]
     trains: ClassVar[str] = ""
     has_files: ClassVar[bool] = False
+    watched: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: ml_collections.ConfigDict, data: Any, shards: int) -> None:
         """Makes the objective; measures what the config leaves open.
@@ -158,6 +160,14 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def heldout_line(self, metrics: dict[str, float]) -> str:
         """Returns what a line says of held-out text."""
+
+    def watch(self, params: Any) -> None:
+        """Logs what a person wants to see of the model at every evaluation; by default nothing.
+
+        Args:
+          params: those of `watched`, on this host.
+        """
+        del params
 
     @abc.abstractmethod
     def show_examples(self, params: Any) -> None:

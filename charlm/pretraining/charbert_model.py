@@ -151,15 +151,16 @@ def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
     """Returns fresh parameters with those of a backbone in their places, and the names of the ones that stay fresh.
 
     All of the backbone's encoder must fit; its prediction head is taken where it does (without noisy language modelling
-    the first layer of CharBERT's is wider), and what it knows of pairs or labels is left.
+    the first layer of CharBERT's is wider), and what it knows of pairs or labels is left. XRayEmb starts so as well.
 
     Raises:
       ValueError: naming what of the encoder is missing or of another shape.
     """
     ours = traverse_util.flatten_dict(fresh, sep="/")
-    encoder = "charbert" if "charbert" in fresh else "bert"
+    encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
     theirs = traverse_util.flatten_dict(backbone.params, sep="/")
-    prefix = "" if "embed" in backbone.params else "bert/"  # an encoder alone has none
+    named = "gpt2" if encoder == "gpt2" else "bert"
+    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder alone has none
     taken = {}
     for name, value in theirs.items():
         target = f"{encoder}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name

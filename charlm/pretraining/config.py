@@ -13,11 +13,16 @@ from typing import Any
 
 import ml_collections
 
-from charlm.pretraining import char2subword_config, charbert_config, hlm_config
+from charlm.pretraining import char2subword_config, charbert_config, hlm_config, xrayemb_config
 from charlm.text.words import SPLITTERS
 
 PRE_TRAINING = "masked_lm"
-FAMILIES = {"hlm": hlm_config, "charbert": charbert_config, "char2subword": char2subword_config}
+FAMILIES = {
+    "hlm": hlm_config,
+    "charbert": charbert_config,
+    "char2subword": char2subword_config,
+    "xrayemb": xrayemb_config,
+}
 
 CHOICES = {
     "text.splitter": SPLITTERS,
@@ -67,11 +72,11 @@ def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
 def shared_keys(config: ml_collections.ConfigDict) -> None:
     """Sets the keys of every family."""
     config.task = PRE_TRAINING  # what is learned: "masked_lm", pre-training; the tasks have keys of their own
-    config.family = "hlm"  # which model family: "hlm", "charbert" or "char2subword"
+    config.family = "hlm"  # which model family: "hlm", "charbert", "char2subword" or "xrayemb"
     config.seed = 0  # seeds initialisation, dropout, shuffling, noise and masking, each through its own stream
     config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
     config.init_from = (
-        ""  # checkpoint whose parameters alone start this run; CharBERT, Char2Subword: or a BERT or RoBERTa
+        ""  # checkpoint whose parameters alone start this run; not of HLM: or a BERT, RoBERTa, of XRayEmb a GPT-2
     )
     _text_keys(config)
     _model_keys(config)
@@ -130,7 +135,7 @@ def _training_keys(config: ml_collections.ConfigDict) -> None:
     train.steps = 3_900_000  # optimizer steps (HLM, section 3.4)
     train.log_every = 100  # steps between progress lines
     train.eval_every = 10_000  # steps between evaluations on held-out text
-    train.eval_words = 0  # held-out words (CharBERT: subwords) of an evaluation; 0: all of them
+    train.eval_words = 0  # held-out words (CharBERT: subwords; XRayEmb: positions) of an evaluation; 0: all of them
     train.checkpoint_every = 10_000  # steps between checkpoints
     train.keep_checkpoints = 3  # newest checkpoints kept, beside the best one
     train.examples = 3  # masked and misspelled held-out words shown at the end; 0: none

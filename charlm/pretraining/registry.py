@@ -13,8 +13,13 @@ from charlm.pretraining.char2subword_config import APPROXIMATION, CONTEXTUAL
 from charlm.pretraining.char2subword_contextual import CharacterMaskedLM
 from charlm.pretraining.charbert import NoisyLanguageModelling
 from charlm.pretraining.hlm import MaskedCharacters
+from charlm.pretraining.xrayemb import SecondPretraining
 
-OBJECTIVES: dict[str, type[Objective]] = {"hlm": MaskedCharacters, "charbert": NoisyLanguageModelling}
+OBJECTIVES: dict[str, type[Objective]] = {
+    "hlm": MaskedCharacters,
+    "charbert": NoisyLanguageModelling,
+    "xrayemb": SecondPretraining,
+}
 STAGES: dict[str, type[Objective]] = {APPROXIMATION: TableImitation, CONTEXTUAL: CharacterMaskedLM}  # of Char2Subword
 
 

@@ -14,9 +14,9 @@ class WordPieces:
     """Cuts words as a tokenizer does, and remembers them."""
 
     def __init__(self, tokenizer: SubwordTokenizer) -> None:
-        """Wraps a tokenizer of BERT's or RoBERTa's family."""
+        """Wraps a tokenizer of BERT's, RoBERTa's or GPT-2's family."""
         self._tokenizer = tokenizer
-        self._spaces_count = tokenizer.family == "roberta"
+        self._spaces_count = tokenizer.family in ("roberta", "gpt2")
         self._apart: dict[str, tuple[int, ...]] = {}  # words with a space before them
         self._joined: dict[str, tuple[int, ...]] = {}
 

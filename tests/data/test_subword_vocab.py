@@ -11,7 +11,8 @@ from small_charbert import small_charbert_config
 from small_run import write_text
 
 from charlm.data import encode, subword_vocab
-from charlm.data.subword_vocab import prepare_subwords, read_texts
+from charlm.data.subword_building import read_texts
+from charlm.data.subword_vocab import prepare_subwords
 from charlm.text.symbols import SymbolVocab
 from charlm.text.terms import TermVocab
 

@@ -1,0 +1,173 @@
+"""XRayEmb on a BERT, RoBERTa or GPT-2: whole models to checkpoints of ours and back.
+
+The released code saves the state of its model and no config. Tensors have their names: the backbone's those of
+transformers, encoder and generator behind `tdtemb.vectorizer.` and `tdtgen.` (`charlm.convert.xrayemb_states`); the
+config beside them is ours, with `model_type` "xrayemb".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from charlm.convert.bert import BERT, ROBERTA
+from charlm.convert.char2subword import smallest_batch
+from charlm.convert.family import (
+    CAUSAL_LM,
+    ENCODER,
+    LABELS_MAX,
+    MASKED_LM,
+    Family,
+    config_from_dict,
+    config_to_dict,
+)
+from charlm.convert.files import find_state, open_state, read_json
+from charlm.convert.gpt2 import GPT2
+from charlm.convert.hf import CONFIG_FILE, copy_tokenizer
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import Leave, Rule, build_table, import_state
+from charlm.convert.xrayemb_states import ENCODER as ENCODER_PREFIX
+from charlm.convert.xrayemb_states import GENERATOR as GENERATOR_PREFIX
+from charlm.convert.xrayemb_states import decoder_rules, encoder_table
+from charlm.models import xrayemb_lm
+from charlm.models.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.text.xray_chars import XRayChars
+
+NAME = "xrayemb"
+CHARS_FILE = "xray_chars.json"
+BACKBONES: dict[str, Family] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
+LABELS = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
+KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
+_ON_BERT: dict[str, Callable[..., Any]] = {
+    MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
+    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbForSequenceClassification,
+    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbForTokenClassification,
+    QUESTION_ANSWERING: xrayemb_lm.XRayEmbForQuestionAnswering,
+    ENCODER: xrayemb_lm.XRayEmbBert,
+}
+_ON_GPT2: dict[str, Callable[..., Any]] = {
+    CAUSAL_LM: xrayemb_lm.XRayEmbForCausalLM,
+    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForSequenceClassification,
+    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForTokenClassification,
+    QUESTION_ANSWERING: xrayemb_lm.XRayEmbGPT2ForQuestionAnswering,
+    ENCODER: xrayemb_lm.XRayEmbGPT2,
+}
+
+
+class XRayEmbConverter(Converter):
+    """XRayEmb on all of its backbones. A backbone alone becomes one by training, not by an import."""
+
+    name, title = NAME, "XRayEmb"
+
+    @property
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have: the language model's is its backbone's."""
+        return (MASKED_LM, CAUSAL_LM, *LABELS, ENCODER)
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata."""
+        return metadata["head"]
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        backbone, head, labels = metadata.get("backbone"), metadata.get("head"), metadata.get("labels", 0)
+        if backbone not in BACKBONES:
+            raise ValueError(f"{where}: backbone={backbone!r} is not one of {', '.join(BACKBONES)}")
+        builds = _ON_GPT2 if backbone == "gpt2" else _ON_BERT
+        if head not in builds:
+            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(builds)} on a {backbone}")
+        if head in LABELS and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+            raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
+        kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
+        config = config_from_dict(kind, metadata["model"], where)
+        model = builds[head](config, labels) if head in LABELS else builds[head](config)
+        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config is of this family."""
+        return theirs.get("model_type") == NAME
+
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder that `write_theirs` made: config, tensors, characters and tokenizer.
+
+        Args:
+          head: what to read; "": what it holds. There are no options.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+        if options:
+            raise ValueError(f"{', '.join(options)}: for hlm alone; {CONFIG_FILE} and {CHARS_FILE} tell it here")
+        file = find_state(source)
+        metadata = self._metadata(file)
+        target = self.target(metadata, str(file))
+        params = import_state(target.table, _rules(metadata)[1], dict(open_state(file, False)), str(file))
+        model = Model(params, metadata, file.parent, file)
+        return self.cut(model, head) if head else model
+
+    def _metadata(self, file: Path) -> dict[str, Any]:
+        """Returns what the config and the characters beside a state say."""
+        path = file.parent / CONFIG_FILE
+        theirs = read_json(path) if path.is_file() else {}
+        if not self.recognises(theirs) or not theirs.keys() >= {"backbone", "head", "model"}:
+            raise ValueError(f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them")
+        if not (file.parent / CHARS_FILE).is_file():
+            raise ValueError(f"{file.parent} has no {CHARS_FILE}: nobody knows which characters the ids stand for")
+        chars = XRayChars.load(file.parent / CHARS_FILE)
+        named = {key: theirs[key] for key in KEYS if key in theirs}
+        return {"family": NAME, **named, "xray_chars": chars.to_dict()}
+
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file; see `Converter.names`."""
+        metadata = self._metadata(source)
+        metadata = self.with_head(metadata, head) if head else metadata
+        return Names(open_state(source, True), metadata["head"], *_rules(metadata))
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head; one for labels has no generator."""
+        fields = {"generator": None} if head in LABELS else {}
+        theirs = BACKBONES[metadata["backbone"]].heads.get(head)
+        fields |= theirs.fields if theirs is not None else {}
+        return {**metadata, "head": head, "model": metadata["model"] | fields}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed; the dtype of encoder and generator, too."""
+        fields = {**metadata["model"], **changes}
+        shared = {name: value for name, value in changes.items() if name == "dtype"}
+        for part in ("encoder", "generator"):
+            if fields.get(part) is not None:
+                fields[part] = fields[part] | shared
+        return {**metadata, "model": fields}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes tokenizer and characters."""
+        copy_tokenizer(model.folder, folder)
+        XRayChars.from_dict(model.metadata["xray_chars"]).save(folder / CHARS_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes config, tokenizer and characters."""
+        self.write_beside(model, folder)
+        config = self.target(model.metadata, str(model.source)).config
+        named = {key: model.metadata[key] for key in KEYS if key in model.metadata}
+        theirs = {"model_type": NAME, **named, "model": config_to_dict(config)}
+        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+
+
+def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
+    """Returns the rules of a model, and what of its state is not imported."""
+    family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
+    # The state of GPT-2's encoder alone is that of its language model, whose output layer is the table.
+    theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
+    rules = [rule for rule in theirs.rules if not rule.ours.startswith(("embed/", "encoder/", "pooler/"))]
+    if len(rules) < len(theirs.rules):  # an encoder alone has no name there
+        rules = [rule for rule in family.heads[MASKED_LM].rules if rule.ours.startswith("bert/")]
+    own, leave = encoder_table(fields["encoder"]["kind"], ENCODER_PREFIX, "xr_enc/")
+    rules = [*rules, *own]
+    if fields["generator"] is not None:
+        rules += decoder_rules(GENERATOR_PREFIX, "xr_dec/")
+    return rules, [*leave, *theirs.leave]

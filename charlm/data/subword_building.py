@@ -1,0 +1,155 @@
+"""Vocabularies of subwords built from the words of corpora, and kept in the cache: WordPiece and byte-level BPE.
+
+A file's name says what it was built from; the same words give the same vocabulary.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from charlm.data.cache_files import clear_write_errors, replacing, stable_hash
+from charlm.data.corpus import EncodedCorpus
+from charlm.data.text_records import read_text_record
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords_pieces import byte_of_glyph
+from charlm.text.symbols import count_symbols
+
+log = logging.getLogger("charlm")
+
+SAMPLE_WORDS = 5_000_000  # words that subwords are built from: more change little, and take minutes
+ALPHABET = 1000  # most frequent characters that subwords are built from
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
+BYTE_SPECIALS = {  # in the order of their ids, as released
+    "roberta": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+    "gpt2": ("<|endoftext|>",),
+}
+
+Vocab = TypeVar("Vocab")
+
+
+class BuiltOnce:
+    """Files built from the same corpora.
+
+    Args:
+      root: folder of the cache. corpora: what they are built from.
+    """
+
+    def __init__(self, root: str, corpora: Sequence[EncodedCorpus]) -> None:
+        self._root, self._corpora = root, [os.path.basename(corpus.folder) for corpus in corpora]
+
+    def get(self, kind: str, key: object, build: Callable[[str], None]) -> str:
+        """Returns the path of a file; builds it when it is not there."""
+        path = os.path.join(self._root, f"{kind}-{stable_hash(self._corpora, kind, key)[:16]}")
+        with clear_write_errors(self._root):
+            if not os.path.exists(path):
+                with replacing(path) as temporary:
+                    build(temporary)
+                log.info("vocabulary of %s built: %s", kind, path)
+        return path
+
+
+def read_named(key: str, path: str, load: Callable[[str], Vocab]) -> Vocab | None:
+    """Returns what a config key names, None when it names nothing; ValueError when it cannot be read."""
+    if not path:
+        return None
+    try:
+        return load(os.path.expanduser(path))
+    except OSError as error:  # whose own text has the path once more
+        raise ValueError(f"{key}={path!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{key}={path!r}: {error}") from error
+
+
+def tokenizer_of(source: Path | None) -> SubwordTokenizer | None:
+    """Returns the subwords of what a run starts from, None when it starts from nothing; ValueError when it has none."""
+    if source is None:
+        return None
+    try:
+        return SubwordTokenizer.load(source)
+    except ValueError as error:
+        raise ValueError(f"init_from: {error}; name the subwords of {source} in text.tokenizer") from error
+
+
+def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
+    """Yields the words of every record of encoded corpora, in order."""
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    for path in itertools.chain.from_iterable(corpus.paths for corpus in corpora):
+        reader = ArrayRecordReader(path)
+        try:
+            for i in range(reader.num_records()):
+                yield read_text_record(reader.read([i])[0]).texts()
+        finally:
+            reader.close()
+
+
+def count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:
+    """Returns how often each word of encoded corpora is met."""
+    counts: Counter[str] = Counter()
+    for words in read_texts(corpora):
+        counts.update(words)
+    return counts
+
+
+def build_wordpiece(counts: Mapping[str, int], size: int, path: str) -> None:
+    """Writes a cased WordPiece vocabulary into the new folder `path`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    letters = count_symbols(counts.keys(), counts.values())
+    alphabet = sorted(heapq.nlargest(min(ALPHABET, size // 4), letters, key=lambda char: (letters[char], char)))
+    # Given as special tokens, letters have ids in this order: the library's own order changes from run to run, and
+    # with it which of two equally frequent pairs is merged first.
+    first = [*SPECIALS, *alphabet, *(f"##{letter}" for letter in alphabet)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=first,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sample(counts), trainer)
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    os.makedirs(path)
+    text = "\n".join(sorted(pieces, key=pieces.__getitem__)) + "\n"
+    (Path(path) / "vocab.txt").write_text(text, encoding="utf-8")
+    SubwordTokenizer.load(path, lowercase=False).save(path)
+
+
+def build_byte_level(counts: Mapping[str, int], size: int, path: str, family: str) -> None:
+    """Writes a byte-level BPE vocabulary of GPT-2's or RoBERTa's kind into the new folder `path`.
+
+    All words but those of punctuation alone are learned with a space before them, as running text has it.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=list(BYTE_SPECIALS[family]),
+        initial_alphabet=list(byte_of_glyph()),
+        show_progress=False,
+    )
+    spaced = (f" {word}" if any(map(str.isalnum, word)) else word for word in _sample(counts))
+    tokenizer.train_from_iterator(spaced, trainer)
+    os.makedirs(path)
+    tokenizer.model.save(path)  # vocab.json and merges.txt
+    SubwordTokenizer.load(path, family=family).save(path)
+
+
+def _sample(counts: Mapping[str, int]) -> Iterator[str]:
+    """Yields words in their proportions, the most frequent first; of a large corpus, no more than are needed."""
+    share = min(1.0, SAMPLE_WORDS / max(sum(counts.values()), 1))
+    for word in sorted(counts, key=lambda word: (-counts[word], word)):
+        yield from itertools.repeat(word, round(counts[word] * share))

@@ -1,0 +1,135 @@
+"""What XRayEmb's second pre-training reads: corpora as text, subwords, characters, and the most frequent words."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import ml_collections
+import numpy as np
+
+from charlm.data.cache_files import cache_dir
+from charlm.data.corpus import EncodedCorpus, encode_corpus, split_corpora
+from charlm.data.encode import Progress, log_progress
+from charlm.data.forms import TextForm
+from charlm.data.records import is_encoded
+from charlm.data.subword_building import (
+    BuiltOnce,
+    build_byte_level,
+    build_wordpiece,
+    count_words,
+    read_named,
+    tokenizer_of,
+)
+from charlm.data.xray_vocab import xray_chars_of_words
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import get_splitter
+from charlm.text.xray_chars import XRayChars
+
+CHAR_FILE = "xray_chars.json"
+BACKBONES = ("bert", "roberta", "gpt2")
+
+
+class FrequentWords(NamedTuple):
+    """The most frequent words of a corpus, the first the most frequent; ties in order of code point."""
+
+    words: tuple[str, ...]
+    counts_N: np.ndarray
+
+
+class XRayData(NamedTuple):
+    """Everything the batches are made from."""
+
+    tokenizer: SubwordTokenizer
+    chars: XRayChars
+    frequent: FrequentWords
+    train: tuple[EncodedCorpus, ...]
+    heldout: tuple[EncodedCorpus, ...]
+
+    def digests(self) -> dict[str, str]:
+        """Returns what tells the vocabularies from others."""
+        return {"subwords": self.tokenizer.digest(), "characters": self.chars.digest()}
+
+    def save(self, folder: Path) -> None:
+        """Writes the files of both vocabularies; creates the folder."""
+        self.tokenizer.save(folder)
+        self.chars.save(folder / CHAR_FILE)
+
+
+def prepare_xray(
+    config: ml_collections.ConfigDict,
+    source: Path | None = None,
+    chars: XRayChars | None = None,
+    progress: Progress = log_progress,
+) -> XRayData:
+    """Prepares everything that second pre-training reads.
+
+    Args:
+      source: folder with the subwords of what the run starts from. chars: its characters, where it has some.
+
+    Raises:
+      ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of another family
+        than BERT, RoBERTa and GPT-2.
+    """
+    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
+    words = max(config.data.max_length - 2, 1)
+
+    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
+        if is_encoded(spec):
+            raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; XRayEmb reads text: name that")
+        return encode_corpus(spec, config, split, TextForm(), words, progress, key)
+
+    train, heldout = split_corpora(config, get_one)
+    counted: list[Counter[str]] = []
+
+    def counts() -> Counter[str]:
+        if not counted:
+            counted.append(count_words(train))
+        return counted[0]
+
+    cached = BuiltOnce(cache_dir(config), train)
+    tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
+    tokenizer = tokenizer or _built(config, cached, counts)
+    if tokenizer.family not in (None, *BACKBONES):
+        raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {', '.join(BACKBONES)}")
+    if chars is None:
+        size = config.text.chars + len(("padding", "<unk>", "<e>")) if config.text.chars else None
+        build = lambda path: xray_chars_of_words(counts(), tokenizer, size).save(path)
+        chars = XRayChars.load(cached.get("xray-chars", f"{size}-{tokenizer.digest()[:8]}", build))
+    limit = config.cycle.vocabulary
+    build = lambda path: _write_frequent(counts(), tokenizer, limit, path)
+    found = cached.get("frequent", f"{limit}-{tokenizer.digest()[:8]}", build)
+    return XRayData(tokenizer, chars, _read_frequent(found), train, heldout)
+
+
+def _built(
+    config: ml_collections.ConfigDict, cached: BuiltOnce, counts: Callable[[], Counter[str]]
+) -> SubwordTokenizer:
+    """Returns subwords built from the corpora, of the backbone's kind."""
+    size, kind = config.text.pieces, config.model.backbone or "bert"
+    if kind == "bert":
+        return SubwordTokenizer.load(cached.get("subwords", size, lambda path: build_wordpiece(counts(), size, path)))
+    build = lambda path: build_byte_level(counts(), size, path, kind)
+    return SubwordTokenizer.load(cached.get(f"subwords-{kind}", size, build))
+
+
+def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: int, path: str) -> None:
+    read: Counter[str] = Counter()
+    for word, count in counts.items():
+        read["".join(tokenizer.normalized(word).split())] += count  # in small letters where the model reads these
+    del read[""]
+    found = sorted(read.items(), key=lambda item: (-item[1], item[0]))[:limit]
+    text = json.dumps(found, ensure_ascii=True)  # lone surrogates, too
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def _read_frequent(path: str) -> FrequentWords:
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        words, counts = zip(*found, strict=True)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}; delete it, and it is made again") from None
+    return FrequentWords(tuple(words), np.array(counts, np.int64))

@@ -1,0 +1,240 @@
+"""XRayEmb's second pre-training: it learns, goes on bit for bit, starts from others, is the same on eight devices."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from small_run import metrics_without_timings, on_devices, python, write_text
+from small_xrayemb_run import small_xrayemb_config
+
+import charlm.train
+from charlm import checkpoint as checkpoints
+from charlm import from_pretrained
+from charlm.config import from_dict, to_json
+from charlm.convert.family import config_to_dict
+from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
+from charlm.pretraining.registry import prepare
+from charlm.progress import read_metrics
+from charlm.run import build
+from charlm.sharding import path_name
+from charlm.tasks.xray_pretraining import LOSSES
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.xray_chars import XRayChars
+from charlm.train import train
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+class Finished(NamedTuple):
+    """A finished run of eight steps on one device, two of them with words of cycles in every four."""
+
+    folder: object
+    run: object
+    log: list
+
+    def config(self, **changes):
+        """Returns a copy of its config, with changes written section__key=value."""
+        config = small_xrayemb_config(self.folder / "text.txt", self.folder / "cache")
+        config.update_from_flattened_dict({name.replace("__", "."): value for name, value in changes.items()})
+        return config
+
+    @property
+    def workdir(self):
+        return self.folder / "run"
+
+
+@pytest.fixture(scope="module")
+def xray(tmp_path_factory, quick):
+    folder = tmp_path_factory.mktemp("xrayemb")
+    write_text(folder / "text.txt")
+    made, lines = [], []
+    keep = lambda *arguments: made.append(build(*arguments)) or made[0]
+    with on_devices(1), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charlm.train, "build", keep)
+        patch.setattr("charlm.pretraining.xrayemb_examples.log.info", lambda *args: lines.append(args[0] % args[1:]))
+        config = small_xrayemb_config(folder / "text.txt", folder / "cache")
+        config.train.examples = 2
+        train(config, str(folder / "run"))
+    return Finished(folder, made[0], lines)
+
+
+@pytest.fixture
+def same_run(xray, monkeypatch):
+    """Training builds nothing: it takes the programs of the finished run."""
+    monkeypatch.setattr(charlm.train, "build", lambda config, data: xray.run)
+
+
+def saved_state(xray, workdir):
+    batches = iter(xray.run.train_batches)
+    try:
+        state = checkpoints.load(checkpoints.find(workdir), xray.run.abstract_state, batches)
+        return jax.device_get(state), next(batches)
+    finally:
+        batches.close()
+
+
+# ---- An unbroken run ----
+
+
+def test_every_loss_is_measured_and_the_whole_falls(xray):
+    lines = [line for line in read_metrics(xray.workdir) if "heldout_loss" in line]
+    assert [line["step"] for line in lines] == [0, 4, 8]
+    losses = [line["heldout_loss"] for line in lines]
+    assert losses == sorted(losses, reverse=True)
+    weights = xray.config().loss
+    for line in lines:
+        parts = sum(weights[name] * line[f"heldout_{name}_loss"] for name in LOSSES)
+        assert line["heldout_loss"] == pytest.approx(parts, rel=1e-5)
+        for name in ("language", "generation", "rebuilt", "rebuilt_word"):
+            assert 0 <= line[f"heldout_{name}_accuracy"] <= 1
+    for name in ("language", "embedding", "generation", "cycle_words"):
+        assert lines[-1][f"heldout_{name}_loss"] < 0.97 * lines[0][f"heldout_{name}_loss"]
+
+
+def test_every_parameter_moves_but_for_those_that_none_uses(xray):
+    before = jax.device_get(xray.run.init().params)
+    after = saved_state(xray, xray.workdir)[0].params
+    moved = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), after, before)
+    still = {path_name(path) for path, change in jax.tree_util.tree_leaves_with_path(moved) if change < 1e-3}
+    assert all(name.endswith("key/bias") for name in still)  # a bias of all keys alike changes no probability
+
+
+def test_samples_and_examples_are_shown(xray):
+    samples = [line for line in xray.log if line.startswith("written at points of the sphere: ")]
+    assert len(samples) == 3
+    assert len(set(samples)) > 1
+    asked = [line for line in xray.log if line.startswith("asked")]
+    assert len(asked) == 2
+    assert all("[[MASK], right: " in line for line in asked)
+    assert sum(line.startswith("guesses") for line in xray.log) == sum(
+        line.startswith("written  ") for line in xray.log
+    )
+
+
+def test_a_checkpoint_can_be_used_by_itself(xray):
+    checkpoint, data = checkpoints.find(xray.workdir), xray.run.objective.data
+    for folder in (checkpoints.files_of(checkpoint), xray.workdir):
+        assert SubwordTokenizer.load(folder).digest() == data.tokenizer.digest()
+        assert XRayChars.load(folder / "xray_chars.json") == data.chars
+    with on_devices(1):
+        found = from_pretrained(xray.workdir)
+    assert (found.family, found.head) == ("xrayemb", "masked_lm")
+    assert found.config == xray.run.objective.model.config
+    trained = saved_state(xray, xray.workdir)[0].params
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.params), trained)
+
+
+# ---- Stopped and started again ----
+
+
+def test_killed_at_once_and_started_again(xray, same_run, tmp_path):
+    """The end is the same to the bit; words of cycles come in the same steps."""
+    code = f"""
+import json, os
+from pathlib import Path
+from charlm.config import from_dict
+from charlm.train import _Loop, train
+from small_run import on_devices
+step = _Loop._step
+_Loop._step = lambda self, now: os.kill(os.getpid(), 9) if now == 6 else step(self, now)
+with on_devices(1):
+    train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(tmp_path / "run")!r})
+"""
+    (tmp_path / "config.json").write_text(to_json(xray.config()))
+    done = python("-c", code)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert checkpoints.find(tmp_path / "run").name in ("3", "4")
+    assert train(xray.config(), str(tmp_path / "run"))
+    jax.tree.map(np.testing.assert_array_equal, saved_state(xray, tmp_path / "run"), saved_state(xray, xray.workdir))
+    assert metrics_without_timings(tmp_path / "run") == metrics_without_timings(xray.workdir)
+
+
+# ---- Other devices ----
+
+
+def steps(run, state, batches):
+    state = jax.device_put(state, jax.tree.map(lambda x: x.sharding, run.abstract_state))
+    results = []
+    for batch in batches:
+        state, sums, norm = run.train_step(state, run.place(batch))
+        results.append(jax.device_get((*sums, norm)))
+    return np.array(results)
+
+
+def test_eight_devices_compute_what_one_does(xray):
+    iterator = iter(xray.run.train_batches)
+    batches = [next(iterator) for _ in range(2)]
+    iterator.close()
+    assert [bool(batch.cycle_SKC.any()) for batch in batches] == [False, True]
+    start = saved_state(xray, xray.workdir)[0]
+    want = steps(xray.run, start, batches)
+    config = xray.config()
+    config.mesh.update({"data": 2, "fsdp": 2, "model": 2})
+    run = build(config, prepare(config))
+    assert run.objective.shape == xray.run.objective.shape
+    got = steps(run, start, batches)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-5)
+    np.testing.assert_allclose(got[1, :10], want[1, :10], rtol=1e-3)  # the second step sees an update
+    assert run.train_step._cache_size() == 1
+
+
+# ---- Where it starts ----
+
+
+def test_a_gpt2_is_taken_over_and_predicts_what_follows(xray, tmp_path):
+    config = xray.config(model__backbone="gpt2")
+    tokenizer = prepare(config).tokenizer
+    shape = GPT2Config(vocab_size=tokenizer.size, hidden=16, layers=1, heads=2, ffn=32, max_positions=30)
+    model = GPT2LMHeadModel(shape)
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(5), np.ones((1, 4), np.int32))["params"])
+    metadata = {"family": "gpt2", "model": config_to_dict(shape), "head": "causal_lm"}
+    checkpoints.save_params(tmp_path / "gpt2", params, metadata)
+    tokenizer.save(tmp_path / "gpt2")
+    config = xray.config(init_from=str(tmp_path / "gpt2"), model__max_positions=0)
+    with on_devices(1):
+        run = build(config, prepare(config))
+        state = run.init()
+        loaded = run.objective.load_params(config.init_from, run.abstract_state.params, state.params)
+    found = run.objective.measured()
+    assert (found["model.backbone"], found["model.max_positions"]) == ("gpt2", 30)
+    jax.tree.map(np.testing.assert_array_equal, loaded["gpt2"], params["gpt2"])
+    assert run.objective.metadata()["head"] == "causal_lm"
+    batch = jax.tree.map(lambda x: x[0], run.objective.empty(8))
+    iterator = iter(run.train_batches)
+    batch = next(iterator)
+    iterator.close()
+    part = jax.tree.map(lambda x: x[0, 0], batch)
+    ids = part.inputs.ids_SBL.reshape(-1)
+    real = part.labels_SM >= 0
+    assert real.sum() > 5
+    np.testing.assert_array_equal(ids[part.position_SM[real] + 1], part.labels_SM[real])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data__max_length": 33}, r"data\.max_length=33, but the model has 32 positions"),
+        ({"data__batch_size": 9}, r"data\.batch_size=9 must be a multiple of data\.accumulation=2 x data\.table_"),
+        ({"model__vocab_size": 20}, r"model\.vocab_size=20, but there are \d+ subwords"),
+        ({"data__bucket_slots": (3, 5)}, r"data\.bucket_slots=\(3, 5\) must ascend and end at 12, model\.char_slots"),
+    ],
+)
+def test_what_does_not_fit_is_named(xray, changes, message):
+    config = xray.config(**changes)
+    with on_devices(1), pytest.raises(ValueError, match=message):
+        build(config, prepare(config))
+
+
+def test_another_shape_than_the_backbones_is_named_with_the_way_out(xray):
+    config = xray.config(init_from=str(xray.workdir), model__char_hidden=6)
+    stored = from_dict(json.loads((xray.workdir / "config.json").read_text()))
+    assert stored.model.backbone == "bert"
+    with on_devices(1):
+        run = build(config, prepare(config))
+        with pytest.raises(ValueError, match="xr_enc"):
+            run.objective.load_params(config.init_from, run.abstract_state.params, run.init().params)

@@ -1,0 +1,251 @@
+"""The five losses of XRayEmb: each as a loop computes it, whom its gradient reaches, and what is left out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from charlm.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
+from charlm.models.xrayemb import XREncoderConfig
+from charlm.models.xrayemb_decoder import XRDecoderConfig, spelled_rows
+from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbForCausalLM, XRayEmbForMaskedLM, XRayEmbGPT2Config
+from charlm.tasks.xray_pretraining import LOSSES, XRayLosses, XRaySums, sphere_points, summarize
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+V, D, S, B, L, C, CHARS = 13, 8, 2, 2, 5, 7, 11
+END = CHARS - 1
+WEIGHTS = {"language": 1.0, "embedding": 0.5, "generation": 0.25, "cycle_words": 0.125, "cycle_sphere": 2.0}
+
+
+def words(rng, *shape):
+    """Returns words: `<e>`, one to five characters, `<e>`, zeros."""
+    rows = np.zeros((*shape, C), np.uint16)
+    for place in np.ndindex(shape):
+        count = rng.integers(1, C - 1)
+        rows[place][: count + 2] = [END, *rng.integers(1, END, count), END]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    ids = np.where(rng.random((S, B, L)) < 0.6, rng.integers(0, V, (S, B, L)), -1).astype(np.int32)
+    index = rng.integers(0, 6, (S, B, L)).astype(np.int32)
+    inputs = SpelledBatch((words(rng, S, 6),), index, ids, 0 * ids, np.ones((S, B, L), bool))
+    pieces = np.array([[[3, 5, -1], [7, -1, -1]], [[2, 4, 9], [-1, -1, -1]]], np.int32)
+    written = words(rng, S, 3)
+    written[1, 2] = 0
+    return XRayBatch(
+        inputs=inputs,
+        position_SM=np.array([[1, 7, 9], [3, 0, 0]], np.int32),
+        labels_SM=np.array([[4, 0, 10], [5, -1, -1]], np.int32),
+        learned=LearnedWords(np.array([[1, 4], [0, 0]], np.int32), pieces),
+        written=(WrittenWords(np.array([[2, 6, 9], [0, 8, 0]], np.int32), written),),
+        cycle_SKC=words(rng, S, 4),
+    )
+
+
+@pytest.fixture(scope="module")
+def made(batch):
+    return small_model("bert", batch)
+
+
+def small_model(kind, batch):
+    """Returns a model and its parameters."""
+    parts = {
+        "encoder": XREncoderConfig(char_vocab_size=CHARS, char_embedding=4, hidden=4, output=D, char_slots=C),
+        "generator": XRDecoderConfig(char_vocab_size=CHARS, char_embedding=4, hidden=6, vector=D, char_slots=C),
+    }
+    shape = {"vocab_size": V, "hidden": D, "layers": 1, "heads": 2, "ffn": 16, "max_positions": 8, "dropout": 0.0}
+    shape |= {"attention_dropout": 0.0, "initializer": "lecun"} | parts
+    if kind == "bert":
+        model = XRayEmbForMaskedLM(XRayEmbBertConfig(**shape, pooler=False))
+    else:
+        model = XRayEmbForCausalLM(XRayEmbGPT2Config(**shape, embed_dropout=0.0))
+    params = jax.jit(lambda: model.init(jax.random.key(1), batch.inputs))()["params"]
+    return model, jax.tree.map(lambda x: 3 * x, params)  # words that differ
+
+
+def nats_of(logits, labels):
+    logits = np.asarray(logits, np.float64)
+    return float(np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, labels[..., None], -1)[..., 0])
+
+
+def characters(model, params, vectors_UD, chars_UC):
+    """Returns the negative log-likelihood of words, and their number of labels, by a loop."""
+    logits = model.apply({"params": params}, jnp.asarray(vectors_UD), chars_UC.astype(np.int32), method="write")
+    nats = labels = 0
+    for u, row in enumerate(chars_UC):
+        for t in range(1, np.count_nonzero(row)):
+            nats += nats_of(logits[u, t - 1], row[t].astype(int) - 1)
+            labels += 1
+    return nats, labels
+
+
+def expected(model, params, batch):
+    """Returns the sum and the divisor of every loss but that of the sphere, by loops."""
+    output = model.apply({"params": params}, batch.inputs)
+    logits = np.asarray(output.logits).reshape(S, B * L, V)
+    states = np.asarray(output.transformer.states_BLD).reshape(S, B * L, D)
+    rows = np.asarray(params[model_name(params)]["embed"]["token"]["embedding"])
+    found = dict.fromkeys(LOSSES[:4], (0.0, 0.0))
+    add = lambda name, nats, labels: found.update({name: (found[name][0] + nats, found[name][1] + labels)})
+    for s in range(S):
+        for at, label in zip(batch.position_SM[s], batch.labels_SM[s], strict=True):
+            if label >= 0:
+                add("language", nats_of(logits[s, at], label), 1)
+        table = np.asarray(model.apply({"params": params}, batch.inputs.chars[0][s].astype(np.int32), method="spell"))
+        for row, pieces in zip(batch.learned.row_SW[s], batch.learned.pieces_SWP[s], strict=True):
+            if pieces[0] >= 0:
+                add("embedding", np.square(table[row] - rows[pieces[pieces >= 0]].max(axis=0)).mean(), 1)
+        written = batch.written[0]
+        add("generation", *characters(model, params, states[s, written.position_SG[s]], written.chars_SGC[s]))
+        vectors = model.apply({"params": params}, batch.cycle_SKC[s].astype(np.int32), method="spell")
+        add("cycle_words", *characters(model, params, vectors, batch.cycle_SKC[s]))
+    return found
+
+
+def model_name(params):
+    return "bert" if "bert" in params else "gpt2"
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_sums_equal_loops(made, batch, kind):
+    model, params = made if kind == "bert" else small_model(kind, batch)
+    sums = jax.jit(lambda params: XRayLosses(WEIGHTS).sums(model, params, batch, jax.random.key(5)))(params)
+    for name, (total, divisor) in expected(model, params, batch).items():
+        np.testing.assert_allclose(getattr(sums, name), WEIGHTS[name] * total, rtol=2e-5)
+        assert getattr(sums, f"{name}_weight") == divisor
+    assert sums.cycle_sphere_weight == S * 4
+    assert sums.generation_characters == sums.generation_weight
+    assert sums.rebuilt_words == 0  # counted in evaluation alone
+    metrics = summarize(sums, WEIGHTS)
+    total = sum(WEIGHTS[name] * metrics[f"{name}_loss"] for name in LOSSES)
+    assert metrics["loss"] == pytest.approx(total, rel=1e-5)
+
+
+def test_the_sphere_is_read_again_as_the_generator_wrote_it(made, batch):
+    model, params = made
+    only = XRayLosses(dict.fromkeys(LOSSES, 0.0) | {"cycle_sphere": 1.0})
+    key = jax.random.key(5)
+    sums = jax.jit(lambda params: only.sums(model, params, batch, key))(params)
+    points = sphere_points(jax.random.fold_in(key, 1), (S * 4, D))
+    generated = model.apply({"params": params}, points, max_steps=C - 2, method="generate")
+    rows = np.asarray(spelled_rows(generated, END))
+    assert (rows[:, 0] == END).all()
+    assert len(np.unique(rows, axis=0)) > 2
+    vectors = model.apply({"params": params}, rows, method="spell")
+    np.testing.assert_allclose(sums.cycle_sphere, np.square(vectors - points).mean(axis=1).sum(), rtol=1e-5)
+    assert np.linalg.norm(sphere_points(key, (100, 400)), axis=1) == pytest.approx(1, abs=0.15)
+
+
+# Whom each loss moves: parts of the parameters.
+REACHED = {
+    "language": {"backbone", "xr_enc"},
+    "embedding": {"xr_enc"},
+    "generation": {"backbone", "xr_enc", "xr_dec"},
+    "cycle_words": {"xr_enc", "xr_dec"},
+    "cycle_sphere": {"xr_enc"},
+}
+
+
+def gradients(losses, model, params, batch):
+    """Returns the gradient of every loss, each array with an axis of losses before the others."""
+    of = lambda params: jnp.stack(losses.sums(model, params, batch, jax.random.key(5))[0:10:2])
+    return jax.jit(jax.jacrev(of))(params)
+
+
+def reached(grads, number):
+    """Returns the parts of the parameters that a loss has a gradient for."""
+    moves = lambda tree: any(bool(jnp.abs(x[number]).max() > 0) for x in jax.tree.leaves(tree))
+    return {"backbone" if name in ("bert", "head") else name for name, tree in grads.items() if moves(tree)}
+
+
+def test_gradients_reach_what_they_should_and_nothing_else(made, batch):
+    model, params = made
+    grads = gradients(XRayLosses(WEIGHTS), model, params, batch)
+    assert {name: reached(grads, number) for number, name in enumerate(LOSSES)} == REACHED
+
+
+def test_the_table_moves_towards_the_encoder_if_it_may(made, batch):
+    model, params = made
+    losses = XRayLosses(dict.fromkeys(LOSSES, 0.0) | {"embedding": 1.0}, detach=False)
+    grads = gradients(losses, model, params, batch)
+    assert [reached(grads, number) for number in range(5)] == [set(), {"xr_enc", "backbone"}, set(), set(), set()]
+    rows = np.asarray(grads["bert"]["embed"]["token"]["embedding"][1])
+    assert set(np.flatnonzero(rows.any(axis=1))) <= {2, 3, 4, 5, 7, 9}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_has_no_weight_is_not_asked(batch, name):
+    losses = XRayLosses(dict.fromkeys(LOSSES, 0.0) | {name: 1.0})
+    assert [weight > 0 for weight in losses.label_weights(batch)] == [other == name for other in LOSSES]
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("mean", np.mean), ("first", lambda rows, axis: rows[0])])
+def test_poolings(made, batch, pooling, pool):
+    model, params = made
+    losses = XRayLosses(dict.fromkeys(LOSSES, 0.0) | {"embedding": 1.0}, pooling=pooling)
+    rows = np.asarray(params[model_name(params)]["embed"]["token"]["embedding"])
+    total = 0
+    for s, w in ((0, 0), (0, 1), (1, 0)):
+        pieces = batch.learned.pieces_SWP[s, w]
+        chars = batch.inputs.chars[0][s, batch.learned.row_SW[s, w]][None].astype(np.int32)
+        vector = np.asarray(model.apply({"params": params}, chars, method="spell"))[0]
+        total += np.square(vector - pool(rows[pieces[pieces >= 0]], axis=0)).mean()
+    np.testing.assert_allclose(losses.sums(model, params, batch, None).embedding, total, rtol=1e-5)
+
+
+def test_words_may_count_alike(batch):
+    losses = XRayLosses(WEIGHTS, reduction="sum_per_word")
+    _, _, generation, cycle, _ = losses.label_weights(batch)
+    assert (generation, cycle) == (5, 8)
+    mean = XRayLosses(WEIGHTS).label_weights(batch)
+    assert (mean[2], mean[3]) == tuple(
+        (rows[..., 1:] != 0).sum() for rows in (batch.written[0].chars_SGC, batch.cycle_SKC)
+    )
+
+
+@pytest.fixture(scope="module")
+def evaluated(made):
+    """Returns what sums a batch in evaluation, compiled once."""
+    model, params = made
+    sums = jax.jit(lambda batch: XRayLosses(WEIGHTS).sums(model, params, batch, None))
+    return lambda batch: jax.device_get(sums(batch))
+
+
+def test_without_words_of_cycles_nothing_comes_of_them(evaluated, batch):
+    none = batch._replace(cycle_SKC=np.zeros_like(batch.cycle_SKC))
+    sums = evaluated(none)
+    assert sums.cycle_words == sums.cycle_sphere == sums.cycle_words_weight == sums.rebuilt_words == 0
+    metrics = summarize(sums, WEIGHTS)
+    assert "cycle_words_loss" not in metrics
+    assert "language_loss" in metrics
+
+
+def test_rebuilt_words_are_counted_character_by_character(made, evaluated, batch):
+    model, params = made
+    chars = batch.cycle_SKC.reshape(-1, C).astype(np.int32)
+    vectors = model.apply({"params": params}, chars, method="spell")
+    generated = model.apply({"params": params}, vectors, max_steps=C - 2, method="generate")
+    right = np.asarray(spelled_rows(generated, END))[:, 1:-1] == chars[:, 1:-1]
+    length = np.count_nonzero(chars, axis=1) - 2
+    inside = np.arange(C - 2) < length[:, None]
+    sums = evaluated(batch)
+    assert sums.rebuilt_characters == inside.sum()
+    assert sums.rebuilt_right == (right & inside).sum()
+    assert sums.rebuilt_words == len(chars)
+    whole = (right | ~inside).all(axis=1) & (np.asarray(generated.length_U) == length)
+    assert sums.rebuilt_words_right == whole.sum()
+
+
+def test_nothing_asked_and_unknown_names():
+    with pytest.raises(ValueError, match="nothing was asked: too little text"):
+        summarize(XRaySums(*[0.0] * len(XRaySums._fields)), WEIGHTS)
+    with pytest.raises(ValueError, match=r"losses: no weight of embedding"):
+        XRayLosses({name: 1.0 for name in LOSSES if name != "embedding"})
+    with pytest.raises(ValueError, match=r"pooling='median' is not one of max, mean, first"):
+        XRayLosses(WEIGHTS, pooling="median")
