@@ -42,6 +42,7 @@ MEASURED = (
     "model.activation", "model.backbone", "model.epsilon", "model.max_positions", "model.vocab_size",
 )  # fmt: skip
 RESUMABLE = ("text.tokenizer",)  # a run knows its subwords by their content
+SET_BY: dict[str, dict[str, str]] = {}
 LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
 
 
@@ -62,16 +63,12 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     data.written_rows = ()  # generated words per bucket of a part of a micro-batch; empty: measured
 
     config.policy = policy = ml_collections.ConfigDict()
-    policy.learn = (
-        "stochastic:0.15"  # words to learn the vectors of: see charlm.text.xray_policies (section 4.1; code: 0.5)
-    )
+    policy.learn = "stochastic:0.15"  # words whose vectors are learned: charlm.text.xray_policies (4.1; code: 0.5)
     policy.infer = "all_multi"  # words that the model reads spelled, one position each (section 4.1)
     policy.generate = ALL  # "all": every position (section 4.1); "masked": masked subwords alone (code's default)
 
     config.loss = loss = ml_collections.ConfigDict()
-    loss.language = (
-        1.0  # weight, 0: left out, as for all five: of masked subwords, of GPT-2 of the next subword (section 2.1)
-    )
+    loss.language = 1.0  # weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)
     loss.embedding = 0.25  # mean square of encoder against table (section 2.1; weights: released code)
     loss.generation = 0.25  # cross entropy of the characters of every word, from its state (section 2.1)
     loss.cycle_words = 0.1  # frequent words through encoder and generator (section 2.2)
@@ -111,7 +108,8 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     config.train.log_every = 50
     config.train.eval_every = 500
     config.train.checkpoint_every = 500
-    config.train.sample_words = 8  # words generated from points of the sphere, at evaluations (Table 4); 0: none
+    train = config.train
+    train.sample_words = 8  # words generated from points of the sphere, at evaluations (Table 4); 0: none
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
