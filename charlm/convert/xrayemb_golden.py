@@ -18,12 +18,16 @@ import numpy as np
 
 from charlm.convert.files import read_json, read_state
 from charlm.convert.golden import Case, Ours, Skipped, read_arrays
+from charlm.convert.xrayemb_policy_golden import FILE as POLICY_FILE
+from charlm.convert.xrayemb_policy_golden import NAME as POLICIES
+from charlm.convert.xrayemb_policy_golden import outputs as policy_outputs
+from charlm.convert.xrayemb_policy_golden import policy_case
 from charlm.convert.xrayemb_states import read_decoder, read_encoder
 from charlm.models.xrayemb import XREncoder
 from charlm.models.xrayemb_decoder import Generated, XRDecoder
 from charlm.tasks.xray_generation import generation_sums
 
-META_FILE, POLICY_FILE = "modules_meta.json", "policy_golden.json"
+META_FILE = "modules_meta.json"
 EMBEDDER = "embedder"
 INPUT = Skipped("input")
 LOGITS_TOLERANCE = 1e-4  # of logits and what follows from them
@@ -52,6 +56,8 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
             print(f"{name}: no case, for {', '.join(lacking)} is missing")
             continue
         yield Case(name, meta[name], read_state(weights), read_arrays(arrays))
+    if policies:
+        yield policy_case(folder)
 
 
 def outputs(case: Case) -> dict[str, Ours | Skipped]:
@@ -60,6 +66,8 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     Raises:
       ValueError: when the weights do not fit our modules.
     """
+    if case.name == POLICIES:
+        return policy_outputs(case)
     if case.name == EMBEDDER:
         return dict(_embedder(case))
     return dict(_generator(case) if case.name.startswith("dec_") else _encoder(case))

@@ -94,7 +94,7 @@ def _arrays(meta: Mapping[str, Any], of: Callable[..., tuple[list[int], list[str
 
 
 def _sentences(meta: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    return ((style, sentence) for style in STYLES for sentence in meta[style])
+    return ((style, sentence) for style in STYLES for sentence in meta.get(style, ()))
 
 
 def _codes(texts: Sequence[str]) -> np.ndarray:

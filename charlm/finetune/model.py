@@ -19,6 +19,7 @@ from charlm.models.char2subword_bert import Char2SubwordBertConfig
 from charlm.models.charbert import CharBert, CharBertConfig
 from charlm.models.gpt2 import GPT2
 from charlm.models.hlm import HLM
+from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.pretrained import Pretrained
 from charlm.state import on_processor, stream_key
 from charlm.tasks.base import Task
@@ -109,7 +110,7 @@ def _sample(target: Target) -> Any:
     """Returns the smallest input of a model."""
     if isinstance(target.config, CharBertConfig):
         return charbert.smallest_batch()
-    if isinstance(target.config, Char2SubwordBertConfig):
+    if isinstance(target.config, Char2SubwordBertConfig | XRayEmbBertConfig | XRayEmbGPT2Config):
         return char2subword.smallest_batch()
     if hasattr(target.config, "char_slots"):
         from charlm.batch import reshape_batch

@@ -14,6 +14,7 @@ import numpy as np
 from charlm import checkpoint as checkpoints
 from charlm import flops
 from charlm.batch import XRayBatch
+from charlm.convert.char2subword import smallest_batch
 from charlm.convert.family import config_to_dict
 from charlm.data.cycle_words import CycleWords
 from charlm.data.pipeline import record_dataset, record_lanes
@@ -22,7 +23,6 @@ from charlm.data.xray_batches import Budgets, XRayShape, empty_xray_batch, measu
 from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
 from charlm.data.xray_text import XRayData, prepare_xray
 from charlm.pretraining.base import Objective
-from charlm.pretraining.char2subword_model import smallest_batch
 from charlm.pretraining.charbert_model import started_from
 from charlm.pretraining.xrayemb_config import MASKED
 from charlm.pretraining.xrayemb_examples import show_examples, show_samples

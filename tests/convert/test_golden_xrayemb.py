@@ -38,6 +38,7 @@ def test_every_array_is_within_its_tolerance(capsys):
         assert {"char_ids", "lengths", "out_batched_padded", "out_each_alone"} <= names[f"enc_{kind}"]
     assert {"logits_correct", "loss_sum_correct", "gen_ids_alone_padded", "gen_probs_author_batched"} <= names["dec_a"]
     assert {"encode_embs", "learn_preds", "replaced_alone"} <= names["embedder"]
+    assert len(names["policies"]) == 2 * 8 * 3  # styles, policies; groups, words, draws
     for case, name, _, tolerance, *_ in compared:
         most = 1e-4 if name.startswith(("logits", "loss", "gen_probs")) else 1e-5
         assert float(tolerance) <= most, (case, name)
