@@ -39,8 +39,9 @@ class Pretrained:
     """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig or Char2SubwordBertConfig.
-      family: "hlm", "bert", "roberta", "gpt2", "charbert" or "char2subword". head: which model of it; see
+      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig, Char2SubwordBertConfig, XRayEmbBertConfig or
+        XRayEmbGPT2Config.
+      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb". head: which model of it; see
         `charlm.convert`.
       folder: where it was read. metadata: what describes it in a checkpoint.
     """
@@ -143,8 +144,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
       path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
         CharBERT; or the name of a model in the cache of huggingface_hub.
-      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb"; needed where an old config does not say
-        it, an error where it differs.
+      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb"; needed where an old config does
+        not say it, an error where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
       changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
         attention_kernel, compat_reference; of a Char2Subword mode, what text becomes, "full" or "hybrid", and how it
