@@ -14,6 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
+CONTINUES, BYTE_SPACE = "##", "Ġ"  # how WordPiece marks what continues, and byte-level vocabularies a space
+
 # Endings that a word of two pieces may keep (section 2).
 SUFFIXES = (
     "s", "ed", "es", "ing", "ly", "al", "ally", "'m", "'re", "'ve", "y", "ive", "er", "'t", "'ll", "an", "ers"
@@ -67,6 +69,20 @@ def runs(real_P: np.ndarray, begins_P: np.ndarray, inked_P: np.ndarray) -> tuple
     inked = np.concatenate([[0], np.cumsum(inked_P)])
     kept = inked[ends_W] > inked[starts_W]
     return starts_W[kept], ends_W[kept]
+
+
+def runs_of_tokens(tokens: Sequence[str], special: Sequence[bool], byte_level: bool = False) -> WordRuns:
+    """Returns the words of tokens as their vocabulary spells them, where there is no tokenizer.
+
+    Args:
+      special: of each whether it is a special token. byte_level: `Ġ` begins words, as to RoBERTa and GPT-2; False: `##`
+        goes on with one, as to BERT.
+    """
+    mark = BYTE_SPACE if byte_level else CONTINUES
+    chars = [token.removeprefix(mark) for token in tokens]
+    begins_P = np.array([token.startswith(mark) == byte_level for token in tokens], bool)
+    inked_P = np.array([bool(char.strip()) for char in chars], bool)
+    return WordRuns(tokens, chars, *runs(~np.array(special, bool), begins_P, inked_P))
 
 
 def no_words(words: WordRuns, rng: np.random.Generator) -> np.ndarray:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from charlm.text.subwords import Subwords, SubwordTokenizer
-from charlm.text.xray_policies import Policy, WordRuns, runs, select
+from charlm.text.xray_policies import BYTE_SPACE, CONTINUES, Policy, WordRuns, runs, select
 
 KEPT_WORDS = 2**18  # words whose text is remembered at most
-BYTE_SPACE = "Ġ"  # a space in byte-level vocabularies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +127,7 @@ class XRayWords:
     def _glyphs(self, index: int) -> str:
         """Returns a piece without its mark, byte-level ones not decoded."""
         token, chars = self._tokens[index], self._chars[index]
-        return chars if token in (chars, f"##{chars}") else token.replace(BYTE_SPACE, "")
+        return chars if token in (chars, CONTINUES + chars) else token.replace(BYTE_SPACE, "")
 
     def collapse(
         self, item: Subwords, policy: Policy, rng: np.random.Generator | None = None, *, given: bool = False

@@ -9,11 +9,10 @@ from charlm.text.xray_policies import (
     POLICIES,
     NoSuffix,
     Stochastic,
-    WordRuns,
     get_policy,
     is_random,
     no_words,
-    runs,
+    runs_of_tokens,
     select,
     text_rng,
 )
@@ -23,10 +22,7 @@ TOKENS = ["he", "run", "##s", "sport", "##ive", "##ly", "walk", "##ed", "hover",
 
 def words_of(tokens):
     """Returns the words of tokens that mark continuations."""
-    chars = [token.removeprefix("##") for token in tokens]
-    begins = np.array([not token.startswith("##") for token in tokens], bool)
-    real = np.array([not token.startswith("[") for token in tokens], bool)
-    return WordRuns(tokens, chars, *runs(real, begins, np.ones(len(tokens), bool)))
+    return runs_of_tokens(tokens, [token.startswith("[") for token in tokens])
 
 
 def chosen(spec, words=None):
@@ -53,6 +49,10 @@ def test_what_each_policy_selects():
 def test_special_pieces_end_words_and_are_in_none():
     words = words_of(["[CLS]", "a", "##b", "[UNK]", "##c", "##d", "[SEP]", "[PAD]"])
     assert (words.starts_W.tolist(), words.ends_W.tolist()) == ([1, 4], [3, 6])
+    tokens = ["Ġa", "b", "<s>", "c", "Ġ", "Ġ", "d"]
+    words = runs_of_tokens(tokens, [token == "<s>" for token in tokens], True)
+    assert (words.starts_W.tolist(), words.ends_W.tolist()) == ([0, 3, 5], [2, 4, 7])  # a space alone is no word
+    assert words.chars == ["a", "b", "<s>", "c", "", "", "d"]
     assert len(words_of([])) == len(words_of(["[CLS]", "[SEP]"])) == 0
 
 

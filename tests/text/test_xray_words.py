@@ -216,3 +216,12 @@ def test_texts_of_a_pair_stay_apart():
     assert found.items == ("ab", "cd")
     assert found.sequences == (0, 1)
     assert words.collapse(bare(item.ids), get_policy("all")).items == ("abcd",)
+
+
+def test_given_words_are_never_joined_however_they_are_spelled():
+    tokenizer, words = words_for("bert")
+    begins = next(i for i in tokenizer.ids() if tokenizer.token(i) == "a")
+    continues = next(i for i in tokenizer.ids() if tokenizer.token(i).startswith("##"))
+    item = bare([begins, continues])._replace(words=(0, 1))
+    assert len(words.collapse(item, get_policy("all"))) == 1
+    assert len(words.collapse(item, get_policy("all"), given=True)) == 2
