@@ -217,7 +217,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 
 
 def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
-    """Returns the config with those fields; a field whose default is a config is read as one of that kind.
+    """Returns the config with those fields; a field whose default is a config is read as one of that kind, or is None.
 
     Raises:
       ValueError: naming the fields that it does not have.
@@ -228,6 +228,6 @@ def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
     inner = {
         name: config_from_dict(known[name], value, f"{where}: {name}")
         for name, value in fields.items()
-        if dataclasses.is_dataclass(known[name]) and value is not None
+        if value is not None and dataclasses.is_dataclass(known[name])
     }
     return kind(**{**fields, **inner, "dtype": jnp.dtype(fields.get("dtype", "float32"))})
