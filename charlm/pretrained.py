@@ -39,8 +39,9 @@ class Pretrained:
     """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig or Char2SubwordBertConfig.
-      family: "hlm", "bert", "roberta", "gpt2", "charbert" or "char2subword". head: which model of it; see
+      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig, Char2SubwordBertConfig, XRayEmbBertConfig or
+        XRayEmbGPT2Config.
+      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb". head: which model of it; see
         `charlm.convert`.
       folder: where it was read. metadata: what describes it in a checkpoint.
     """

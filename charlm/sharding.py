@@ -27,10 +27,14 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
     # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over
     # "model" alone, each would have every state gathered.
-    (r"(transform|projection(_\d+)?|pooler/dense|label|linear|split)/kernel$|(output|input)_kernel$", P("fsdp", None)),
+    (
+        r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split)/kernel$|(output|input)_kernel$",
+        P("fsdp", None),
+    ),
     (r"convolution_\d+/kernel$", P(None, "fsdp", None)),
-    # Small, and read at every step of a loop, which would gather it anew each time.
-    (r"state_kernel$|start_state$", P()),
+    # Read at every step of a loop, which would gather it anew each time; XR-Dec's output layer is also as high and wide
+    # as there are characters, a number that no mesh need divide.
+    (r"state_kernel$|start_state$|output_projection/kernel$", P()),
     (r"(query|key|value|ffn_in)/bias$", P("model")),
     (
         r"(norm|attention/output|ffn_out|transform|projection(_\d+)?|pooler/dense|label|linear|split|convolution_\d+)/bias$|"

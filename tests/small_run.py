@@ -28,7 +28,7 @@ from charlm.sharding import make_mesh
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
 ROOT = Path(__file__).resolve().parents[1]
-SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "tflops")}
+SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "positions", "tflops")}
 TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait"}
 
 

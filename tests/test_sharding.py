@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 from charlm import hosts
 from charlm.batch import CharBertBatch, reshape_batch
 from charlm.config import get_config
+from charlm.convert.char2subword import smallest_batch
 from charlm.models.bert import BertConfig, BertForMaskedLM
 from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
 from charlm.models.charbert import CharBertConfig
@@ -24,6 +25,8 @@ from charlm.models.charbert_heads import CharBertForMaskedLM, CharBertForTokenCl
 from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.models.hlm import HLMForMaskedLM
 from charlm.models.hlm_labels import HLMForSequenceClassification
+from charlm.models.xrayemb import encoder_config
+from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbForMaskedLM
 from charlm.optim import make_optimizer
 from charlm.pretraining.hlm_model import model_config
 from charlm.run import build
@@ -60,6 +63,8 @@ def abstract_state(model):
     batch = ids if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
     if isinstance(model, CharBertForMaskedLM | CharBertForTokenClassification):
         batch = CharBertBatch(ids, None, None, ids, ids, ids)
+    if isinstance(model, XRayEmbForMaskedLM):
+        batch = smallest_batch()
     return jax.eval_shape(lambda: init_state(model, make_optimizer(get_config()), batch, seed=0))
 
 
@@ -72,6 +77,8 @@ def base_models():
     yield GPT2LMHeadModel(GPT2Config())
     yield CharBertForMaskedLM(CharBertConfig())
     yield Char2Subword(Char2SubwordConfig())
+    for kind in ("conv", "lstm"):
+        yield XRayEmbForMaskedLM(XRayEmbBertConfig(pooler=False, encoder=encoder_config(kind)))
     yield CharBertForTokenClassification(CharBertConfig(fusion="reference", windows=(3,)), labels=2)
 
 
@@ -107,7 +114,9 @@ def test_moments_lie_where_their_parameters_lie():
 def test_big_matrices_are_spread_over_fsdp_and_biases_only_beside_matrices_spread_by_their_output():
     places = placements()
     for name, (spec, shape) in places.items():
-        if len(shape) > 1 and not name.endswith(("embedding", "state_kernel")):
+        if len(shape) > 1 and not name.endswith(
+            ("embedding", "state_kernel", "start_state", "output_projection/kernel")
+        ):
             assert "fsdp" in spec, name
         if len(shape) < 2:
             kernel = places.get(name.replace("/bias", "/kernel"), (P(),))[0] if "/bias" in name else P()
