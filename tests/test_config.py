@@ -23,6 +23,7 @@ from charlm.config import (
 )
 from charlm.finetune import config as finetuning
 from charlm.pretraining.config import FAMILIES
+from charlm.pretraining.xrayemb_config import LOSSES as XRAY_LOSSES
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -138,6 +139,26 @@ BAD_CHARBERT = [
 @pytest.mark.parametrize(("changes", "message"), BAD_CHARBERT)
 def test_impossible_charbert_names_key_and_value(changes, message):
     config = get_config("charbert")
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        validate(config)
+
+
+BAD_XRAYEMB = [
+    ({"policy.infer": "all_mult"}, "policy.infer: policy 'all_mult' is not one of none, all, all_multi"),
+    ({"policy.learn": "stochastic"}, "policy.learn: policy 'stochastic': expected a probability, 0 to 1"),
+    ({"cycle.every": 0}, "cycle.every=0 must be at least 1"),
+    ({"loss.cycle_words": -0.1}, "loss.cycle_words=-0.1 must not be negative"),
+    ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "must be finite, and one of them more than 0"),
+    ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 is none"),
+    ({"model.char_slots": 33}, "model.char_slots=33 must lie in [4, 32]"),
+    ({"text.pieces": 200}, "text.pieces=200 must be at least 300: bytes and special ones have 261"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_XRAYEMB)
+def test_impossible_xrayemb_names_key_and_value(changes, message):
+    config = get_config("xrayemb")
     config.update_from_flattened_dict(changes)
     with pytest.raises(ValueError, match=re.escape(message)):
         validate(config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from charlm.batch import (
     CharacterMaskedBatch,
     CharBertBatch,
+    LearnedWords,
     MaskedWords,
     NoisyBatch,
     SpelledBatch,
     WordBatch,
+    WrittenWords,
+    XRayBatch,
     reshape_batch,
 )
 from charlm.flops import (
@@ -29,6 +34,9 @@ from charlm.flops import (
     lengths_of,
     lengths_of_batch,
     peak,
+    xr_decoder_forward,
+    xr_encoder_forward,
+    xray_training,
 )
 from charlm.models.bert import Bert, BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
@@ -36,8 +44,12 @@ from charlm.models.char2subword_bert import Char2SubwordBertConfig, Char2Subword
 from charlm.models.charbert import CharBertConfig
 from charlm.models.charbert_heads import CharBertForMaskedLM
 from charlm.models.hlm import HLM, HLMConfig, HLMForMaskedLM
+from charlm.models.xrayemb import XREncoderConfig
+from charlm.models.xrayemb_decoder import XRDecoderConfig
+from charlm.models.xrayemb_lm import XRayEmbBertConfig
 from charlm.optim import with_frozen, without_frozen
 from charlm.tasks.character_mlm import character_masked_sums
+from charlm.tasks.xray_pretraining import LOSSES
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -190,6 +202,48 @@ def test_the_compiler_counts_as_much_for_contextual_pre_training():
     pairs = 2 * 2 * 2 * lengths.squares * 256
     assert character_masked_training(config, unasked) == module + 2 * bert_forward(config, lengths) + pairs
     assert ours - character_masked_training(config, unasked) == 2 * 2 * 36 * 256 * (256 + 3000)
+
+
+def test_an_xrayemb_by_hand():
+    """A convolution costs what the rows of the table do where these are fewer; else what the characters do."""
+    words = Lengths(10, 60, 400)
+    conv = XREncoderConfig(char_vocab_size=20, char_embedding=6, hidden=5, output=8, projections=2)
+    dense = 2 * 10 * (15 * 8 + 8 * 8)
+    assert xr_encoder_forward(conv, words) == dense + 2 * 20 * (2 + 3 + 4) * 6 * 5
+    many = dataclasses.replace(conv, char_vocab_size=99)
+    assert xr_encoder_forward(many, words) == dense + 2 * 60 * (2 + 3 + 4) * 6 * 5
+    lstm = dataclasses.replace(conv, kind="lstm", layers=2)
+    assert xr_encoder_forward(lstm, words) == 2 * 60 * 2 * 20 * (6 + 5 + 10 + 5) + 2 * 10 * (10 * 10 + 10 * 8)
+    decoder = XRDecoderConfig(char_vocab_size=20, char_embedding=6, hidden=5, layers=2, vector=8)
+    steps = 2 * 20 * (6 + 5 + 5 + 5) + 2 * 19 * (5 + 19)
+    assert xr_decoder_forward(decoder, 10, 50) == 10 * 2 * 8 * 2 * 5 + 50 * steps
+
+
+def test_an_xrayemb_step_costs_what_it_computes():
+    """Each loss adds its own; a step without cycles costs less, and padding nothing."""
+    encoder = XREncoderConfig(char_vocab_size=20, char_embedding=6, hidden=5, output=8, char_slots=4)
+    decoder = XRDecoderConfig(char_vocab_size=20, char_embedding=6, hidden=5, layers=2, vector=8, char_slots=4)
+    shape = {"vocab_size": 30, "hidden": 8, "layers": 1, "heads": 2, "ffn": 16, "max_positions": 16, "pooler": False}
+    config = XRayEmbBertConfig(**shape, encoder=encoder, generator=decoder)
+    chars = np.array([[[19, 3, 19, 0], [19, 3, 4, 19], [0, 0, 0, 0]]], np.uint16)
+    none = np.zeros((1, 2, 6), np.int32)
+    inputs = SpelledBatch((chars,), none, none, none, np.ones((1, 2, 6), bool))
+    labels = np.array([[4, 5, -1]])
+    learned = LearnedWords(labels, labels[..., None])
+    batch = XRayBatch(inputs, labels, labels, learned, (WrittenWords(labels, chars),), chars)
+    alone = {name: {**dict.fromkeys(LOSSES, 0.0), name: 1.0} for name in LOSSES}
+    spelled, words = xr_encoder_forward(encoder, Lengths(2, 7, 25)), Lengths(2, 12, 72)
+    written = xr_decoder_forward(decoder, 2, 5)
+    costs = {name: xray_training(config, batch, weights) - 3 * spelled for name, weights in alone.items()}
+    assert costs == {
+        "language": 3 * (bert_forward(config, words) + 2 * 2 * 8 * (8 + 30)),
+        "embedding": 0,
+        "generation": 3 * (bert_forward(config, words) + written),
+        "cycle_words": 3 * (spelled + written),
+        "cycle_sphere": 3 * spelled + written,
+    }
+    quiet = batch._replace(cycle_SKC=0 * chars)
+    assert xray_training(config, quiet, alone["cycle_words"]) == 3 * spelled
 
 
 def test_peaks_are_known_by_the_name_of_the_device():

@@ -257,6 +257,10 @@ def _print_table(config: ml_collections.ConfigDict) -> None:
         from charlm.data.subword_vocab import prepare_subwords  # it builds on this module
 
         print(_table(prepare_subwords(config)))
+    elif config.family == "xrayemb":
+        from charlm.data.xray_text import prepare_xray
+
+        print(_table(prepare_xray(config)))
     else:
         print(_table(prepare(config)))
 

@@ -218,7 +218,8 @@ class SecondPretraining(Objective):
         start: Start = self._start or read_start(source)
         self._start = None  # it is not needed again
         if start.checkpoint is not None:
-            self.check_vocab(start.checkpoint, self.data)
+            if "vocabularies" in checkpoints.read_metadata(start.checkpoint, self.families):
+                self.check_vocab(start.checkpoint, self.data)
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
         params, own = started_from(start.pretrained, fresh)

@@ -48,7 +48,7 @@ LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
 
 def family_keys(config: ml_collections.ConfigDict) -> None:
     """Sets the keys of XRayEmb, and of the shared ones those that it gives another value."""
-    text, data, model = config.text, config.data, config.model
+    text, data, model, train = config.text, config.data, config.model, config.train
     text.tokenizer = ""  # folder or file of the subwords; empty: those of init_from, else built from the corpora
     text.pieces = 28_996  # subwords of a vocabulary that is built; so many has BERT's
     text.chars = 0  # most characters of the encoder and generator, the most frequent ones; 0: all of the corpora
@@ -99,6 +99,8 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     model.generator_hidden = 256  # units of XR-Dec (not given; the encoder's)
     model.generator_layers = 2  # LSTM layers of XR-Dec (released code)
 
+    train.sample_words = 8  # words generated from points of the sphere, shown at evaluations (Table 4); 0: none
+
     config.text.splitter = "rules"
     config.data.batch_size = 576  # sequences over steps of Table 4, Wikipedia
     config.optim.learning_rate = 2e-5  # released code
@@ -108,8 +110,6 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     config.train.log_every = 50
     config.train.eval_every = 500
     config.train.checkpoint_every = 500
-    train = config.train
-    train.sample_words = 8  # words generated from points of the sphere, at evaluations (Table 4); 0: none
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from small_run import metrics_without_timings, on_devices, python, write_text
 from small_xrayemb_run import small_xrayemb_config
 
@@ -127,6 +128,23 @@ def test_a_checkpoint_can_be_used_by_itself(xray):
     assert found.config == xray.run.objective.model.config
     trained = saved_state(xray, xray.workdir)[0].params
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.params), trained)
+
+
+def test_written_as_others_have_it_and_read_again(xray, tmp_path):
+    """Names of transformers and of the released code, whose characters are in another order; every bit comes back."""
+    with on_devices(1):
+        found = from_pretrained(xray.workdir)
+        found.save_pretrained(tmp_path / "theirs", format="pytorch")
+        again = from_pretrained(tmp_path / "theirs")
+        encoder = from_pretrained(tmp_path / "theirs", head="encoder")
+    assert (again.config, again.metadata["xray_chars"]) == (found.config, found.metadata["xray_chars"])
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(again.params), jax.device_get(found.params))
+    assert again.tokenizer().digest() == found.tokenizer().digest()
+    assert encoder.params.keys() == {"bert", "xr_enc", "xr_dec"}
+    state = load_file(tmp_path / "theirs" / "model.safetensors")
+    ours = np.asarray(found.params["xr_dec"]["chars"]["embedding"])
+    np.testing.assert_array_equal(state["tdtgen.char_embs.weight"], np.roll(ours, -1, axis=0))
+    assert "bert.embeddings.word_embeddings.weight" in state
 
 
 # ---- Stopped and started again ----
