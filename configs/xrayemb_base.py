@@ -5,7 +5,7 @@
 GPT-2 and RoBERTa, all base models of the paper, need nothing else: `init_from` says what the backbone is.
 
 Variants: "" as in the paper; "reference" as the released code where it differs; "no_loops" without cycles and
-"language_only" without encoder and generator's losses, words not joined (Table 6, and None+2pt of Table 5); "tiny"
+"language_only" without the losses of encoder and generator, words not joined (Table 6, and None+2pt of Table 5); "tiny"
 learns on a CPU core in minutes, from nothing, a BERT, or with --config.model.backbone=roberta or gpt2 one of these.
 A plus sign joins: tiny+no_loops.
 """
@@ -57,11 +57,11 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.optim.learning_rate = 2e-3
     config.optim.warmup_steps = 100
     config.optim.b2 = 0.98
-    config.train.steps = 1000
+    config.train.steps = 1500
     config.train.log_every = 50
-    config.train.eval_every = 250
+    config.train.eval_every = 500
     config.train.eval_words = 10_000
-    config.train.checkpoint_every = 250
+    config.train.checkpoint_every = 500
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
