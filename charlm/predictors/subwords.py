@@ -296,6 +296,7 @@ class SubwordPredictor(Predictor):
             written = jax.device_get(self._write(self._params, ids_BP, mask_BP, row_keys, settings, **ways))
             for b, n in enumerate(chosen):
                 ids = written.tokens_BT[b, : written.count_B[b]].tolist()
-                text = self.tokenizer.decode(ids)
-                found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
+                found[n] = Generation(
+                    self.tokenizer.decode(ids), ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b])
+                )
         return [found[n] for n in range(len(rows))]

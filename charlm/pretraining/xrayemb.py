@@ -28,7 +28,6 @@ from charlm.pretraining.xrayemb_config import MASKED
 from charlm.pretraining.xrayemb_examples import show_examples, show_samples
 from charlm.pretraining.xrayemb_model import (
     FAMILY,
-    Start,
     head_of,
     is_measured,
     make_model,
@@ -215,8 +214,7 @@ class SecondPretraining(Objective):
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
         """Returns the parameters of an XRayEmb, or those of a backbone with a fresh encoder and generator."""
-        start: Start = self._start or read_start(source)
-        self._start = None  # it is not needed again
+        start, self._start = self._start or read_start(source), None  # it is not needed again
         if start.checkpoint is not None:
             if "vocabularies" in checkpoints.read_metadata(start.checkpoint, self.families):
                 self.check_vocab(start.checkpoint, self.data)
