@@ -43,8 +43,7 @@ class SubwordPredictor(Predictor):
                 f"{pretrained.folder}: the tokenizer has ids up to {self.tokenizer.size - 1}, the model rows for "
                 f"{self.config.vocab_size}: they do not belong together"
             )
-        causal = isinstance(self.config, GPT2Config)
-        self.name = NAMES[pretrained.family]
+        causal, self.name = isinstance(self.config, GPT2Config), NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
         if isinstance(pretrained.model, ENCODERS) or pretrained.head in FINE_TUNED:
             self.headless = f"this {self.name} has no head that predicts words"
@@ -296,7 +295,6 @@ class SubwordPredictor(Predictor):
             written = jax.device_get(self._write(self._params, ids_BP, mask_BP, row_keys, settings, **ways))
             for b, n in enumerate(chosen):
                 ids = written.tokens_BT[b, : written.count_B[b]].tolist()
-                found[n] = Generation(
-                    self.tokenizer.decode(ids), ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b])
-                )
+                text = self.tokenizer.decode(ids)
+                found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
         return [found[n] for n in range(len(rows))]
