@@ -39,7 +39,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.data.batch_size = 16
     config.data.generate_share = 0.5
     config.cycle.every = 1
-    config.cycle.words = 64
+    config.cycle.words = 128
     config.cycle.vocabulary = 4000
     config.cycle.sampling = "sqrt"
     config.model.hidden = 128
