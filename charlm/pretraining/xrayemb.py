@@ -112,14 +112,13 @@ class SecondPretraining(Objective):
 
     def _cycle_words(self, in_order: bool) -> CycleWords:
         cfg, weights = self.config.cycle, self._losses.weights
-        micro_batches = 1 if in_order else self.config.data.accumulation
         parts = self.config.data.accumulation * self.shards
         return CycleWords(
             rows_NC=word_rows(self.data.frequent.words, self.data.chars, self.config.model.char_slots),
             counts_N=self.data.frequent.counts_N,
             size=-(-cfg.words // parts) if weights["cycle_words"] or weights["cycle_sphere"] else 0,
             every=cfg.every,
-            micro_batches=micro_batches,
+            micro_batches=1 if in_order else self.config.data.accumulation,
             seed=self.config.seed,
             sampling=cfg.sampling,
             in_order=in_order,
