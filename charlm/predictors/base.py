@@ -229,7 +229,7 @@ def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -
     texts = list(texts)
     for n, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"{what} takes texts, but text {n} is a {type(text).__name__}")
+            raise ValueError(f"{what}: expected texts, but number {n} is a {type(text).__name__}")
     return texts
 
 

@@ -234,7 +234,7 @@ def test_long_strings_are_cut_and_none_is_refused(bert):
 
 
 def test_a_list_of_words_is_no_text(bert):
-    with pytest.raises(ValueError, match="encode takes texts, but text 1 is a list"):
+    with pytest.raises(ValueError, match="encode: expected texts, but number 1 is a list"):
         bert.encode(["Birds sing", ["Birds", "sing"]])
 
 

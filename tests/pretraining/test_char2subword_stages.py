@@ -209,6 +209,7 @@ def test_frozen_parameters_that_moved_end_the_stage(stages, same_runs, tmp_path,
             state.params["bert"]["embed"]["token"]["embedding"] = kernel.at[3, 2].add(1e-6)
         return state, *rest
 
+    with_a_mistake.lower = step.lower
     monkeypatch.setattr(run, "train_step", with_a_mistake)
     config = stages.config(stages=("approximation",))
     for _ in range(2):
