@@ -73,12 +73,15 @@ def small(task, init_from, train, dev=None, **changes):
     return config
 
 
-@pytest.fixture(params=FAMILIES)
-def family(request):
-    return request.param
+def cells():
+    """Every family with every task; the same text side and head met again are left to the slow tests."""
+    for family in FAMILIES:
+        for task in ("classification", "regression", "tagging", "question_answering", "ranking"):
+            again = family in ("roberta", "charbert", "char2subword") and task in ("regression", "ranking")
+            yield pytest.param(family, task, marks=[pytest.mark.slow] * again, id=f"{family}-{task}")
 
 
-@pytest.mark.parametrize("task", ["classification", "regression", "tagging", "question_answering", "ranking"])
+@pytest.mark.parametrize(("family", "task"), cells())
 def test_every_task_with_every_family(task, family, trained, tmp_path):
     train, dev = write_data(task, tmp_path)
     config = small(task, source(family, trained.workdir), train, dev, train__epochs=1)
@@ -117,7 +120,7 @@ class Killed(BaseException):
     """What a test ends a run with: nothing catches it."""
 
 
-@pytest.mark.parametrize("noise", [(), ("hlm_drop:0.1", "swap:0.3")])
+@pytest.mark.parametrize("noise", [pytest.param((), marks=pytest.mark.slow), ("hlm_drop:0.1", "swap:0.3")])
 def test_a_run_that_was_killed_goes_on_bit_for_bit(trained, tmp_path, monkeypatch, noise):
     train, dev = write_data("tagging", tmp_path)
     config = lambda: small(
