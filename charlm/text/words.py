@@ -115,9 +115,9 @@ def _classes() -> tuple[str, str, str, str]:
     beyond = [*range(0x10000, 0x1AFF0), *range(0x1B170, 0x20000), *range(0xE0000, 0xE0200)]  # without kana
     unspaced = _members(filter(_unspaced, range(0x10000))) + _ASTRAL_UNSPACED
     letters = _members(c for c in range(0x10000) if (chr(c).isalnum() and not _unspaced(c)) or _extends(c))
-    word = f"(?:[{letters}]++|(?=[{_ASTRAL}])[{_members(c for c in beyond if chr(c).isalnum() or _extends(c))}]++)++"
+    word = f"(?>(?:[{letters}]++|(?=[{_ASTRAL}])[{_members(c for c in beyond if chr(c).isalnum() or _extends(c))}]++)+)"
     marks, skin_tones = _members(filter(_extends, range(0x10000))), "\U0001f3fb-\U0001f3ff"
-    extension = f"(?:[{marks}]++|(?=[{_ASTRAL}])[{_members(filter(_extends, beyond))}{skin_tones}]++)*+"
+    extension = f"(?>(?:[{marks}]++|(?=[{_ASTRAL}])[{_members(filter(_extends, beyond))}{skin_tones}]++)*)"
     return letters, word, extension, unspaced
 
 
@@ -133,7 +133,7 @@ def _address_patterns(letters: str, unspaced: str) -> list[str]:
     """Returns the expressions of URLs, e-mail addresses and bare domains; each fails in bounded or linear time."""
     body = rf"[^\s<>\"“”«»(){{}}|\\^`…{_CJK_PUNCTUATION}{unspaced}]"
     last = rf"{body}(?<![.,;:!?'’*\[\]~-])"
-    rest = rf"(?:{body}*+\({body}*+\)){{0,8}}+(?:{body}*{last})?"
+    rest = rf"(?>(?:{body}*+\({body}*+\)){{0,8}})(?:{body}*{last})?"
     scheme = r"(?:[hH][tT][tT][pP][sS]?|[fF][tT][pP])://(?=[\w\[])|[wW]{3}\.(?=[A-Za-z0-9-]{1,63}+\.[A-Za-z0-9])"
     return [
         rf"(?:{scheme}){rest}",
@@ -146,7 +146,8 @@ def _address_patterns(letters: str, unspaced: str) -> list[str]:
 def _rules_pattern() -> re.Pattern[str]:
     """Compiles the expression whose matches are the words; every non-space character belongs to one.
 
-    Every repetition is possessive, bounded, or over one class alone: hostile text costs linear time.
+    Every repetition is atomic, bounded, or over one class alone: hostile text costs linear time. What is more than a
+    class is repeated in `(?>...)`: Python before 3.11.5 mistakes `(?:...)*+` (its issue 106052).
     """
     letters, word, extension, unspaced = _classes()
     negation = rf"[nN]['’][tT](?![{letters}])"
@@ -154,9 +155,9 @@ def _rules_pattern() -> re.Pattern[str]:
     starting_with_letter = [
         *_address_patterns(letters, unspaced),
         _TITLES,
-        rf"[^\W\d_](?:\.[^\W\d_{unspaced}](?![{letters}]))++\.?+",  # U.S. e.g. p.m
+        rf"[^\W\d_](?>(?:\.[^\W\d_{unspaced}](?![{letters}]))+)\.?+",  # U.S. e.g. p.m
         rf"(?=[{letters}]++(?<=[nN])['’][tT](?![{letters}]))[{letters}]+(?={negation})",  # do n't, ca n't
-        rf"{word}(?:(?:{inner}){word})*+",
+        rf"{word}(?>(?:(?:{inner}){word})*)",
     ]
     alternatives = [
         # The two cheap cases come first; they are most of the words of running text.
@@ -164,13 +165,13 @@ def _rules_pattern() -> re.Pattern[str]:
         r"[,.;:!?)\"](?=\s)",
         rf"[{unspaced}]{extension}",
         rf"[\U0001f1e6-\U0001f1ff]{{1,2}}+{extension}",  # flags
-        rf"[{_PICTOGRAPH}]{extension}(?:(?<=\u200d)[{_PICTOGRAPH}]{extension})*+",
+        rf"[{_PICTOGRAPH}]{extension}(?>(?:(?<=\u200d)[{_PICTOGRAPH}]{extension})*)",
         rf"(?=[{letters}{_ASTRAL}])(?:{'|'.join(starting_with_letter)})",
         rf"(?<=[{letters}]){_SUFFIX}(?![{letters}])",
         r"(?<!\w)@[A-Za-z0-9_]++",
-        rf"(?<!\w)#(?!\d++(?![{letters}_]))(?:[{letters}_]++|{word})++",
+        rf"(?<!\w)#(?!\d++(?![{letters}_]))(?>(?:[{letters}_]++|{word})+)",
         r"(?<!\w)[:;][-']?+(?:\)++|\(++|[DPp](?!\w))|<3(?!\w)",  # :-) ;( :D <3
-        rf"(\S)\1*+{extension}",
+        rf"(\S)(?>\1*){extension}",
     ]
     return re.compile(rf"(?=\S)(?:{'|'.join(alternatives)})")
 
