@@ -116,10 +116,10 @@ def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
     tables = [("pre-training", flatten(get_config()), _meanings(pretraining))]
     for family, module in pretraining.FAMILIES.items():
         tables.append((f"pre-training {family}", flatten(get_config(family)), _meanings(module)))
-    return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning.get_config))]
+    return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning))]
 
 
-def _meanings(source: ModuleType | Callable[..., Any]) -> dict[str, str]:
+def _meanings(source: ModuleType) -> dict[str, str]:
     """Returns the comment of every config key, in order; they are written `section.key = default  # meaning`."""
     lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(source), re.MULTILINE)
     return {key if section == "config" else f"{section}.{key}": meaning for section, key, meaning in lines}

@@ -40,7 +40,13 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     config.seed = 0  # seeds the head's first parameters, dropout, the order of examples and noise
     config.seeds = 1  # runs, with seeds `seed`, `seed` + 1, ...: mean and standard deviation of all
     config.init_from = ""  # workdir, checkpoint, or folder of PyTorch weights of a pre-trained or fine-tuned model
+    _data_keys(config)
+    _model_keys(config)
+    _training_keys(config)
+    return config
 
+
+def _data_keys(config: ml_collections.ConfigDict) -> None:
     config.data = data = ml_collections.ConfigDict()
     data.train = ()  # files to learn from: tables, CoNLL columns, CoNLL-U, SQuAD's JSON; .gz too
     data.dev = ()  # files to choose the best epoch by; empty: a part of `train` set aside
@@ -77,6 +83,8 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     data.eval_batch_size = 32  # rows predicted at a time
     data.prefetch = 2  # batches prepared ahead of the step that needs them
 
+
+def _model_keys(config: ml_collections.ConfigDict) -> None:
     config.model = model = ml_collections.ConfigDict()
     model.mode = ""  # Char2Subword: what words become, "full" or "hybrid"; empty: as the model says
     model.splitter = ""  # Char2Subword: how text becomes words, as in `text.splitter`; empty: as the model says
@@ -89,6 +97,8 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     model.remat = False  # recompute layer activations in the backward pass: less memory, about a third more time
     model.attention_kernel = "auto"  # "auto": the best there is; "einsum": ours; "cudnn": NVIDIA's, at inference
 
+
+def _training_keys(config: ml_collections.ConfigDict) -> None:
     config.optim = optim = ml_collections.ConfigDict()
     optim.learning_rate = 2e-5  # peak, after warm-up
     optim.head_learning_rate = 0.0  # of what was not pre-trained; 0: the same
@@ -111,7 +121,6 @@ def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
     mesh.data = -1  # devices over which the batch is spread; -1: all that are left
     mesh.fsdp = 1  # devices over which batch, parameters and optimizer state are spread
     mesh.model = 1  # devices over which single matrices are spread
-    return config
 
 
 POSITIVE = (

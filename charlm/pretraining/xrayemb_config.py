@@ -61,27 +61,7 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     data.learned_words = 0  # most words of a part of a micro-batch whose vectors are learned; 0: measured
     data.written_slots = ()  # character slots of the length buckets of generated words, ascending; empty: measured
     data.written_rows = ()  # generated words per bucket of a part of a micro-batch; empty: measured
-
-    config.policy = policy = ml_collections.ConfigDict()
-    policy.learn = "stochastic:0.15"  # words whose vectors are learned: charlm.text.xray_policies (4.1; code: 0.5)
-    policy.infer = "all_multi"  # words that the model reads spelled, one position each (section 4.1)
-    policy.generate = ALL  # "all": every position (section 4.1); "masked": masked subwords alone (code's default)
-
-    config.loss = loss = ml_collections.ConfigDict()
-    loss.language = 1.0  # weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)
-    loss.embedding = 0.25  # mean square of encoder against table (section 2.1; weights: released code)
-    loss.generation = 0.25  # cross entropy of the characters of every word, from its state (section 2.1)
-    loss.cycle_words = 0.1  # frequent words through encoder and generator (section 2.2)
-    loss.cycle_sphere = 0.1  # points of the unit sphere through generator and encoder (section 2.2)
-    loss.pooling = "max"  # how the rows of a word's subwords become one (footnote 10): "max", "mean" or "first"
-    loss.detach = True  # the table does not move towards the encoder; released code: False
-    loss.reduction = "mean"  # of characters: "mean" (released code), or "sum_per_word", mean of words (section 4.1)
-
-    config.cycle = cycle = ml_collections.ConfigDict()
-    cycle.every = 5000  # optimizer steps from one with cycles to the next (section 4.1)
-    cycle.words = 1000  # words, and as many points of the sphere, of such a step (section 4.1)
-    cycle.vocabulary = 25_000  # most frequent words of the corpora, from which they are drawn (section 4.1)
-    cycle.sampling = "uniform"  # chances: "uniform", or by "frequency", or by its root ("sqrt")
+    _loss_keys(config)
 
     model.backbone = ""  # "bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert
     model.activation = ""  # "gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: the backbone's
@@ -110,6 +90,29 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     config.train.log_every = 50
     config.train.eval_every = 500
     config.train.checkpoint_every = 500
+
+
+def _loss_keys(config: ml_collections.ConfigDict) -> None:
+    config.policy = policy = ml_collections.ConfigDict()
+    policy.learn = "stochastic:0.15"  # words whose vectors are learned: charlm.text.xray_policies (4.1; code: 0.5)
+    policy.infer = "all_multi"  # words that the model reads spelled, one position each (section 4.1)
+    policy.generate = ALL  # "all": every position (section 4.1); "masked": masked subwords alone (code's default)
+
+    config.loss = loss = ml_collections.ConfigDict()
+    loss.language = 1.0  # weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)
+    loss.embedding = 0.25  # mean square of encoder against table (section 2.1; weights: released code)
+    loss.generation = 0.25  # cross entropy of the characters of every word, from its state (section 2.1)
+    loss.cycle_words = 0.1  # frequent words through encoder and generator (section 2.2)
+    loss.cycle_sphere = 0.1  # points of the unit sphere through generator and encoder (section 2.2)
+    loss.pooling = "max"  # how the rows of a word's subwords become one (footnote 10): "max", "mean" or "first"
+    loss.detach = True  # the table does not move towards the encoder; released code: False
+    loss.reduction = "mean"  # of characters: "mean" (released code), or "sum_per_word", mean of words (section 4.1)
+
+    config.cycle = cycle = ml_collections.ConfigDict()
+    cycle.every = 5000  # optimizer steps from one with cycles to the next (section 4.1)
+    cycle.words = 1000  # words, and as many points of the sphere, of such a step (section 4.1)
+    cycle.vocabulary = 25_000  # most frequent words of the corpora, from which they are drawn (section 4.1)
+    cycle.sampling = "uniform"  # chances: "uniform", or by "frequency", or by its root ("sqrt")
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
