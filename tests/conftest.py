@@ -70,12 +70,21 @@ class LogLines(logging.Handler):
         return "\n".join(self.lines)
 
 
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """What a test changes of the log, and what a library adds to it, ends with the test."""
+    root, log = logging.getLogger(), logging.getLogger("charlm")
+    before = list(root.handlers), log.level, log.propagate, list(log.handlers)
+    yield
+    # setLevel, since only it forgets which levels were found enabled
+    log.setLevel(before[1])
+    root.handlers, log.propagate, log.handlers = before[0], before[2], before[3]
+
+
 @pytest.fixture
-def log_lines() -> Iterator[LogLines]:
-    """What charlm logs during the test; its logger is left as it was found."""
+def log_lines() -> LogLines:
+    """What charlm logs during the test."""
     log, handler = logging.getLogger("charlm"), LogLines()
-    before = log.level, log.propagate, list(log.handlers)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    yield handler
-    log.level, log.propagate, log.handlers = before
+    return handler
