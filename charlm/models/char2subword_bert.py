@@ -12,7 +12,6 @@ from typing import Literal
 
 import jax
 
-from charlm.batch import SpelledBatch
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
 from charlm.models.labels import (
@@ -20,7 +19,7 @@ from charlm.models.labels import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from charlm.models.spelled import Spelled, SpelledEncoder, SpelledMaskedLM
+from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledMaskedLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,25 +70,13 @@ class Char2SubwordForMaskedLM(_Spelled, SpelledMaskedLM):
     """With BERT's prediction head over the table of subwords (section 3.2)."""
 
 
-class Char2SubwordForSequenceClassification(_Spelled, BertForSequenceClassification):
-    """Labels of texts, or of pairs."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, labels]."""
-        return BertForSequenceClassification.__call__(self, **self._inner(inputs, deterministic))
+class Char2SubwordForSequenceClassification(_Spelled, SpelledLabels, BertForSequenceClassification):
+    """Labels of texts, or of pairs: logits [S * B, labels]."""
 
 
-class Char2SubwordForTokenClassification(_Spelled, BertForTokenClassification):
-    """Labels of words: one position each, so none is split."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, labels]."""
-        return BertForTokenClassification.__call__(self, **self._inner(inputs, deterministic))
+class Char2SubwordForTokenClassification(_Spelled, SpelledLabels, BertForTokenClassification):
+    """Labels of words, one position each, so none is split: logits [S * B, L, labels]."""
 
 
-class Char2SubwordForQuestionAnswering(_Spelled, BertForQuestionAnswering):
-    """Answers: every word scored as first and as last."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, 2] of start and end."""
-        return BertForQuestionAnswering.__call__(self, **self._inner(inputs, deterministic))
+class Char2SubwordForQuestionAnswering(_Spelled, SpelledLabels, BertForQuestionAnswering):
+    """Answers: every word scored as first and as last, logits [S * B, L, 2]."""

@@ -76,6 +76,14 @@ class Spelled(nn.Module):
         }
 
 
+class SpelledLabels(Spelled):
+    """Before a model with a head for labels, which comes next in the order of bases: it gets the input vectors."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns the head's logits, float32 [S * B, ...]."""
+        return super().__call__(**self._inner(inputs, deterministic))
+
+
 class SpelledEncoder(Spelled):
     """A BERT: words and subwords -> contextual states."""
 

@@ -26,7 +26,7 @@ from charlm.models.labels import (
     GPT2ForTokenClassification,
 )
 from charlm.models.outputs import LanguageModelOutput, TransformerOutput
-from charlm.models.spelled import Spelled, SpelledEncoder, SpelledMaskedLM
+from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledMaskedLM
 from charlm.models.xrayemb import XREncoder, XREncoderConfig
 from charlm.models.xrayemb_decoder import Generated, XRDecoder, XRDecoderConfig
 
@@ -118,28 +118,16 @@ class XRayEmbForMaskedLM(_XRay, SpelledMaskedLM):
     """With BERT's prediction head over the table of subwords."""
 
 
-class XRayEmbForSequenceClassification(_XRay, BertForSequenceClassification):
-    """Labels of texts, or of pairs."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, labels]."""
-        return BertForSequenceClassification.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbForSequenceClassification(_XRay, SpelledLabels, BertForSequenceClassification):
+    """Labels of texts, or of pairs: logits [S * B, labels]."""
 
 
-class XRayEmbForTokenClassification(_XRay, BertForTokenClassification):
-    """Labels of positions: a selected word has one."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, labels]."""
-        return BertForTokenClassification.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbForTokenClassification(_XRay, SpelledLabels, BertForTokenClassification):
+    """Labels of positions, of which a selected word has one: logits [S * B, L, labels]."""
 
 
-class XRayEmbForQuestionAnswering(_XRay, BertForQuestionAnswering):
-    """Answers: every position scored as first and as last."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, 2] of start and end."""
-        return BertForQuestionAnswering.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbForQuestionAnswering(_XRay, SpelledLabels, BertForQuestionAnswering):
+    """Answers: every position scored as first and as last, logits [S * B, L, 2]."""
 
 
 class _OnGPT2(_XRay):
@@ -209,25 +197,13 @@ class XRayEmbForCausalLM(_OnGPT2, _Decoder):
         return LanguageModelOutput(logits, output)
 
 
-class XRayEmbGPT2ForSequenceClassification(_OnGPT2, GPT2ForSequenceClassification):
-    """Labels of texts, or of pairs, read from the last position."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, labels]."""
-        return GPT2ForSequenceClassification.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbGPT2ForSequenceClassification(_OnGPT2, SpelledLabels, GPT2ForSequenceClassification):
+    """Labels of texts, or of pairs, read from the last position: logits [S * B, labels]."""
 
 
-class XRayEmbGPT2ForTokenClassification(_OnGPT2, GPT2ForTokenClassification):
-    """Labels of positions: a selected word has one."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, labels]."""
-        return GPT2ForTokenClassification.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbGPT2ForTokenClassification(_OnGPT2, SpelledLabels, GPT2ForTokenClassification):
+    """Labels of positions, of which a selected word has one: logits [S * B, L, labels]."""
 
 
-class XRayEmbGPT2ForQuestionAnswering(_OnGPT2, GPT2ForQuestionAnswering):
-    """Answers: every position scored as first and as last."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [S * B, L, 2] of start and end."""
-        return GPT2ForQuestionAnswering.__call__(self, **self._inner(inputs, deterministic))
+class XRayEmbGPT2ForQuestionAnswering(_OnGPT2, SpelledLabels, GPT2ForQuestionAnswering):
+    """Answers: every position scored as first and as last, logits [S * B, L, 2]."""
