@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from charlm.pretraining.config import PRE_TRAINING, get_config
 __all__ = ["PRE_TRAINING", "get_config"]
 
 TASKS = (PRE_TRAINING, *finetuning.TASKS)
+
+Variant = Callable[[ml_collections.ConfigDict], None]
 
 
 def family_of(config: ml_collections.ConfigDict) -> str:
@@ -67,6 +69,34 @@ def load_config_file(spec: str) -> ml_collections.ConfigDict:
     if not hasattr(module, "get_config"):
         raise ValueError(f"--config: {path} defines no get_config()")
     return module.get_config(variant) if variant else module.get_config()
+
+
+def apply_variants(
+    config: ml_collections.ConfigDict,
+    names: str,
+    variants: Mapping[str, Variant],
+    file: str,
+    one_of: Sequence[Iterable[str]] = (),
+) -> ml_collections.ConfigDict:
+    """Returns `config`, changed by the variants of its file that the command line names.
+
+    Args:
+      names: of variants, joined by "+", in the order in which they change it; "": none.
+      file: the config file, as error messages name it. one_of: sets of variants that would undo each other.
+
+    Raises:
+      ValueError: when there is no such variant, or one of them would undo another.
+    """
+    chosen = [name for name in names.split("+") if name]
+    for name in chosen:
+        if name not in variants:
+            raise ValueError(f"{file} has no variant {name!r}; choose {', '.join(variants)}")
+    for group in one_of:
+        if len(both := [name for name in chosen if name in group]) > 1:
+            raise ValueError(f"{file}: of {', '.join(group)} choose one, not {'+'.join(both)}")
+    for name in chosen:
+        variants[name](config)
+    return config
 
 
 def _check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:

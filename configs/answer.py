@@ -4,28 +4,38 @@
         --config.data.train=train-v2.0.json --config.data.dev=dev-v2.0.json
 
 Variants: "" as HLM was fine-tuned (section 4.1); "charbert" as in CharBERT's script; "tiny" for models of a million
-parameters.
+parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus
+sign joins: tiny+stochastic.
 """
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.finetune.config import get_config as defaults
+from charlm.finetune.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
     config = defaults("question_answering")
     config.optim.learning_rate = 3e-5
     config.train.epochs = 2
-    if variant == "charbert":
-        config.optim.warmup_share = 0.0
-        config.data.max_length = 384
-    elif variant == "tiny":
-        config.optim.learning_rate = 1e-3
-    elif variant:
-        raise ValueError(f"configs/answer.py has no variant {variant!r}; choose charbert or tiny")
-    return config
+    return apply_variants(config, variant, VARIANTS, "configs/answer.py", one_of=(POLICIES,))
+
+
+def charbert(config: ml_collections.ConfigDict) -> None:
+    """CharBERT's script."""
+    config.optim.warmup_share = 0.0
+    config.data.max_length = 384
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of a million parameters."""
+    config.optim.learning_rate = 1e-3
+
+
+VARIANTS: dict[str, Variant] = {"charbert": charbert, "tiny": tiny, **SETUPS}

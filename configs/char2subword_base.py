@@ -11,10 +11,9 @@ minutes for any small BERT. The rows of Table 2 are "ce", "cos", "l2", "nbr", "c
 things: minilm+no_noise+mean_square.
 """
 
-from collections.abc import Callable
-
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.config import get_config as defaults
 
 
@@ -24,16 +23,9 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     Raises:
       ValueError: when there is no such variant, or one of them would undo another.
     """
-    config, parts = defaults("char2subword"), [part for part in variant.split("+") if part]
-    for part in parts:
-        if part not in VARIANTS:
-            raise ValueError(f"configs/char2subword_base.py has no variant {part!r}; choose {', '.join(VARIANTS)}")
-    for group in (SIZES, LOSSES):
-        if len(both := [part for part in parts if part in group]) > 1:
-            raise ValueError(f"configs/char2subword_base.py: of {', '.join(group)} choose one, not {'+'.join(both)}")
-    for part in parts:
-        VARIANTS[part](config)
-    return config
+    return apply_variants(
+        defaults("char2subword"), variant, VARIANTS, "configs/char2subword_base.py", one_of=(SIZES, LOSSES)
+    )
 
 
 def minilm(config: ml_collections.ConfigDict) -> None:
@@ -92,15 +84,13 @@ def mean_square(config: ml_collections.ConfigDict) -> None:
     config.loss.distance_of = "mean_square"
 
 
-def _losses(*names: str) -> Callable[[ml_collections.ConfigDict], None]:
+def _losses(*names: str) -> Variant:
     def only(config: ml_collections.ConfigDict) -> None:
         for name in ("cross_entropy", "cosine", "distance", "neighbours"):
             config.loss[name] = float(name in names)
 
     return only
 
-
-Variant = Callable[[ml_collections.ConfigDict], None]
 
 SIZES: dict[str, Variant] = {"minilm": minilm, "tiny": tiny}
 LOSSES: dict[str, Variant] = {  # Table 2, row by row

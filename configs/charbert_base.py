@@ -4,29 +4,22 @@
 
 Variants: "" as in the paper; "roberta" on RoBERTa-base; "reference" as the released code; "no_gru", "no_interaction"
 and "no_nlm" the ablations of Table 4, "advbert" its control; "tiny" learns on two CPU cores in minutes, from nothing,
-and so do "tiny_no_gru", "tiny_no_interaction", "tiny_no_nlm" and "tiny_advbert".
+and so do "tiny+no_gru", "tiny+no_interaction", "tiny+no_nlm" and "tiny+advbert".
 """
-
-from collections.abc import Callable
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.config import get_config as defaults
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
-    config = defaults("charbert")
-    parts = [variant] if variant in VARIANTS else variant.split("_", 1)
-    if variant and not all(part in VARIANTS for part in parts):
-        raise ValueError(f"configs/charbert_base.py has no variant {variant!r}; choose {', '.join(VARIANTS)}")
-    for part in filter(None, parts):
-        VARIANTS[part](config)
-    return config
+    return apply_variants(defaults("charbert"), variant, VARIANTS, "configs/charbert_base.py")
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
@@ -98,7 +91,7 @@ def advbert(config: ml_collections.ConfigDict) -> None:
     config.model.char_channel = False
 
 
-VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
+VARIANTS: dict[str, Variant] = {
     "tiny": tiny,
     "roberta": roberta,
     "reference": reference,

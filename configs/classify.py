@@ -6,46 +6,65 @@
 
 Files: tables (.tsv as GLUE has them, .csv, .jsonl, .parquet), .gz too, or tfds:NAME:SPLIT. Variants: "" as HLM was
 fine-tuned on GLUE (section 4.1); "reference" as in HLM's released script; "charbert" and "xrayemb" as in those papers;
-"novel_words" tells kinds of new words apart by cross-validation (NYTWIT); "tiny" for models of a million parameters.
+"novel_words" tells kinds of new words apart by cross-validation (NYTWIT; novel_words+frozen as XRayEmb's paper);
+"tiny" for models of a million parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic",
+"no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
 """
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.finetune.config import get_config as defaults
+from charlm.finetune.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
     config = defaults("classification")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 5
-    if variant == "reference":
-        config.optim.learning_rate = 2.5e-5
-        config.optim.warmup_share = 0.0
-        config.model.label_head = "reference"
-    elif variant == "charbert":
-        config.optim.learning_rate = 3e-5
-        config.optim.warmup_share = 0.0
-        config.train.epochs = 8
-    elif variant == "xrayemb":
-        config.optim.head_learning_rate = 1e-3
-        config.train.epochs = 3
-        config.data.metric = "macro_f1"
-    elif variant == "novel_words":
-        config.optim.head_learning_rate = 1e-3
-        config.data.text = "Word"
-        config.data.label = "Category"
-        config.data.skip_labels = ("filtered",)  # words that are none of the task's
-        config.data.fold_column = "Fold"
-    elif variant == "tiny":
-        config.optim.learning_rate = 1e-3
-        config.train.patience = 2
-    elif variant:
-        raise ValueError(
-            f"configs/classify.py has no variant {variant!r}; choose reference, charbert, xrayemb, novel_words or tiny"
-        )
-    return config
+    return apply_variants(config, variant, VARIANTS, "configs/classify.py", one_of=(RECIPES, POLICIES))
+
+
+def reference(config: ml_collections.ConfigDict) -> None:
+    """The script released with HLM."""
+    config.optim.learning_rate = 2.5e-5
+    config.optim.warmup_share = 0.0
+    config.model.label_head = "reference"
+
+
+def charbert(config: ml_collections.ConfigDict) -> None:
+    """CharBERT, section 4.2."""
+    config.optim.learning_rate = 3e-5
+    config.optim.warmup_share = 0.0
+    config.train.epochs = 8
+
+
+def xrayemb(config: ml_collections.ConfigDict) -> None:
+    """XRayEmb on emoji (section 5.1): the epoch is chosen by macro F1."""
+    config.optim.head_learning_rate = 1e-3
+    config.train.epochs = 3
+    config.data.metric = "macro_f1"
+
+
+def novel_words(config: ml_collections.ConfigDict) -> None:
+    """NYTWIT's columns and folds."""
+    config.optim.head_learning_rate = 1e-3
+    config.data.text = "Word"
+    config.data.label = "Category"
+    config.data.skip_labels = ("filtered",)  # words that are none of the task's
+    config.data.fold_column = "Fold"
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of a million parameters."""
+    config.optim.learning_rate = 1e-3
+    config.train.patience = 2
+
+
+RECIPES: dict[str, Variant] = {"reference": reference, "charbert": charbert, "xrayemb": xrayemb}
+VARIANTS = {**RECIPES, "novel_words": novel_words, "tiny": tiny, **SETUPS}

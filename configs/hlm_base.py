@@ -8,23 +8,17 @@ Variants: "" as in the paper; "reference" as the released code; "tiny" learns on
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.config import get_config as defaults
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
-    config = defaults()
-    if variant == "reference":
-        reference(config)
-    elif variant == "tiny":
-        tiny(config)
-    elif variant:
-        raise ValueError(f"configs/hlm_base.py has no variant {variant!r}; choose tiny or reference")
-    return config
+    return apply_variants(defaults(), variant, VARIANTS, "configs/hlm_base.py")
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
@@ -64,3 +58,6 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.train.log_every = 100
     config.train.eval_every = 400
     config.train.checkpoint_every = 400
+
+
+VARIANTS: dict[str, Variant] = {"reference": reference, "tiny": tiny}

@@ -3,19 +3,22 @@
     python -m charlm.main --config=configs/rank.py --workdir=runs/rank --config.init_from=runs/hlm \
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
-Variants: "" as XRayEmb was fine-tuned (section 5); "tiny" for models of a million parameters.
+Variants: "" as XRayEmb was fine-tuned (section 5); "tiny" for models of a million parameters; and the setups of
+`charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins: tiny+stochastic.
 """
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.finetune.config import get_config as defaults
+from charlm.finetune.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
     config = defaults("ranking")
     config.data.group = "query_id"
@@ -25,8 +28,12 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.optim.learning_rate = 2e-5
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
-    if variant == "tiny":
-        config.optim.learning_rate = 1e-3
-    elif variant:
-        raise ValueError(f"configs/rank.py has no variant {variant!r}; choose tiny")
-    return config
+    return apply_variants(config, variant, VARIANTS, "configs/rank.py", one_of=(POLICIES,))
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of a million parameters."""
+    config.optim.learning_rate = 1e-3
+
+
+VARIANTS: dict[str, Variant] = {"tiny": tiny, **SETUPS}

@@ -4,25 +4,33 @@
         --config.data.train=train.tsv --config.data.dev=dev.tsv --config.data.text=sentence1 \
         --config.data.pair=sentence2 --config.data.label=score
 
-Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million parameters.
+Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million
+parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus
+sign joins: tiny+stochastic.
 """
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.finetune.config import get_config as defaults
+from charlm.finetune.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
     config = defaults("regression")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 5
-    if variant == "tiny":
-        config.optim.learning_rate = 1e-3
-    elif variant:
-        raise ValueError(f"configs/regress.py has no variant {variant!r}; choose tiny")
-    return config
+    return apply_variants(config, variant, VARIANTS, "configs/regress.py", one_of=(POLICIES,))
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of a million parameters."""
+    config.optim.learning_rate = 1e-3
+
+
+VARIANTS: dict[str, Variant] = {"tiny": tiny, **SETUPS}

@@ -5,39 +5,56 @@
 
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; .gz too. Variants: "" as HLM was
 fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert" (section 4.2) and
-"xrayemb" as in those papers; "tiny" for models of a million parameters.
+"xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of `charlm.finetune.setups`:
+"scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
 """
 
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.finetune.config import get_config as defaults
+from charlm.finetune.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
-    """Returns the config of a variant.
+    """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
     config = defaults("tagging")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 20
-    if variant == "reference":
-        config.data.batch_size = 32
-        config.optim.learning_rate = 1e-4
-        config.train.epochs = 10
-        config.model.label_head = "reference"
-    elif variant == "charbert":
-        config.optim.learning_rate = 3e-5
-        config.optim.warmup_share = 0.0
-        config.train.epochs = 3
-    elif variant == "xrayemb":
-        config.optim.head_learning_rate = 1e-3
-        config.train.patience = 4
-    elif variant == "tiny":
-        config.optim.learning_rate = 1e-3
-        config.train.epochs = 8
-        config.train.patience = 2
-    elif variant:
-        raise ValueError(f"configs/tag.py has no variant {variant!r}; choose reference, charbert, xrayemb or tiny")
-    return config
+    return apply_variants(config, variant, VARIANTS, "configs/tag.py", one_of=(RECIPES, POLICIES))
+
+
+def reference(config: ml_collections.ConfigDict) -> None:
+    """The script released with HLM."""
+    config.data.batch_size = 32
+    config.optim.learning_rate = 1e-4
+    config.train.epochs = 10
+    config.model.label_head = "reference"
+
+
+def charbert(config: ml_collections.ConfigDict) -> None:
+    """CharBERT, section 4.2."""
+    config.optim.learning_rate = 3e-5
+    config.optim.warmup_share = 0.0
+    config.train.epochs = 3
+
+
+def xrayemb(config: ml_collections.ConfigDict) -> None:
+    """XRayEmb, section 5.1."""
+    config.optim.head_learning_rate = 1e-3
+    config.train.patience = 4
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """A model of a million parameters."""
+    config.optim.learning_rate = 1e-3
+    config.train.epochs = 8
+    config.train.patience = 2
+
+
+RECIPES: dict[str, Variant] = {"reference": reference, "charbert": charbert, "xrayemb": xrayemb}
+VARIANTS = {**RECIPES, "tiny": tiny, **SETUPS}

@@ -10,10 +10,9 @@ learns on a CPU core in minutes, from nothing, a BERT, or with --config.model.ba
 A plus sign joins: tiny+no_loops.
 """
 
-from collections.abc import Callable
-
 import ml_collections
 
+from charlm.config import Variant, apply_variants
 from charlm.config import get_config as defaults
 
 
@@ -21,14 +20,9 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the config of a variant, or of several joined by "+".
 
     Raises:
-      ValueError: when there is no such variant.
+      ValueError: when there is no such variant, or one of them would undo another.
     """
-    config = defaults("xrayemb")
-    for part in filter(None, variant.split("+")):
-        if part not in VARIANTS:
-            raise ValueError(f"configs/xrayemb_base.py has no variant {part!r}; choose {', '.join(VARIANTS)}")
-        VARIANTS[part](config)
-    return config
+    return apply_variants(defaults("xrayemb"), variant, VARIANTS, "configs/xrayemb_base.py")
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
@@ -91,7 +85,7 @@ def language_only(config: ml_collections.ConfigDict) -> None:
     config.policy.infer = "none"
 
 
-VARIANTS: dict[str, Callable[[ml_collections.ConfigDict], None]] = {
+VARIANTS: dict[str, Variant] = {
     "tiny": tiny,
     "reference": reference,
     "no_loops": no_loops,

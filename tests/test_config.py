@@ -266,7 +266,7 @@ def variants() -> list[str]:
     specs = []
     for path in sorted(CONFIGS.glob("*.py")):
         listed = re.search(r"^Variants: (.*?)(?:\n\n|\"\"\")", path.read_text(), re.MULTILINE | re.DOTALL)
-        names = re.findall(r'"(\w+)"', listed[1]) if listed else []
+        names = re.findall(r'"([\w+]+)"', listed[1]) if listed else []
         specs += [str(path), *(f"{path}:{name}" for name in names)]
     return specs
 
@@ -289,7 +289,7 @@ def test_config_file_loads_and_is_valid(spec):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (f"{CONFIGS}/hlm_base.py:huge", "has no variant 'huge'; choose tiny or reference"),
+        (f"{CONFIGS}/hlm_base.py:huge", "has no variant 'huge'; choose reference, tiny"),
         (f"{CONFIGS}/none.py", "--config: no Python file .*none.py"),
         ("configs", "--config: no Python file configs"),
         (f"{CONFIGS.parent}/charlm/__init__.py", r"defines no get_config\(\)"),
@@ -344,15 +344,24 @@ def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
 
 
 @pytest.mark.parametrize(
-    ("variants", "message"),
+    ("file", "variants", "message"),
     [
-        ("ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
-        ("tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
+        ("char2subword_base", "ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
+        ("char2subword_base", "tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
+        ("classify", "charbert+tiny+xrayemb", "of reference, charbert, xrayemb choose one, not charbert+xrayemb"),
+        ("rank", "stochastic+no_suffix", "of scaffolding, stochastic, no_suffix choose one, not stochastic+no_suffix"),
     ],
 )
-def test_variants_that_undo_each_other_are_refused(variants, message):
-    with pytest.raises(ValueError, match=f"^configs/char2subword_base.py: {re.escape(message)}$"):
-        load_config_file(f"{CONFIGS}/char2subword_base.py:{variants}")
+def test_variants_that_undo_each_other_are_refused(file, variants, message):
+    with pytest.raises(ValueError, match=f"^configs/{file}.py: {re.escape(message)}$"):
+        load_config_file(f"{CONFIGS}/{file}.py:{variants}")
+
+
+def test_variants_are_joined_in_their_order():
+    joined = load_config_file(f"{CONFIGS}/classify.py:xrayemb+tiny+stochastic")
+    assert (joined.data.metric, joined.optim.learning_rate, joined.model.policy) == ("macro_f1", 1e-3, "stochastic:0.1")
+    assert load_config_file(f"{CONFIGS}/tag.py:tiny+reference").train.epochs == 10
+    assert load_config_file(f"{CONFIGS}/tag.py:reference+tiny").train.epochs == 8
 
 
 @pytest.mark.parametrize(

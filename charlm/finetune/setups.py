@@ -1,0 +1,38 @@
+"""Variants that the configs of all fine-tuning tasks have: how XRayEmb is used there, and what is not trained.
+
+The setups of XRayEmb's paper (section 5.2, Table 5):
+
+    None          a model before second pre-training    no variant
+    None+2pt      after `language_only`                 no variant: its policy is "none"
+    Scaffolding   after second pre-training             scaffolding
+    Stochastic    the same                              stochastic
+    All no-suff   the same                              no_suffix
+"""
+
+from __future__ import annotations
+
+import ml_collections
+
+
+def scaffolding(config: ml_collections.ConfigDict) -> None:
+    """Characters were read in second pre-training alone: every word is its subwords."""
+    config.model.policy = "none"
+
+
+def stochastic(config: ml_collections.ConfigDict) -> None:
+    """A tenth of the words of training is read by characters."""
+    config.model.policy = "stochastic:0.1"
+
+
+def no_suffix(config: ml_collections.ConfigDict) -> None:
+    """Words of several subwords are read by characters, but for easy endings, in training and use."""
+    config.model.policy = "no_suffix"
+
+
+def frozen(config: ml_collections.ConfigDict) -> None:
+    """Nothing but the task's head is trained: on NYTWIT in the paper, and NoFT of its Table 6."""
+    config.optim.freeze = ("^(hlm|bert|gpt2|charbert|char2subword|xr_enc)/",)
+
+
+POLICIES = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}
+SETUPS = {**POLICIES, "frozen": frozen}
