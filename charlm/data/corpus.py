@@ -24,7 +24,7 @@ import ml_collections
 
 from charlm.data.cache_files import cache_dir, clear_write_errors, replacing, stable_hash, write_text
 from charlm.data.encode import Job, Progress, encode, log_progress
-from charlm.data.forms import CharForm, Form
+from charlm.data.forms import CharForm, Form, TextForm
 from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_shard, shard_paths
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
@@ -137,6 +137,28 @@ def prepare_corpus(
         with clear_write_errors(corpus.folder), replacing(path) as temporary:
             vocab.save(temporary)
     return corpus
+
+
+def prepare_texts(
+    config: ml_collections.ConfigDict, reader: str, progress: Progress = log_progress
+) -> tuple[tuple[EncodedCorpus, ...], tuple[EncodedCorpus, ...]]:
+    """Returns the training and the held-out corpora as text, in records of about a sequence.
+
+    Args:
+      reader: who reads them, as error messages say it: "CharBERT misspells text".
+
+    Raises:
+      ValueError: as `prepare_corpus`, or a corpus holds encoded words.
+    """
+    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
+    words = max(config.data.max_length - 2, 1)
+
+    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
+        if is_encoded(spec):
+            raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; {reader}: name that")
+        return encode_corpus(spec, config, split, TextForm(), words, progress, key)
+
+    return split_corpora(config, get_one)
 
 
 def encode_corpus(

@@ -45,6 +45,7 @@ class Job:
     form: Form
 
     def shard(self, index: int) -> str:
+        """Returns the path of a shard."""
         return os.path.join(self.folder, f"part-{index:05d}.array_record")
 
     def finished(self, index: int) -> CorpusStats | None:

@@ -23,20 +23,24 @@ class Numbered(Protocol):
     """A sequence as a stream keeps it: its subwords without special ones, and what its draws were made from."""
 
     @property
-    def pieces(self) -> list[int]: ...
+    def pieces(self) -> list[int]:
+        """Its subwords."""
 
     @property
-    def number(self) -> tuple[int, ...]: ...
+    def number(self) -> tuple[int, ...]:
+        """What its draws were made from."""
 
 
 class Maker(Protocol):
     """What makes sequences of subwords, `room` of them at most besides special ones."""
 
     @property
-    def words(self) -> WordPieces: ...
+    def words(self) -> WordPieces:
+        """Which subwords are of one word."""
 
     @property
-    def room(self) -> int: ...
+    def room(self) -> int:
+        """Most subwords of a sequence, without special ones."""
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> Any:
         """Returns a sequence (`Numbered`) of some subwords, whose draws depend on its number."""

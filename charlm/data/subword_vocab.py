@@ -6,8 +6,8 @@ in the cache, under a name that says what it was built from.
 
 from __future__ import annotations
 
+import functools
 import heapq
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +15,8 @@ from typing import NamedTuple
 import ml_collections
 
 from charlm.data.cache_files import cache_dir
-from charlm.data.corpus import EncodedCorpus, encode_corpus, split_corpora
+from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.data.encode import Progress, log_progress
-from charlm.data.forms import TextForm
-from charlm.data.records import is_encoded
 from charlm.data.subword_building import (
     SAMPLE_WORDS,
     BuiltOnce,
@@ -31,7 +29,6 @@ from charlm.data.subword_building import (
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab, count_symbols
 from charlm.text.terms import TermVocab
-from charlm.text.words import get_splitter
 
 CHAR_FILE, TERM_FILE = "char_vocab.txt", "term_vocab.txt"
 
@@ -72,22 +69,8 @@ def prepare_subwords(
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of a family that
         CharBERT is not made for.
     """
-    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
-    words = max(config.data.max_length - 2, 1)
-
-    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
-        if is_encoded(spec):
-            raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; CharBERT misspells text: name that")
-        return encode_corpus(spec, config, split, TextForm(), words, progress, key)
-
-    train, heldout = split_corpora(config, get_one)
-    counted: list[Counter[str]] = []
-
-    def counts() -> Counter[str]:
-        if not counted:
-            counted.append(count_words(train))
-        return counted[0]
-
+    train, heldout = prepare_texts(config, "CharBERT misspells text", progress)
+    counts = functools.cache(lambda: count_words(train))  # read once, when something is built
     text = config.text
     cached = BuiltOnce(cache_dir(config), train)
     tokenizer = read_named("text.tokenizer", text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)

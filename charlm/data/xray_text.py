@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -12,10 +13,8 @@ import ml_collections
 import numpy as np
 
 from charlm.data.cache_files import cache_dir
-from charlm.data.corpus import EncodedCorpus, encode_corpus, split_corpora
+from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.data.encode import Progress, log_progress
-from charlm.data.forms import TextForm
-from charlm.data.records import is_encoded
 from charlm.data.subword_building import (
     BuiltOnce,
     build_byte_level,
@@ -26,7 +25,6 @@ from charlm.data.subword_building import (
 )
 from charlm.data.xray_vocab import xray_chars_of_words
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import get_splitter
 from charlm.text.xray_chars import XRayChars
 
 CHAR_FILE = "xray_chars.json"
@@ -74,22 +72,8 @@ def prepare_xray(
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of another family
         than BERT, RoBERTa and GPT-2.
     """
-    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
-    words = max(config.data.max_length - 2, 1)
-
-    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
-        if is_encoded(spec):
-            raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; XRayEmb reads text: name that")
-        return encode_corpus(spec, config, split, TextForm(), words, progress, key)
-
-    train, heldout = split_corpora(config, get_one)
-    counted: list[Counter[str]] = []
-
-    def counts() -> Counter[str]:
-        if not counted:
-            counted.append(count_words(train))
-        return counted[0]
-
+    train, heldout = prepare_texts(config, "XRayEmb reads text", progress)
+    counts = functools.cache(lambda: count_words(train))  # read once, when something is built
     cached = BuiltOnce(cache_dir(config), train)
     tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
     tokenizer = tokenizer or _built(config, cached, counts)

@@ -32,6 +32,12 @@ class Spelled(nn.Module):
         """Returns the vectors [U, D] of spellings, float32."""
         raise NotImplementedError(f"{type(self).__name__} reads no characters")
 
+    def read(
+        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
+    ) -> TransformerOutput:
+        """Returns what the transformer behind makes of input vectors; the arguments are those of `Bert.__call__`."""
+        return self.bert(ids_BL, mask_BL, types_BL=types_BL, **inputs)
+
     def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
         """Returns rows of the table of subwords, float32 [N, L, D]."""
         return self.bert.embed_tokens(ids_NL)
@@ -85,28 +91,28 @@ class SpelledLabels(Spelled):
 
 
 class SpelledEncoder(Spelled):
-    """A BERT: words and subwords -> contextual states."""
+    """A transformer alone: words and subwords -> contextual states."""
 
     def setup(self) -> None:
         self.bert = Bert(self.config)
 
     def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
-        """Returns the states of N = S * B sequences; `options` are those of `Bert.__call__`, such as return_layers."""
-        return self.bert(**self._inner(inputs, deterministic), **options)
+        """Returns the states of N = S * B sequences; `options` are those of the transformer, such as return_layers."""
+        return self.read(**self._inner(inputs, deterministic), **options)
 
     def contextualize(
         self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
     ) -> TransformerOutput:
         """Returns the states of words whose spellings were read before (`spell`); see `SpelledBatch` for the rest."""
-        return self.bert(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+        return self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
 
 
-class SpelledMaskedLM(Spelled):
-    """With BERT's prediction head over the table of subwords."""
+class SpelledLM(Spelled):
+    """A language model: it also says which subword is, or comes next, at a position (`predict`)."""
 
-    def setup(self) -> None:
-        self.bert = Bert(self.config)
-        self.head = MaskedLMHead(self.config)
+    def predict(self, states_NMD: jax.Array) -> jax.Array:
+        """Returns float32 logits [N, M, V] over the table of subwords."""
+        raise NotImplementedError(f"{type(self).__name__} predicts no subwords")
 
     def __call__(
         self,
@@ -122,8 +128,7 @@ class SpelledMaskedLM(Spelled):
           position_SM: int in [0, B * L), counted from the first position of the shard.
           vectors_SUD: of the spellings, where they are known; see `input_vectors`.
         """
-        output = self.bert(**self._inner(inputs, deterministic, vectors_SUD))
-        return LanguageModelOutput(self._logits(output.states_BLD, position_SM), output, None)
+        return self._predicted(self.read(**self._inner(inputs, deterministic, vectors_SUD)), position_SM)
 
     def contextualize(
         self,
@@ -134,8 +139,20 @@ class SpelledMaskedLM(Spelled):
         position_SM: jax.Array | None = None,
     ) -> LanguageModelOutput:
         """Returns what words give whose spellings were read before; see `SpelledEncoder.contextualize`."""
-        output = self.bert(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
-        return LanguageModelOutput(self._logits(output.states_BLD, position_SM), output, None)
+        output = self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+        return self._predicted(output, position_SM)
 
-    def _logits(self, states_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:
-        return self.head(at_group_positions(states_BLD, position_SM), self.bert.embed.token.embedding)
+    def _predicted(self, output: TransformerOutput, position_SM: jax.Array | None) -> LanguageModelOutput:
+        return LanguageModelOutput(self.predict(at_group_positions(output.states_BLD, position_SM)), output)
+
+
+class SpelledMaskedLM(SpelledLM):
+    """With BERT's prediction head over the table of subwords."""
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+        self.head = MaskedLMHead(self.config)
+
+    def predict(self, states_NMD: jax.Array) -> jax.Array:
+        """Returns float32 logits [N, M, V] of what a mask hides."""
+        return self.head(states_NMD, self.bert.embed.token.embedding)

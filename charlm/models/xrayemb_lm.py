@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from charlm.batch import SpelledBatch
 from charlm.models.bert import BertConfig
 from charlm.models.gpt2 import GPT2, GPT2Config
-from charlm.models.heads import at_group_positions
 from charlm.models.labels import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
@@ -25,8 +24,8 @@ from charlm.models.labels import (
     GPT2ForSequenceClassification,
     GPT2ForTokenClassification,
 )
-from charlm.models.outputs import LanguageModelOutput, TransformerOutput
-from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledMaskedLM
+from charlm.models.outputs import TransformerOutput
+from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledLM, SpelledMaskedLM
 from charlm.models.xrayemb import XREncoder, XREncoderConfig
 from charlm.models.xrayemb_decoder import Generated, XRDecoder, XRDecoderConfig
 
@@ -133,6 +132,12 @@ class XRayEmbForQuestionAnswering(_XRay, SpelledLabels, BertForQuestionAnswering
 class _OnGPT2(_XRay):
     """What differs on GPT-2: the name of the model behind, and there are no segments."""
 
+    def read(
+        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
+    ) -> TransformerOutput:
+        """Returns what GPT-2 makes of input vectors; `types_BL` is not read."""
+        return self.gpt2(ids_BL, mask_BL, **inputs)
+
     def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
         """Returns rows of the table of subwords, float32 [N, L, D]."""
         return self.gpt2.embed_tokens(ids_NL)
@@ -146,55 +151,17 @@ class _Decoder(Spelled):
         self.gpt2 = GPT2(self.config)
 
 
-class XRayEmbGPT2(_OnGPT2, _Decoder):
+class XRayEmbGPT2(_OnGPT2, _Decoder, SpelledEncoder):
     """GPT-2: words and subwords -> states that see what is to their left."""
 
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
-        """Returns the states of N = S * B sequences; `options` are those of `GPT2.__call__`, such as return_layers."""
-        return self.gpt2(**self._inner(inputs, deterministic), **options)
 
-    def contextualize(
-        self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
-    ) -> TransformerOutput:
-        """Returns the states of words whose spellings were read before (`spell`); `types_NL` is not read."""
-        return self.gpt2(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL))
+class XRayEmbForCausalLM(_OnGPT2, _Decoder, SpelledLM):
+    """With GPT-2's output layer, which is the table of subwords: what follows each position."""
 
-
-class XRayEmbForCausalLM(_OnGPT2, _Decoder):
-    """With GPT-2's output layer, which is the table of subwords."""
-
-    def __call__(
-        self,
-        inputs: SpelledBatch,
-        position_SM: jax.Array | None = None,
-        *,
-        vectors_SUD: jax.Array | None = None,
-        deterministic: bool = True,
-    ) -> LanguageModelOutput:
-        """Returns logits [S, M, V] of what follows positions of each shard's sequences; None: all, [S * B, L, V].
-
-        Args:
-          position_SM: int in [0, B * L), counted from the first position of the shard.
-          vectors_SUD: of the words that are spelled, where they are known; see `Spelled.input_vectors`.
-        """
-        return self._predict(self.gpt2(**self._inner(inputs, deterministic, vectors_SUD)), position_SM)
-
-    def contextualize(
-        self,
-        spelled_NLD: jax.Array,
-        ids_NL: jax.Array,
-        types_NL: jax.Array,
-        mask_NL: jax.Array,
-        position_SM: jax.Array | None = None,
-    ) -> LanguageModelOutput:
-        """Returns what words give whose spellings were read before; see `XRayEmbGPT2.contextualize`."""
-        return self._predict(self.gpt2(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL)), position_SM)
-
-    def _predict(self, output: TransformerOutput, position_SM: jax.Array | None) -> LanguageModelOutput:
-        x_BMD = at_group_positions(output.states_BLD, position_SM)
+    def predict(self, states_NMD: jax.Array) -> jax.Array:
+        """Returns float32 logits [N, M, V] of the next subword."""
         table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
-        logits = jnp.einsum("bmd,vd->bmv", x_BMD, table_VD, preferred_element_type=jnp.float32)
-        return LanguageModelOutput(logits, output)
+        return jnp.einsum("bmd,vd->bmv", states_NMD, table_VD, preferred_element_type=jnp.float32)
 
 
 class XRayEmbGPT2ForSequenceClassification(_OnGPT2, SpelledLabels, GPT2ForSequenceClassification):

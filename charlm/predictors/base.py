@@ -6,9 +6,12 @@ import abc
 import math
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from charlm.cache import WordCache
 
 CANNOT = {  # ability: what is said of a model without it
     "fill_mask": "fills no gaps",
@@ -238,6 +241,15 @@ def checked_list(words: Iterable[str]) -> list[str]:
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
     return list(dict.fromkeys(word for word in words if word))
+
+
+def list_to_cache(words: Iterable[str], cache: WordCache | None) -> list[str]:
+    """Returns what `precompute` puts into a cache; ValueError when there is none, or `words` is one string."""
+    if cache is None:
+        raise ValueError("precompute: this predictor has no cache")
+    if isinstance(words, str):
+        raise ValueError("precompute takes a list of words, got one string")
+    return checked_list(words)
 
 
 def words_of(

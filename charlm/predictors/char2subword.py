@@ -14,7 +14,7 @@ import numpy as np
 from charlm.cache import CacheStats, WordCache
 from charlm.models.char2subword import Char2Subword
 from charlm.models.char2subword_bert import Char2SubwordForMaskedLM
-from charlm.predictors.base import Encoding, Fill, Neighbor, Predictor, checked_list, checked_texts
+from charlm.predictors.base import Encoding, Fill, Neighbor, Predictor, checked_list, checked_texts, list_to_cache
 from charlm.predictors.gaps import Gap, Pieces
 from charlm.predictors.spelled import put_in, read_codes
 from charlm.predictors.windows import Text, batches, one_ahead, window_around, windows
@@ -172,12 +172,8 @@ class Char2SubwordPredictor(Predictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
-        if self.cache is None:
-            raise ValueError("precompute: this predictor has no cache")
-        if isinstance(words, str):
-            raise ValueError("precompute takes a list of words, got one string")
         units = self._units.fresh()
-        return put_in(self.cache, self._module_params, units, units.codes(checked_list(words)))
+        return put_in(self.cache, self._module_params, units, units.codes(list_to_cache(words, self.cache)))
 
     def known_words(self, words: Iterable[str]) -> EntryWords:
         """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.

@@ -18,7 +18,7 @@ from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
-from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts
+from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts, list_to_cache
 from charlm.predictors.windows import one_ahead, rounded
 from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
@@ -124,11 +124,7 @@ class HLMPredictor(Predictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
-        if self.cache is None:
-            raise ValueError("precompute: this predictor has no cache")
-        if isinstance(words, str):
-            raise ValueError("precompute takes a list of words, got one string")
-        rows_UC = self._rows(checked_list(words))
+        rows_UC = self._rows(list_to_cache(words, self.cache))
         edges_UC = _sequence(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
         self.cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
         return self.cache.stats

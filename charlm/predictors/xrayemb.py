@@ -13,7 +13,7 @@ import numpy as np
 from charlm.cache import CacheStats, WordCache
 from charlm.models.gpt2 import GPT2Config
 from charlm.models.xrayemb import XREncoder
-from charlm.predictors.base import Encoding, Fill, checked_list
+from charlm.predictors.base import Encoding, Fill, list_to_cache
 from charlm.predictors.gaps import Gap, Pieces, PieceWords, find_gaps
 from charlm.predictors.spelled import put_in, read_codes
 from charlm.predictors.subwords import SubwordPredictor
@@ -143,10 +143,6 @@ class XRayEmbPredictor(SubwordPredictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
-        if self.cache is None:
-            raise ValueError("precompute: this predictor has no cache")
-        if isinstance(words, str):
-            raise ValueError("precompute takes a list of words, got one string")
         units = self._units.fresh()
-        (encoded,) = units.encode_words([checked_list(words)])
+        (encoded,) = units.encode_words([list_to_cache(words, self.cache)])
         return put_in(self.cache, self._module_params, units, encoded.content)

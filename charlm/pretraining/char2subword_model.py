@@ -21,9 +21,7 @@ from charlm.convert.char2subword import FAMILY, TABLE, bert_config
 from charlm.convert.family import ENCODER, MASKED_LM, config_from_dict
 from charlm.convert.hf import open_tokenizer
 from charlm.data.cache_files import cache_dir, clear_write_errors, replacing
-from charlm.data.corpus import EncodedCorpus, encode_corpus, split_corpora
-from charlm.data.encode import log_progress
-from charlm.data.forms import TextForm
+from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
 from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
@@ -34,7 +32,6 @@ from charlm.text.chars import CharVocab
 from charlm.text.keyboards import keyboard_for
 from charlm.text.spelling_vocab import Entries, characters_of
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import get_splitter
 
 log = logging.getLogger("charlm")
 
@@ -161,18 +158,8 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
         )
     entries = Entries.of(tokenizer)
     chars = start.chars or characters_of(entries, keyboard_for(config.data.keyboard))
-    train, heldout = _corpora(config) if config.stage == CONTEXTUAL else ((), ())
+    train, heldout = prepare_texts(config, "Char2Subword reads text") if config.stage == CONTEXTUAL else ((), ())
     return Char2SubwordData(start, tokenizer, entries, chars, train, heldout)
-
-
-def _corpora(config: ml_collections.ConfigDict) -> tuple[tuple[EncodedCorpus, ...], tuple[EncodedCorpus, ...]]:
-    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
-    words = max(config.data.max_length - 2, 1)
-
-    def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
-        return encode_corpus(spec, config, split, TextForm(), words, log_progress, key)
-
-    return split_corpora(config, get_one)
 
 
 def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> Char2SubwordBertConfig:

@@ -96,12 +96,8 @@ class SubwordTokenizer:
           ValueError: no tokenizer there, a malformed or unfitting file, or a needed argument is missing; the message
             names the file, what was expected and what was found.
         """
-        stated = {
-            "lowercase": lowercase,
-            "strip_accents": strip_accents,
-            "split_chinese": split_chinese,
-            "add_prefix_space": add_prefix_space,
-        }
+        stated = {"lowercase": lowercase, "strip_accents": strip_accents, "split_chinese": split_chinese,
+                  "add_prefix_space": add_prefix_space}  # fmt: skip
         source = open_source(Path(path), family, stated)
         backend = build(source)
         return cls(backend, settings_of(source, backend))
@@ -281,12 +277,9 @@ class SubwordTokenizer:
           ids: one sequence of ids.
           sequences: `Subwords.sequences`, for pairs with nothing between them (GPT-2).
         """
-        bounds = {self.special.pad, self.special.cls, self.special.sep, self.special.bos, self.special.eos} - {None}
-        starts_alone = {self.special.mask}
-        if type(self._backend.model).__name__ == "WordPiece":
-            starts_alone.add(self.special.unk)
+        unknown_starts = type(self._backend.model).__name__ == "WordPiece"
         looks = [self.surface(index) for index in ids]
-        return starts_of_words(ids, looks, sequences, bounds, starts_alone)
+        return starts_of_words(ids, looks, sequences, self.special, unknown_starts)
 
     def pad(self, batch: Sequence[Subwords], length: int | None = None, pad_id: int | None = None) -> SubwordBatch:
         """Pads encoded texts on the family's side (XLNet: left) to `length`, unless given that of the longest.
@@ -296,8 +289,6 @@ class SubwordTokenizer:
             not given.
         """
         pad_id = self.special.pad if pad_id is None else pad_id
-        if pad_id is None:
-            raise ValueError("pad: this vocabulary has no padding token: pass pad_id= (masked, so any id will do)")
         return padded(batch, length, pad_id, self.pad_type_id, self.padding_side == "left")
 
 

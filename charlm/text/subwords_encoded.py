@@ -47,8 +47,12 @@ class SubwordBatch(NamedTuple):
     mask_BW: np.ndarray
 
 
-def padded(batch: Sequence[Subwords], length: int | None, pad_id: int, pad_type_id: int, left: bool) -> SubwordBatch:
-    """Pads to `length` (None: the longest); ValueError if a text is longer."""
+def padded(
+    batch: Sequence[Subwords], length: int | None, pad_id: int | None, pad_type_id: int, left: bool
+) -> SubwordBatch:
+    """Pads to `length` (None: the longest); ValueError if a text is longer, or there is nothing to pad with."""
+    if pad_id is None:
+        raise ValueError("pad: this vocabulary has no padding token: pass pad_id= (masked, so any id will do)")
     longest = max((len(item.ids) for item in batch), default=0)
     length = longest if length is None else length
     if longest > length:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from charlm.text.subwords_encoded import SpecialIds
 
 # Rows that the released vocabularies keep free: no text has these pieces (BERT; RoBERTa).
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
@@ -105,8 +107,8 @@ def starts_of_words(
     ids: Sequence[int],
     looks: Sequence[Surface | None],
     sequences: Sequence[int | None] | None,
-    bounds: Collection[int],
-    alone: Collection[int],
+    special: SpecialIds,
+    unknown_starts: bool,
 ) -> np.ndarray:
     """Returns a bool array [len(ids)]: which tokens begin a word; `SubwordTokenizer.word_starts` has the rules.
 
@@ -114,9 +116,10 @@ def starts_of_words(
       ids: one sequence of ids.
       looks: their surfaces.
       sequences: the text of each token, if known.
-      bounds: ids that bound texts.
-      alone: ids that begin a word whatever comes before.
+      special: ids of the special tokens. unknown_starts: the unknown one stands for a whole word.
     """
+    bounds = {special.pad, special.cls, special.sep, special.bos, special.eos} - {None}
+    alone = {special.mask, special.unk} if unknown_starts else {special.mask}
     starts = np.zeros(len(ids), bool)
     after_bound = True
     for place, (index, surface) in enumerate(zip(ids, looks, strict=True)):
