@@ -3,6 +3,7 @@
 python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
 python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert
 python -m charlm.convert import --input=charbert-bert-wiki --char-vocab=bert_char_vocab --output=charbert
+python -m charlm.convert import --input=xrayemb.pt --backbone=bert-base-cased --char-vocab=chars.txt --output=xray
 python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
 python -m charlm.convert export --checkpoint=runs/c2s --output=small --table-free
 python -m charlm.convert export --checkpoint=runs/c2s --output=torch --words=words.txt
@@ -54,9 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     bring.add_argument(
         "--char-vocab",
         default="",
-        help="JSON of HLM's characters (default: char_vocab.json, or released), or CharBERT's file, one a line",
+        help="JSON of HLM's characters (default: char_vocab.json, or released), CharBERT's file, one a line, or "
+        "XRayEmb's chars.txt (default: the one beside the tensors)",
     )
-    bring.add_argument("--heads", type=int, default=0, help="attention heads; default: 12, as the code always has")
+    bring.add_argument("--heads", type=int, default=0, help="attention heads; default: those of the released code")
+    bring.add_argument(
+        "--backbone", default="", help="xrayemb: the BERT, RoBERTa or GPT-2 that the released code's tensors go on"
+    )
     export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     how = export.add_mutually_exclusive_group()
     how.add_argument(
@@ -118,8 +123,8 @@ def _converter(args: argparse.Namespace) -> Converter:
     from charlm import checkpoint as checkpoints
     from charlm.convert.families import CONVERTERS, recognise
 
-    if args.family:
-        return CONVERTERS[args.family]
+    if args.family or getattr(args, "backbone", ""):
+        return CONVERTERS[args.family or "xrayemb"]
     if args.command == "export":
         metadata = checkpoints.read_metadata(checkpoints.find(args.checkpoint), tuple(CONVERTERS))
         return CONVERTERS[checkpoints.family_of(metadata)]
@@ -133,7 +138,8 @@ def _import(args: argparse.Namespace, converter: Converter) -> str:
 
     if args.heads < 0:
         raise ValueError(f"--heads={args.heads}: expected a positive number")
-    given = {"model_config": args.model_config, "char_vocab": args.char_vocab, "heads": args.heads}
+    given = {"model_config": args.model_config, "char_vocab": args.char_vocab, "heads": args.heads,
+             "backbone": args.backbone}  # fmt: skip
     with new_folder(args.output) as folder:
         model = converter.read(args.input, args.head, **{name: value for name, value in given.items() if value})
         converter.save(model, folder)

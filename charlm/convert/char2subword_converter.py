@@ -65,7 +65,7 @@ class Char2SubwordConverter(SubwordConverter):
         """
         if options:
             named = ", ".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} and {CHARS_FILE} tell it here")
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and {CHARS_FILE} tell it here")
         file = find_state(source)
         where = str(file.parent / CONFIG_FILE)
         family = kind_of_state(file, mapped=False)

@@ -57,7 +57,7 @@ class CharBertConverter(SubwordConverter):
         """
         if options:
             named = ", ".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} and the tensors tell it here")
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
         file = find_state(source)
         family = kind_of_state(file, mapped=False)
         reader = SubwordConverter(family)

@@ -74,7 +74,7 @@ class SubwordConverter(Converter):
         """Reads a folder or file of theirs; there are no options, config.json tells everything."""
         if options:
             named = ", ".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"{named}: for hlm alone; {CONFIG_FILE} tells it here")
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} tells it here")
         file = find_state(source)
         theirs = self.their_config(file)
         state, head, _, leave = self.names(file, head, mapped=False)

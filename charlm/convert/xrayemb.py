@@ -30,6 +30,7 @@ from charlm.convert.gpt2 import GPT2
 from charlm.convert.hf import CONFIG_FILE, copy_tokenizer
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, import_state
+from charlm.convert.xrayemb_import import read_states
 from charlm.convert.xrayemb_states import ENCODER as ENCODER_PREFIX
 from charlm.convert.xrayemb_states import GENERATOR as GENERATOR_PREFIX
 from charlm.convert.xrayemb_states import decoder_rules, encoder_table
@@ -92,17 +93,35 @@ class XRayEmbConverter(Converter):
         """Says whether a config is of this family."""
         return theirs.get("model_type") == NAME
 
-    def read(self, source: str, head: str = "", **options: Any) -> Model:
+    def read(
+        self,
+        source: str,
+        head: str = "",
+        *,
+        backbone: str = "",
+        char_vocab: str = "",
+        heads: int = 0,
+        **options: Any,
+    ) -> Model:
         """Reads a folder that `write_theirs` made: config, tensors, characters and tokenizer.
 
+        Or a state dict of the released code, with the backbone that it goes on; see `charlm.convert.xrayemb_import`.
+
         Args:
-          head: what to read; "": what it holds. There are no options.
+          head: what to read; "": what it holds.
+          backbone: of a state dict of theirs. char_vocab, heads: with `backbone`, as `read_states` takes them.
 
         Raises:
           ValueError: when anything is missing or does not fit.
         """
-        if options:
-            raise ValueError(f"{', '.join(options)}: for hlm alone; {CONFIG_FILE} and {CHARS_FILE} tell it here")
+        if backbone:
+            model = read_states(self, source, backbone, char_vocab, heads)
+            return self.cut(model, head) if head else model
+        if char_vocab or heads or options:
+            raise ValueError(
+                f"--char-vocab, --heads and --model-config: {CONFIG_FILE} and {CHARS_FILE} tell this here; the first "
+                "two are for a state dict of the released code, which comes with --backbone"
+            )
         file = find_state(source)
         metadata = self._metadata(file)
         target = self.target(metadata, str(file))
@@ -115,7 +134,10 @@ class XRayEmbConverter(Converter):
         path = file.parent / CONFIG_FILE
         theirs = read_json(path) if path.is_file() else {}
         if not self.recognises(theirs) or not theirs.keys() >= {"backbone", "head", "model"}:
-            raise ValueError(f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them")
+            raise ValueError(
+                f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them; for "
+                "the tensors of the released code name a --backbone"
+            )
         if not (file.parent / CHARS_FILE).is_file():
             raise ValueError(f"{file.parent} has no {CHARS_FILE}: nobody knows which characters the ids stand for")
         chars = XRayChars.load(file.parent / CHARS_FILE)

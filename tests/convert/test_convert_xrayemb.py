@@ -1,0 +1,106 @@
+"""Encoder and generator of the released code, put on a backbone by the command line, and exported again."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from predictors.tiny_models import release
+from safetensors.numpy import load_file, save_file
+
+from charlm.convert import xrayemb_states as states
+from charlm.convert.__main__ import main
+from charlm.models.xrayemb import XREncoder, XREncoderConfig
+from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
+from charlm.pretrained import from_pretrained
+from charlm.text.xray_chars import XRayChars, word_rows
+
+CHARS = XRayChars("abcdefghijklmnopqrstuvwxyz'")
+
+
+def write_state(folder, width, generator=True):
+    """Writes a state as the released code saves it, and its characters; returns its file and what made it."""
+    folder.mkdir()
+    encoder = XREncoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, output=width)
+    module = XREncoder(encoder)
+    params = module.init(jax.random.key(1), np.ones((1, 4), np.int32))["params"]
+    state = states.write_encoder(encoder, params, states.ENCODER)
+    if generator:
+        decoder = XRDecoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, vector=width)
+        rows = np.ones((1, width), np.float32), np.ones((1, 4), np.int32)
+        state |= states.write_decoder(
+            decoder, XRDecoder(decoder).init(jax.random.key(2), *rows)["params"], states.GENERATOR
+        )
+    save_file(state, folder / "xrayemb.safetensors")
+    (folder / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
+    return folder / "xrayemb.safetensors", lambda rows: module.apply({"params": params}, rows)
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def error(capsys, *arguments):
+    assert run(*arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("backbone", "head"), [("bert", "masked_lm"), ("gpt2", "causal_lm")])
+def test_they_are_put_on_a_backbone_and_come_back(tmp_path, backbone, head):
+    behind = from_pretrained(release(backbone))
+    file, vectors = write_state(tmp_path / "theirs", behind.config.hidden)
+    assert run("import", f"--input={file}", f"--backbone={release(backbone)}", f"--output={tmp_path / 'ours'}") == 0
+    model = from_pretrained(tmp_path / "ours")
+    assert (model.family, model.head, model.xray_chars()) == ("xrayemb", head, CHARS)
+    rows = word_rows(["cat", "unknown-words"], CHARS)
+    found = model.model.apply({"params": model.params}, rows, method="vectors")
+    np.testing.assert_array_equal(found, vectors(rows))
+    name = "gpt2" if backbone == "gpt2" else "bert"
+    behind_params = behind.params.get(name, behind.params)
+    for path, value in jax.tree_util.tree_leaves_with_path(model.params[name]):
+        theirs = behind_params
+        for key in path:
+            theirs = theirs[key.key]
+        np.testing.assert_array_equal(value, theirs)
+    assert run("export", f"--checkpoint={tmp_path / 'ours'}", f"--output={tmp_path / 'back'}") == 0
+    back, first = load_file(tmp_path / "back" / "model.safetensors"), load_file(file)
+    for tensor, value in first.items():
+        np.testing.assert_array_equal(back[tensor], value, err_msg=tensor)
+    assert run("import", f"--input={tmp_path / 'back'}", f"--output={tmp_path / 'again'}") == 0
+    again = from_pretrained(tmp_path / "again")
+    assert jax.tree.structure(again.params) == jax.tree.structure(model.params)
+    for one, other in zip(jax.tree.leaves(again.params), jax.tree.leaves(model.params), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_encoder_alone_on_an_encoder_alone(tmp_path):
+    assert run("import", f"--input={release('bert')}", "--head=encoder", f"--output={tmp_path / 'bert'}") == 0
+    behind = from_pretrained(tmp_path / "bert")
+    file, _ = write_state(tmp_path / "theirs", behind.config.hidden, generator=False)
+    assert run("import", f"--input={file}", f"--backbone={tmp_path / 'bert'}", f"--output={tmp_path / 'ours'}") == 0
+    model = from_pretrained(tmp_path / "ours")
+    assert (model.head, model.config.generator, sorted(model.params)) == ("encoder", None, ["bert", "xr_enc"])
+
+
+def test_what_does_not_fit_is_one_line(tmp_path, capsys):
+    bert = release("bert")
+    width = from_pretrained(bert).config.hidden
+    file, _ = write_state(tmp_path / "theirs", width)
+    capsys.readouterr()
+    to = f"--output={tmp_path / 'ours'}"
+    line = error(capsys, "import", f"--input={file}", f"--backbone={tmp_path / 'none'}", to)
+    assert "none" in line
+    (tmp_path / "few.txt").write_text("abc", encoding="utf-8")
+    given = f"--char-vocab={tmp_path / 'few.txt'}"
+    line = error(capsys, "import", f"--input={file}", f"--backbone={bert}", given, to)
+    assert "rows for 27 characters, but there are 3" in line
+    (file.parent / "chars.txt").unlink()
+    line = error(capsys, "import", f"--input={file}", f"--backbone={bert}", to)
+    assert "chars.txt, and no --char-vocab was named: No such file" in line
+    narrow, _ = write_state(tmp_path / "narrow", width + 1)
+    line = error(capsys, "import", f"--input={narrow}", f"--backbone={bert}", to)
+    assert f"the encoder's vectors are {width + 1} wide, the table's rows {width}" in line
+    line = error(capsys, "import", "--family=xrayemb", f"--input={file}", to)
+    assert "for the tensors of the released code name a --backbone" in line
+    assert not (tmp_path / "ours").exists()
