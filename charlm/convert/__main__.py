@@ -138,6 +138,8 @@ def _import(args: argparse.Namespace, converter: Converter) -> str:
 
     if args.heads < 0:
         raise ValueError(f"--heads={args.heads}: expected a positive number")
+    if args.backbone and converter.name != "xrayemb":
+        raise ValueError(f"--backbone: not for {converter.title}; it is what the tensors of XRayEmb go on")
     given = {"model_config": args.model_config, "char_vocab": args.char_vocab, "heads": args.heads,
              "backbone": args.backbone}  # fmt: skip
     with new_folder(args.output) as folder:

@@ -64,7 +64,7 @@ class Char2SubwordConverter(SubwordConverter):
           ValueError: when anything is missing or does not fit.
         """
         if options:
-            named = ", ".join(name.replace("_", "-") for name in options)
+            named = ", --".join(name.replace("_", "-") for name in options)
             raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and {CHARS_FILE} tell it here")
         file = find_state(source)
         where = str(file.parent / CONFIG_FILE)

@@ -56,7 +56,7 @@ class CharBertConverter(SubwordConverter):
           ValueError: when anything is missing or does not fit.
         """
         if options:
-            named = ", ".join(name.replace("_", "-") for name in options)
+            named = ", --".join(name.replace("_", "-") for name in options)
             raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
         file = find_state(source)
         family = kind_of_state(file, mapped=False)

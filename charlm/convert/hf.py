@@ -73,7 +73,7 @@ class SubwordConverter(Converter):
     def read(self, source: str, head: str = "", **options: Any) -> Model:
         """Reads a folder or file of theirs; there are no options, config.json tells everything."""
         if options:
-            named = ", ".join(name.replace("_", "-") for name in options)
+            named = ", --".join(name.replace("_", "-") for name in options)
             raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} tells it here")
         file = find_state(source)
         theirs = self.their_config(file)

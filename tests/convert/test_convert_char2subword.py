@@ -295,7 +295,7 @@ def test_folders_that_lack_something(tmp_path, capsys):
     save_file(state, folder / "model.safetensors")
     (folder / "char_vocab.json").unlink()
     assert "has no char_vocab.json" in failure(capsys, bring(folder, tmp_path / "no"))
-    assert "heads: for hlm alone" in failure(capsys, bring(folder, tmp_path / "no", "--heads=2"))
+    assert "--heads: not for Char2Subword" in failure(capsys, bring(folder, tmp_path / "no", "--heads=2"))
     shutil.copyfile(release("bert") / "config.json", folder / "config.json")
     line = failure(capsys, bring(folder, tmp_path / "no", "--family=char2subword"))
     assert "model_type='bert' is not a model of the family char2subword" in line

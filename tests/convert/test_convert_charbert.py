@@ -201,7 +201,7 @@ def test_what_is_no_charbert_is_said_in_a_line(tmp_path, capsys):
     save_file(state | {"bert.odd": np.zeros(1)}, tmp_path / "release" / "model.safetensors")
     assert "unexpected bert.odd" in failure(capsys, bring(tmp_path / "release", tmp_path / "no"))
     for options, message in (
-        (["--heads=4"], "heads: for hlm alone"),
+        (["--heads=4"], "--heads: not for CharBERT"),
         (["--head=causal_lm"], "is not one of masked_lm"),
     ):
         assert message in failure(capsys, bring(tmp_path / "release", tmp_path / "no", *options))
