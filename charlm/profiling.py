@@ -14,6 +14,16 @@ SKIPPED = 5  # steps before the trace: compilation and first fillings of queues 
 TRACED = 3  # steps: enough to see what repeats, little enough to open
 
 
+def trace_options() -> jax.profiler.ProfileOptions:
+    """Returns what is traced: programs and what the runtime does, not every call of Python.
+
+    Those would make most of the trace, and following them in all threads slows steps down and has ended processes.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    return options
+
+
 class StepProfiler:
     """Traces `TRACED` steps of a run, after its first `SKIPPED`.
 
@@ -36,7 +46,7 @@ class StepProfiler:
     def before(self, number: int) -> None:
         """Begins the trace when it is time; `number` counts the steps of this run from 1."""
         if self._folder and number == SKIPPED + 1:
-            jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
+            jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=trace_options())
             self._tracing = True
 
     def after(self, number: int, state: Any) -> None:

@@ -97,8 +97,10 @@ def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any
 def _profile(runner: Runner, host: Any, folder: str) -> None:
     import jax
 
+    from charlm.profiling import trace_options
+
     runner.forget()
-    with jax.profiler.trace(folder):
+    with jax.profiler.trace(folder, profiler_options=trace_options()):
         runner.run(host)
     parts = breakdown(Path(folder), runner.program(host))
     (Path(folder) / "parts.txt").write_text(table(parts), encoding="utf-8")
