@@ -14,6 +14,8 @@ from charlm.state import stream_key
 from charlm.tasks.xray_pretraining import sphere_points
 
 if TYPE_CHECKING:
+    import ml_collections
+
     from charlm.batch import XRayBatch
     from charlm.pretraining.xrayemb import SecondPretraining
 
@@ -46,13 +48,15 @@ def show_examples(objective: SecondPretraining, params: Any) -> None:
             params, part.inputs, positions
         )
     )
-    log.info("held-out text, the %d best guesses and what is written from there:", BEST)
+    writes = _writes(objective.config)
+    log.info("held-out text, the %d best guesses%s:", BEST, " and what is written from there" if writes else "")
     for place, logits_V, ids_T in zip(chosen, logits_MV, ids_MT, strict=True):
         right = data.tokenizer.token(int(part.labels_SM[0, place]))
         log.info("asked    %s", _context(objective, part, int(part.position_SM[0, place]), right))
         guesses = [index for index in np.argsort(-logits_V).tolist() if index < data.tokenizer.size][:BEST]
         log.info("guesses  %s", ", ".join(map(data.tokenizer.token, guesses)))
-        log.info("written  %s", data.chars.decode(ids_T))
+        if writes:
+            log.info("written  %s", data.chars.decode(ids_T))
 
 
 def show_samples(objective: SecondPretraining, params: Any) -> None:
@@ -62,13 +66,18 @@ def show_samples(objective: SecondPretraining, params: Any) -> None:
       params: of the generator.
     """
     config, shape, chars = objective.config, objective.model.config, objective.data.chars
-    if not config.train.sample_words:
+    if not (config.train.sample_words and _writes(config)):
         return
     points_UD = sphere_points(stream_key(config.seed, "samples"), (config.train.sample_words, shape.hidden))
     options = {"spaces_V": chars.spaces_V, "method": "generate"}
     write = jax.jit(lambda params, points: XRDecoder(shape.generator).apply({"params": params}, points, **options))
     ids_UT = np.asarray(write(params, points_UD).ids_UT)
     log.info("written at points of the sphere: %s", "  ".join(map(chars.decode, ids_UT)))
+
+
+def _writes(config: ml_collections.ConfigDict) -> bool:
+    """Says whether the generator is trained: what a random one writes tells nothing."""
+    return bool(config.loss.generation or config.loss.cycle_words)
 
 
 def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 from typing import NamedTuple
@@ -115,6 +116,17 @@ def test_samples_and_examples_are_shown(xray):
     assert sum(line.startswith("guesses") for line in xray.log) == sum(
         line.startswith("written  ") for line in xray.log
     )
+
+
+def test_a_generator_that_is_not_trained_writes_nothing(xray, log_lines, monkeypatch):
+    config = xray.config(loss__generation=0.0, loss__cycle_words=0.0, train__examples=2, train__sample_words=2)
+    objective = copy.copy(xray.run.objective)
+    monkeypatch.setattr(objective, "config", config)
+    params = saved_state(xray, xray.workdir)[0].params
+    objective.watch(params)
+    objective.show_examples(params)
+    assert "guesses  " in str(log_lines)
+    assert "written" not in str(log_lines)
 
 
 def test_a_checkpoint_can_be_used_by_itself(xray):
