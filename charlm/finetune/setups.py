@@ -30,8 +30,11 @@ def no_suffix(config: ml_collections.ConfigDict) -> None:
 
 
 def frozen(config: ml_collections.ConfigDict) -> None:
-    """Nothing but the task's head is trained: on NYTWIT in the paper, and NoFT of its Table 6."""
-    config.optim.freeze = ("^(hlm|bert|gpt2|charbert|char2subword|xr_enc)/",)
+    """Nothing but the task's head is trained: on NYTWIT in the paper, and NoFT of its Table 6.
+
+    A pooler is a layer of the head: checkpoints of masked language models lack it, and random it is of no use.
+    """
+    config.optim.freeze = ("^(hlm|bert|gpt2|charbert|char2subword|xr_enc)/(?!pooler/)",)
 
 
 POLICIES = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}

@@ -15,6 +15,8 @@ from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
 from charlm.pretrained import from_pretrained
 from charlm.text.xray_chars import XRayChars, word_rows
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 CHARS = XRayChars("abcdefghijklmnopqrstuvwxyz'")
 
 

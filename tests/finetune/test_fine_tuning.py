@@ -26,6 +26,7 @@ from charlm.data.conll import read_tagged
 from charlm.finetune import batching, loop
 from charlm.finetune.config import get_config
 from charlm.finetune.run import fine_tune
+from charlm.finetune.setups import frozen
 from charlm.predictors.fine_tuned import FineTuned
 from charlm.pretrained import from_pretrained
 
@@ -231,7 +232,8 @@ def test_patience_ends_training_and_the_best_epoch_is_kept(trained, tmp_path, mo
 
 def test_what_is_frozen_stays_and_the_head_has_its_own_rate(trained, tmp_path):
     train, dev = write_data("classification", tmp_path)
-    config = small("classification", trained.workdir, train, dev, train__epochs=1, optim__freeze=("^hlm/",))
+    config = small("classification", trained.workdir, train, dev, train__epochs=1)
+    frozen(config)
     fine_tune(config, str(tmp_path / "frozen"))
     before, after = from_pretrained(trained.workdir).params, from_pretrained(tmp_path / "frozen").params
     for a, b in zip(_leaves(before["hlm"]), _leaves(after["hlm"]), strict=True):
