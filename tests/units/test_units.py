@@ -94,11 +94,11 @@ def states(model, units, rows, batch_size, shards, lengths):
     packer = Packer(units, batch_size, shards=shards)
     groups = eval_groups(rows, lengths, batch_size)
     packer.measure(rows, groups[:1])  # the others may not fit that shape and take the widest
-    found = {}
+    found, read = {}, jax.jit(lambda params, inputs: units.states(model.config, params, inputs))
     for group in groups:
         batch = packer.pack(rows, group)
         inputs = jax.tree.map(lambda x: x[0], batch.inputs)
-        values = np.asarray(units.states(model.config, model.params, inputs))
+        values = np.asarray(read(model.params, inputs))
         for index, value in zip(packer.order(group), values, strict=True):
             if index is not None:
                 found[index] = value[: rows[index].joined.length]
