@@ -21,10 +21,11 @@ downloaded. Peers get inference mode, PyTorch's own attention kernels where the 
 works and is faster, and padding to the longest text of the batch alone. Without `--bert-vocab`, BERT's vocabulary is
 trained on the very corpus, which favours BERT; BERT's table of positions grows beyond 512 where `scaling` needs it.
 
-Three cases measure the other families in the same way, all with BERT-base's shape. `joined_words`: XRayEmb's `encode`,
+Three cases measure the other families in the same way, two with BERT-base's shape. `joined_words`: XRayEmb's `encode`,
 from texts to vectors of words, with the policy `all_multi`, which reads each word of several subwords as one position
 (their vectors are cached before), beside the policy `none`, which reads subwords; figures say how many subwords a word
-(between spaces) has, and the positions of a text under both. `full_mode`: a forward pass of Char2Subword in full mode,
+(between spaces) has, and the positions of a text under both. Joined words of consecutive texts, all of one length, need
+hardly any padding: here as well `--drawn` is the fairer view. `full_mode`: a forward pass of Char2Subword in full mode,
 one position a word, all spellings cached before, beside the same BERT with its table at as many positions
 (`subword_table`: of each word the first subword alone) and on all subwords of the texts (`bert`). `generator`: loss and
 gradients, of all parameters and of the vectors, of XRayEmb's generator, without an optimizer; --batch steps a run, each
