@@ -1,8 +1,10 @@
-"""Measures HLM beside BERT, CANINE, ByT5 and the authors' own HLM; prints one JSON line a figure, and tables.
+"""Measures HLM beside BERT, CANINE, ByT5 and the authors' own HLM, and what XRayEmb and Char2Subword do to a BERT's
+speed; prints one JSON line a figure, and tables.
 
     python -m charlm.benchmark                          # the usual cases, HLM-Base, built-in corpus, what is installed
     python -m charlm.benchmark --case inference --paths table cache_warm bert hf_bert --output speed.jsonl
     python -m charlm.benchmark --case inference --text corpus.txt --drawn   # texts of several topics and lengths
+    python -m charlm.benchmark --case joined_words --case full_mode --case generator --text corpus.txt
     python -m charlm.benchmark --from speed.jsonl --plot speed.png
 
 How it is measured. Every path runs in a process of its own with all processors; the processes stay loaded and take
@@ -18,6 +20,20 @@ its own (HLM's by an encoder that has met no word before). Weights are random, s
 downloaded. Peers get inference mode, PyTorch's own attention kernels where the model has them, torch.compile where it
 works and is faster, and padding to the longest text of the batch alone. Without `--bert-vocab`, BERT's vocabulary is
 trained on the very corpus, which favours BERT; BERT's table of positions grows beyond 512 where `scaling` needs it.
+
+Three cases measure the other families in the same way, two with BERT-base's shape. `joined_words`: XRayEmb's `encode`,
+from texts to vectors of words, with the policy `all_multi`, which reads each word of several subwords as one position
+(their vectors are cached before), beside the policy `none`, which reads subwords; figures say how many subwords a word
+(between spaces) has, and the positions of a text under both. Joined words of consecutive texts, all of one length, need
+hardly any padding: here as well `--drawn` is the fairer view. `full_mode`: a forward pass of Char2Subword in full mode,
+one position a word, all spellings cached before, beside the same BERT with its table at as many positions
+(`subword_table`: of each word the first subword alone) and on all subwords of the texts (`bert`). `generator`: loss and
+gradients, of all parameters and of the vectors, of XRayEmb's generator, without an optimizer; --batch steps a run, each
+of --words words drawn uniformly from the 25,000 most frequent ones of the corpus that have up to 20 characters. Ours
+holds them in tables of up to three lengths (`generator_buckets`) or in one of 22 slots (`generator_slots`), PyTorch's
+LSTM packs them (as the released code), pads them to 22, or cuts them to the longest; a text is a step, its tokens are
+characters, both marks of a word included. Threads of PyTorch wait by spinning: where other work shares the processors,
+`taskset -c 0` gives every path one.
 
 Several runs may add to one `--output`: a figure says what was chosen for it, and only one alike in everything replaces
 it in the tables. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
@@ -64,8 +80,12 @@ def parser() -> argparse.ArgumentParser:
     add("--config", default="configs/hlm_base.py", help="HLM to measure (default: %(default)s)")
     add("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
     add("--repeats", type=_positive, default=5, help="rounds, or runs of a case; memory has two (default: %(default)s)")
-    add("--batch", type=_positive, help="texts of a batch (default: 32 in inference, 4 in training)")
-    add("--words", type=_positive, help="words of a text, [CLS] and [SEP] included (default: 46, 128)")
+    add("--batch", type=_positive, help=f"texts of a batch, steps of generator ({_defaults('batch')})")
+    add(
+        "--words",
+        type=_positive,
+        help=f"words of a text, [CLS] and [SEP] included, or of a step ({_defaults('words')})",
+    )
     add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths; --words: their mean")
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="texts of scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
@@ -79,6 +99,10 @@ def parser() -> argparse.ArgumentParser:
     add("--plot", metavar="FILE", help="draw words/s by path and the scaling curve ([eval] extra)")
     add("--from", dest="saved", metavar="FILE", help="measure nothing: tables and plot of figures written before")
     return made
+
+
+def _defaults(field: str) -> str:
+    return "default: " + ", ".join(f"{getattr(shape, field)} in {case}" for case, shape in cases.SHAPES.items())
 
 
 def _positive(value: str) -> int:

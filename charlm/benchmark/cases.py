@@ -15,20 +15,31 @@ import ml_collections
 
 from charlm.benchmark import text as texts_of
 from charlm.benchmark.figures import Figure, about_machine, ratios, speeds
-from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, choose
+from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PATHS, TRAINING, Job, choose
 from charlm.benchmark.rounds import Measured, measure
-from charlm.benchmark.text import CONSECUTIVE, DRAWN, Corpus, Shape
-from charlm.config import load_config_file
+from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, Shape
+from charlm.config import get_config, load_config_file
 
 log = logging.getLogger("charlm")
 
-SHAPES = {INFERENCE: Shape(32, 46), TRAINING: Shape(4, 128)}  # the former: MRPC at batch 32, as the paper (section 4.5)
+SHAPES = {
+    INFERENCE: Shape(32, 46),  # MRPC at batch 32, as HLM's paper (section 4.5)
+    TRAINING: Shape(4, 128),
+    JOINED: Shape(64, 24),  # sentences
+    FULL_MODE: Shape(32, 46),
+    GENERATOR: Shape(16, 64),  # steps, and the words of each
+}
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SCALING, MEMORY = "scaling", "memory"
-CASES = (INFERENCE, TRAINING, SCALING, MEMORY)
+WITH_HLM = (INFERENCE, TRAINING, SCALING, MEMORY)
+SPELLED = (JOINED, FULL_MODE)
+CASES = (*WITH_HLM, *SPELLED, GENERATOR)
+TIMED = (INFERENCE, TRAINING, SCALING)  # cases of HLM in rounds: their PyTorch may be compiled, their JAX traced
 RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # whose runners a case uses, where they have another name
 BUDGET_SHARDS = 24  # batches of text that training budgets are measured on
 PUBLISHED, SMOKE = "published shapes, random weights", "smoke"
+VOCABULARY = 25_000  # of the words of XRayEmb's cycles (Pinter et al., 2021, section 4.1)
+LONGEST = 20  # characters of a word; XRayEmb cuts longer ones
 MEMORY_RUNS = 2
 
 
@@ -69,12 +80,12 @@ class Outcome(NamedTuple):
 
 
 def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
-    """Returns the config of "path/to/file.py[:variant]", with the rules splitter and one corpus.
+    """Returns the config of "path/to/file.py[:variant]", or the default one, with the rules splitter and one corpus.
 
     Raises:
       ValueError: when there is no such config.
     """
-    config = load_config_file(spec)
+    config = load_config_file(spec) if spec else get_config()
     config.text.splitter = "rules"
     config.data.train = (text,)
     if text != "builtin":
@@ -109,18 +120,18 @@ def run(case: str, settings: Settings) -> Outcome:
     names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
     for name, reason in left_out.items():
         log.info("%s: %s is skipped: %s", case, name, reason)
-    corpus = Corpus(load_config(settings.config, settings.text))
+    corpus = Corpus(load_config(settings.config if case in WITH_HLM else "", settings.text))
     shapes = shapes_of(case, settings)
-    texts = [corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape) for shape in shapes]
-    about = _about(settings, texts)
+    texts = [_texts(case, settings, corpus, shape) for shape in shapes]
+    about = _about(case, settings, texts)
     with tempfile.TemporaryDirectory() as folder:
         jobs = _jobs(case, names, settings, corpus, shapes, texts, Path(folder))
         commands = {name: [sys.executable, "-m", "charlm.benchmark.worker", str(job)] for name, job in jobs.items()}
         if case == MEMORY:
             measured = _one_after_another(commands)
         else:
-            traces = {name: Path(settings.profile) / case / name for name in names if settings.profile}
-            traces = {name: trace for name, trace in traces.items() if uses_jax(name)}
+            traced = [name for name in names if uses_jax(name)] if settings.profile and case in TIMED else []
+            traces = {name: Path(settings.profile) / case / name for name in traced}
             measured = measure(commands, len(shapes), settings.repeats, traces)
     if case == MEMORY:
         figures = _peaks(measured, shapes[0], about[0])
@@ -129,7 +140,14 @@ def run(case: str, settings: Settings) -> Outcome:
     return Outcome(figures, measured.died, measured.stopped)
 
 
-def _about(settings: Settings, texts: list[list[str]]) -> list[Figure]:
+def _texts(case: str, settings: Settings, corpus: Corpus, shape: Shape) -> list[str]:
+    """Returns the texts of a batch; of the generator its steps."""
+    if case == GENERATOR:
+        return corpus.frequent(shape, VOCABULARY, LONGEST)
+    return corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape)
+
+
+def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure]:
     """Returns by batch what all its figures say: every choice that makes two measurements different ones."""
     chosen = {
         "text": settings.text,
@@ -141,6 +159,12 @@ def _about(settings: Settings, texts: list[list[str]]) -> list[Figure]:
         "compile": settings.compile,
     }
     machine = about_machine()  # the load before our own
+    if case not in WITH_HLM:
+        del chosen["compile"]
+        chosen["config"] = ""
+    if case == GENERATOR:
+        del chosen["wordpiece"]
+        return [chosen | {"texts": FREQUENT} | machine for _ in texts]
     return [{"distinct_words": round(texts_of.distinct_share(group), 3)} | chosen | machine for group in texts]
 
 
@@ -155,8 +179,8 @@ def uses_torch(name: str) -> bool:
 
 
 def uses_pieces(name: str) -> bool:
-    """Whether a path reads WordPiece's pieces."""
-    return name in ("bert", "hf_bert")
+    """Whether a path reads WordPiece's pieces, or words as its tokenizer normalises them."""
+    return name in ("bert", "hf_bert") or PATHS[name].module == "spelled"
 
 
 def _jobs(
@@ -173,7 +197,7 @@ def _jobs(
     if any(map(uses_pieces, names)):
         tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
         tokenizer.save(folder / "wordpiece")
-    chars = corpus.chars().to_dict()
+    chars = corpus.chars().to_dict() if case in (*WITH_HLM, FULL_MODE) else {}
     budget_texts: list[list[str]] = []
     if runners == TRAINING and settings.drawn:
         budget_texts = corpus.drawn(shapes[0], BUDGET_SHARDS)

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from charlm.benchmark import cases, plot
-from charlm.benchmark.paths import INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
+from charlm.benchmark.paths import GENERATOR, INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
 
-TIMED = (INFERENCE, TRAINING, cases.SCALING)
+SPELLED = (*cases.SPELLED, GENERATOR)
 READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
-    **dict.fromkeys(("paths", "dtype", "bert_vocab", "hlm_code", "smoke", "drawn"), cases.CASES),
-    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY)),
-    **dict.fromkeys(("compile", "profile"), TIMED),
-    "config": ("parameters", "input_pipeline", "collectives", *cases.CASES),
+    **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
+    **dict.fromkeys(("bert_vocab", "drawn"), (*cases.WITH_HLM, *cases.SPELLED)),
+    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *SPELLED)),
+    **dict.fromkeys(("compile", "profile"), cases.TIMED),
+    "hlm_code": cases.WITH_HLM,
+    "config": ("parameters", "input_pipeline", "collectives", *cases.WITH_HLM),
     "text": ("input_pipeline", "collectives", *cases.CASES),
-    "repeats": ("startup", "input_pipeline", *TIMED),
+    "repeats": ("startup", "input_pipeline", *cases.TIMED, *SPELLED),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }

@@ -17,6 +17,7 @@ from charlm.benchmark.text import Shape
 
 Figure = dict[str, Any]
 Round = dict[str, float]
+SHARED = ("device", "subwords_a_word")  # of how a path was set up, what its ratios say as well
 
 
 def about_machine() -> Figure:
@@ -95,14 +96,21 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
 
 
 def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
-    """Returns how many times faster each HLM is than the reshape and each peer: the median of the rounds' ratios."""
+    """Returns how many times faster each path of ours is than what it is compared with: the median of the rounds'
+    ratios. The tokens of a text are those of both."""
     figures = []
     for number, shape in enumerate(shapes):
-        for ours in (name for name in measured.rounds if PATHS[name].ours and name != "reshape"):
-            for other in (name for name in measured.rounds if not PATHS[name].ours or name == "reshape"):
+        for ours in (name for name in measured.rounds if PATHS[name].ours):
+            for other in (name for name in measured.rounds if _compared(ours, name)):
                 mine, theirs = (_seconds(measured.rounds[name][number]) for name in (ours, other))
                 values = [b / a for a, b in zip(mine, theirs, strict=True)]
                 figure = {"case": case, "path": f"{ours} / {other}"} | spread(values, 3) | {"unit": "x"}
-                device = {"device": measured.ready[ours].get("device", "")}
-                figures.append(figure | {"rounds": len(values)} | device | about[number] | {"batch": str(shape)})
+                ready = measured.ready[ours]
+                setup = {"device": ""} | {name: ready[name] for name in SHARED if name in ready}
+                setup["tokens_of"] = {name: round(measured.tokens[name][number][0], 1) for name in (ours, other)}
+                figures.append(figure | {"rounds": len(values)} | setup | about[number] | {"batch": str(shape)})
     return figures
+
+
+def _compared(ours: str, other: str) -> bool:
+    return ours != other and (not PATHS[other].ours or PATHS[other].rival)

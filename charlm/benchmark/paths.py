@@ -16,35 +16,50 @@ from pathlib import Path
 from typing import Any
 
 INFERENCE, TRAINING = "inference", "training_step"
+JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
 INSTALL = "pip install 'charlm[torch]' transformers"
 CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
 
 @dataclasses.dataclass(frozen=True)
 class PathInfo:
-    """One path: the module with its runners, its cases, and the packages that it needs beside ours."""
+    """One path: the module with its runners, its cases, and the packages that it needs beside ours.
+
+    Attributes:
+      ours: it is compared with all that are not. rival: ours that are none of it are compared with it, too.
+    """
 
     module: str
     cases: tuple[str, ...]
     packages: tuple[str, ...] = ()
-    ours: bool = False  # an HLM of charlm; all others are what it is compared with
+    ours: bool = False
+    rival: bool = False
 
 
 _BOTH = (INFERENCE, TRAINING)
 _TORCH = ("torch", "transformers")
 REMAT = "_remat"  # ending of the training paths that recompute activations
 PATHS = {
-    "reshape": PathInfo("hlm", _BOTH, ours=True),
+    "reshape": PathInfo("hlm", _BOTH),
     "table": PathInfo("hlm", _BOTH, ours=True),
     "cache_cold": PathInfo("hlm", (INFERENCE,), ours=True),
     "cache_warm": PathInfo("hlm", (INFERENCE,), ours=True),
     "reshape_remat": PathInfo("hlm", (TRAINING,), ours=True),
     "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
-    "bert": PathInfo("bert", _BOTH),
+    "bert": PathInfo("bert", (*_BOTH, FULL_MODE)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),
     "canine": PathInfo("peers", (INFERENCE,), _TORCH),
     "byt5": PathInfo("peers", (INFERENCE,), _TORCH),
     "authors_hlm": PathInfo("authors", _BOTH, _TORCH),
+    "policy_all_multi": PathInfo("spelled", (JOINED,), ours=True),
+    "policy_none": PathInfo("spelled", (JOINED,)),
+    "full_cached": PathInfo("spelled", (FULL_MODE,), ours=True),
+    "subword_table": PathInfo("spelled", (FULL_MODE,)),
+    "generator_buckets": PathInfo("generator", (GENERATOR,), ours=True),
+    "generator_slots": PathInfo("generator", (GENERATOR,), ours=True, rival=True),
+    "torch_packed": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
+    "torch_padded": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
+    "torch_cut": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
 }
 
 
@@ -54,8 +69,9 @@ class Job:
 
     Attributes:
       path, case: which runner. texts, words: the batches, and the words of each one's longest text, [CLS] and [SEP]
-        included. drawn: whether texts vary in length, so that shorter ones are padded.
-      chars: character ids of HLM. tokenizer: folder of BERT's.
+        included; of the generator, its steps, each the words of one, by spaces. drawn: whether texts vary in length, so
+        that shorter ones are padded.
+      chars: character ids of HLM, and of Char2Subword. tokenizer: folder of BERT's.
       budget_texts: texts to measure training budgets on; drawn ones a batch each, others one that is cut into batches.
       config: of HLM, as `--config`. smoke: tiny models. compile: whether PyTorch may try torch.compile.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from charlm.benchmark.figures import Figure
-from charlm.benchmark.text import TRAINED
+from charlm.benchmark.text import FREQUENT, TRAINED
 
 SETTINGS = ("text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions")
 Cell = Callable[[Figure], Any]
@@ -26,7 +26,9 @@ _RATE: dict[str, Cell] = {
 }
 _MEMORY: dict[str, Cell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
 _PLAIN: dict[str, Cell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
-_TABLES = ("inference", "training_step", "scaling", "tokenisation")
+_TABLES = (
+    "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "generator",
+)  # fmt: skip
 _NAMES = ("case", "path", "unit")  # what every figure says, beside its value
 _RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # and those in a table
 _MAYBE_NAMES = ("batch", "of", "text", "models", "config", "dtype", "wordpiece", "processor", "device", "date")
@@ -110,9 +112,12 @@ def table(figures: list[Figure]) -> str:
 
 def _title(title: str, figure: Figure) -> str:
     said = ["tiny models: no measurement"] if figure.get("models") == "smoke" else []
-    said += [f"{figure['texts']} texts"] if "texts" in figure else []
+    said += (
+        [figure["texts"] if figure["texts"] == FREQUENT else f"{figure['texts']} texts"] if "texts" in figure else []
+    )
     if "distinct_words" in figure and figure["case"] != "scaling":  # there, every length has its own
         said.append(f"{figure['distinct_words']:.0%} distinct words")
+    said += [f"{figure['subwords_a_word']} subwords a word"] if "subwords_a_word" in figure else []
     said += [figure[name] for name in ("dtype", "config") if figure.get(name)]
     said += [f"pieces of {figure['wordpiece']}"] if figure.get("wordpiece", TRAINED) != TRAINED else []
     said += ["torch.compile not tried"] if figure.get("compile") is False else []

@@ -26,7 +26,7 @@ log = logging.getLogger("charlm")
 PIECES = 30_522  # of BERT-base, uncased
 LEARNED_CHARS = 50_000_000  # a vocabulary is learned from so much text at most: minutes for any corpus
 TRAINED = "trained on this corpus, which favours BERT"
-CONSECUTIVE, DRAWN = "consecutive", "drawn"
+CONSECUTIVE, DRAWN, FREQUENT = "consecutive", "drawn", "frequent words"
 DRAWN_FROM = 64  # drawn texts lie spread over so many times the words that they hold, or over all there is
 _BETWEEN = "\n\n"
 
@@ -153,6 +153,27 @@ class Corpus:
         """Returns consecutive text of so many words, or all there is."""
         stream, spans = self._words(words)
         return stream[: spans[min(words, len(spans)) - 1][1]] if spans and words else ""
+
+    def frequent(self, shape: Shape, vocabulary: int, longest: int) -> list[str]:
+        """Returns as many texts as the shape has, each of as many words, spaces between them: the most frequent ones of
+        the corpus, all alike likely, the same for every model.
+
+        Args:
+          vocabulary: how many words are drawn from. longest: characters of a word at most.
+
+        Raises:
+          ValueError: when the corpus has no word.
+        """
+        splitter = RulesSplitter()
+        counts: Counter[str] = Counter()
+        for document in self._learned():
+            counts.update(document[start:end] for start, end in splitter.spans(document))
+        fitting = (word for word in counts if len(word) <= longest and word.split() == [word])
+        words = sorted(fitting, key=lambda word: (-counts[word], word))
+        if not words:
+            raise ValueError(f"--text={self.name}: no word of at most {longest} characters")
+        draw = random.Random(0)
+        return [" ".join(draw.choices(words[:vocabulary], k=shape.words)) for _ in range(shape.batch)]
 
     def chars(self) -> CharVocab:
         """Returns the most frequent characters of the corpus, as many as the config's model has rows for."""

@@ -271,6 +271,7 @@ def test_pytorch_is_imported_where_its_files_are_read_and_its_speed_is_measured_
         "benchmark/peers.py",
         "benchmark/pytorch.py",
         "benchmark/standalone.py",
+        "benchmark/torch_generator.py",
         "convert/files.py",
     ]
 

@@ -1,0 +1,147 @@
+"""XR-Dec in charlm: value and gradients of its loss on words, in one table of all lengths or in several."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.benchmark.hlm import device_name, jax_peak
+from charlm.benchmark.paths import Job, Runner
+from charlm.data.batching import bucket_of
+from charlm.data.budgets import choose_buckets
+from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
+from charlm.state import on_processor
+from charlm.tasks.xray_generation import generation_sums
+from charlm.text.symbols import count_symbols
+from charlm.text.xray_chars import SLOTS, XRayChars, word_rows
+
+SMOKE = {"char_embedding": 8, "hidden": 16, "vector": 12}
+BUCKETS = {"generator_buckets": 3, "generator_slots": 1}
+ROWS = 8  # tables have a multiple of so many rows
+
+Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and which word [K] of the step each row is; -1: none
+
+
+def make(job: Job) -> Runner:
+    """Returns the runner of a job."""
+    return Generator(job)
+
+
+def decoder_config(job: Job) -> XRDecoderConfig:
+    """Returns the shape of XR-Dec, the same for every path."""
+    return XRDecoderConfig(dtype=jnp.dtype(job.dtype), **(SMOKE if job.smoke else {}))
+
+
+def rows_of_words(job: Job, texts: list[str]) -> list[np.ndarray]:
+    """Returns the words of each text as XR-Dec reads them, uint16 [U, C]; ids fit `decoder_config`."""
+    words = Counter(word for batch in job.texts for text in batch for word in text.split())
+    chars = XRayChars.build(count_symbols(words, words.values()), XRDecoderConfig.char_vocab_size)
+    return [word_rows(text.split(), chars, SLOTS) for text in texts]
+
+
+def vectors_of(words: int, width: int) -> np.ndarray:
+    """Returns the vectors [U, D] that the words of every step are made from."""
+    return np.random.default_rng(0).standard_normal((words, width), np.float32)
+
+
+def lengths_of(chars_UC: np.ndarray) -> np.ndarray:
+    """Returns the characters of words, both marks included, int [U]."""
+    return (chars_UC != 0).sum(axis=1)
+
+
+def choose_rows(steps: list[np.ndarray], slots: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the rows of the table of each bucket: the fewest slots in which every step has room.
+
+    A word may lie in a table for longer ones, where its own is full, so tables need not hold the most words of their
+    length that any step has.
+
+    Args:
+      steps: characters [U, C] of each step's words. slots: of the buckets, ascending.
+    """
+    # Of each step the words that only the buckets from b on can hold.
+    counts = np.array([np.bincount(bucket_of(lengths_of(step), slots), minlength=len(slots)) for step in steps])
+    needed_b = np.flip(np.cumsum(np.flip(counts, axis=1), axis=1), axis=1).max(axis=0)
+    rounded = lambda n: int(-(-n // ROWS) * ROWS)
+    most = rounded(needed_b[0])
+    found = []
+    for later in itertools.product(range(0, most + 1, ROWS), repeat=len(slots) - 1):
+        rows = (max(0, rounded(needed_b[0] - sum(later))), *later)
+        if all(sum(rows[b:]) >= needed_b[b] for b in range(len(slots))):
+            found.append((sum(n * c for n, c in zip(rows, slots, strict=True)), rows))
+    return min(found)[1]
+
+
+def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> list[Table]:
+    """Returns the tables of a step, shortest words first; rows without a word are zeros."""
+    order_U, at, made = np.argsort(lengths_of(chars_UC), kind="stable"), 0, []
+    length_U = lengths_of(chars_UC)[order_U]
+    for C, K in zip(slots, rows, strict=True):
+        fitting = int((length_U[at:] <= C).sum())
+        taken = order_U[at : at + min(K, fitting)]
+        at += len(taken)
+        chars_KC, word_K = np.zeros((K, C), np.uint16), np.full(K, -1)
+        chars_KC[: len(taken)], word_K[: len(taken)] = chars_UC[taken, :C], taken
+        made.append((chars_KC, word_K))
+    if at < len(chars_UC):
+        raise ValueError(f"{len(chars_UC)} words do not fit tables of {rows} rows of {slots} characters")
+    return made
+
+
+class Generator(Runner):
+    """Steps one after another: loss, gradients of all parameters, and of the vectors that words are made from."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.config = decoder_config(job)
+        self.model = XRDecoder(self.config)
+        example = np.zeros((1, self.config.vector), np.float32), np.ones((1, 3), np.int32)
+        self.params = jax.device_put(on_processor(lambda: self.model.init(jax.random.key(0), *example)["params"]))
+        steps = [chars_UC for texts in job.texts for chars_UC in rows_of_words(job, texts)]
+        counts_C = np.bincount(lengths_of(np.concatenate(steps)), minlength=SLOTS + 1)
+        slots = choose_buckets(counts_C, BUCKETS[job.path])
+        used = [(n, c) for n, c in zip(choose_rows(steps, slots), slots, strict=True) if n]
+        self.rows, self.slots = zip(*used, strict=True)
+        self.about = {"device": device_name(), "parameters_dtype": "float32"}
+        self.about["tables"] = ", ".join(f"{n} x {c}" for n, c in zip(self.rows, self.slots, strict=True))
+        self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))
+
+    def _loss(self, params: Any, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
+        """Returns the mean over all characters of the tables' words."""
+        nats = characters = jnp.zeros(())
+        for vectors_KD, chars_KC in zip(vectors, tables, strict=True):
+            sums = generation_sums(self.model.apply({"params": params}, vectors_KD, chars_KC), chars_KC)
+            nats, characters = nats + sums.nats, characters + sums.characters
+        return nats / characters
+
+    def tokenise(self, texts: list[str], words: int) -> list[tuple[tuple[jax.Array, ...], tuple[np.ndarray, ...]]]:
+        """See `Runner`: of each step the vectors, which in training are on the device, and the tables."""
+        made = []
+        for chars_UC in rows_of_words(self.job, texts):
+            vectors_UD = vectors_of(len(chars_UC), self.config.vector)
+            tables = tables_of(chars_UC, self.slots, self.rows)
+            vectors = tuple(jnp.asarray(vectors_UD[word_K]) for _, word_K in tables)
+            made.append((vectors, tuple(chars_KC for chars_KC, _ in tables)))
+        return made
+
+    def run(self, host: list[tuple[Any, ...]]) -> list[jax.Array]:
+        """See `Runner`: the loss of each step; `gradients` are those of the last one, of parameters and vectors."""
+        losses = []
+        for step in host:
+            # One after another, as in training: without its update steps do not wait for each other.
+            loss, self.gradients = jax.block_until_ready(self._step(self.params, *step))
+            losses.append(loss)
+        return losses
+
+    def tokens(self, host: list[tuple[Any, ...]]) -> tuple[float, int]:
+        """See `Runner`: characters of a step's words, and the slots of its tables."""
+        found = [sum(int((table != 0).sum()) for table in tables) for _, tables in host]
+        return sum(found) / len(found), sum(n * c for n, c in zip(self.rows, self.slots, strict=True))
+
+    def device_peak(self) -> int | None:
+        """See `Runner`."""
+        return jax_peak()

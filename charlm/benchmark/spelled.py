@@ -1,0 +1,190 @@
+"""BERT-base behind XRayEmb and behind Char2Subword, random weights: words as one position beside their subwords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.benchmark.bert import SMOKE
+from charlm.benchmark.hlm import device_name, jax_peak
+from charlm.benchmark.paths import JOINED, Job, Runner
+from charlm.cache import WordCache
+from charlm.convert.char2subword import bert_config, smallest_batch
+from charlm.data.xray_vocab import xray_chars_of_words
+from charlm.models.bert import Bert, BertConfig
+from charlm.models.char2subword import Char2SubwordConfig
+from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.models.xrayemb import XREncoderConfig
+from charlm.models.xrayemb_lm import XRayEmbBert, XRayEmbBertConfig
+from charlm.predictors.base import Encoding
+from charlm.predictors.spelled import read_codes
+from charlm.predictors.xrayemb import XRayEmbPredictor
+from charlm.pretrained import Pretrained
+from charlm.state import on_processor
+from charlm.text.chars import CharVocab
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import RulesSplitter
+from charlm.units.char2subword import Char2SubwordUnits
+from charlm.units.xrayemb import XRayEmbUnits
+
+SMOKE_ENCODER = {"char_embedding": 8, "hidden": 8, "output": SMOKE["hidden"]}
+SMOKE_MODULE = {"hidden": 16, "layers": 1, "heads": 2, "output": SMOKE["hidden"]}
+POLICIES = {"policy_all_multi": "all_multi", "policy_none": "none"}
+
+
+def make(job: Job) -> Runner:
+    """Returns the runner of a job."""
+    if job.case == JOINED:
+        return JoinedWords(job)
+    return FullMode(job) if job.path == "full_cached" else SubwordTable(job)
+
+
+def _random(model: Any, *inputs: Any) -> Any:
+    """Returns random parameters on the device."""
+    return jax.device_put(on_processor(lambda: model.init(jax.random.key(0), *inputs)["params"]))
+
+
+class _Spelled(Runner):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._tokenizer = SubwordTokenizer.load(job.tokenizer)
+        self._dtype = jnp.dtype(job.dtype)
+        self.about = {"device": device_name(), "parameters_dtype": "float32"}
+
+    def shape(self) -> dict[str, Any]:
+        """Returns the fields of the BERT behind; its table of positions grows beyond the published 512 where needed."""
+        return {
+            "vocab_size": max(BertConfig.vocab_size, self._tokenizer.size),
+            "max_positions": max(BertConfig.max_positions, *self.job.words),
+            "pooler": False,
+            "dtype": self._dtype,
+        } | (SMOKE if self.job.smoke else {})
+
+    def pretrained(self, model: Any, family: str, **metadata: Any) -> Pretrained:
+        """Returns a model with random weights as one that was loaded."""
+        about = {"family": family, "head": "encoder"} | metadata
+        params = _random(model, smallest_batch())
+        return Pretrained(model, params, model.config, family, "encoder", Path(self.job.tokenizer), about)
+
+    def warm(self, host: Any) -> None:
+        """See `Runner`: the second run finds all words in the cache, whose table the first one made longer."""
+        self.run(host)
+        self.run(host)
+
+    def device_peak(self) -> int | None:
+        """See `Runner`."""
+        return jax_peak()
+
+
+class JoinedWords(_Spelled):
+    """XRayEmb's predictor, from texts to vectors of words; the words that it reads as characters are in its cache."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        words = Counter(word for texts in job.texts for text in texts for word in text.split())
+        chars = xray_chars_of_words(words, self._tokenizer)
+        small = SMOKE_ENCODER if job.smoke else {}
+        encoder = XREncoderConfig(char_vocab_size=chars.size, dtype=self._dtype, **small)
+        config = XRayEmbBertConfig(**self.shape(), encoder=encoder, generator=None, policy=POLICIES[job.path])
+        whole = self.pretrained(XRayEmbBert(config), "xrayemb", backbone="bert", xray_chars=chars.to_dict())
+        self.predictor, self._units = XRayEmbPredictor(whole), XRayEmbUnits(whole)
+        pieces = sum(self._pieces(text) for texts in job.texts for text in texts)
+        self.about["subwords_a_word"] = round(pieces / max(1, words.total()), 3)
+
+    def _pieces(self, text: str) -> int:
+        return len(self._tokenizer.encode(text).ids) - self._tokenizer.special_count()
+
+    def tokenise(self, texts: list[str], words: int) -> list[str]:
+        """See `Runner`: the texts as they are, since the predictor cuts them."""
+        return texts
+
+    def run(self, host: list[str]) -> list[Encoding]:
+        """See `Runner`."""
+        return self.predictor.encode(host)
+
+    def tokens(self, host: list[str]) -> tuple[float, int]:
+        """See `Runner`: positions, a joined word is one."""
+        special = self._tokenizer.special_count()
+        lengths = [len(encoded.content) + special for encoded in self._units.encode(host)]
+        return sum(lengths) / len(lengths), max(lengths)
+
+
+class _Words(_Spelled):
+    """The paths of full mode with one position a word, and the way from arrays on the host to the last states."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        vocab = CharVocab.from_dict(job.chars)
+        module = Char2SubwordConfig(
+            char_vocab_size=max(Char2SubwordConfig.char_vocab_size, vocab.size), dtype=self._dtype,
+            **(SMOKE_MODULE if job.smoke else {}),
+        )  # fmt: skip
+        self.config = Char2SubwordBertConfig(**self.shape(), characters=module, mode="full")
+
+    def rows(self, rows: list[Any], pad: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows of units padded to the longest, and mask."""
+        ids_BL = np.full((len(rows), max(map(len, rows))), pad, np.int32)
+        mask_BL = np.zeros(ids_BL.shape, bool)
+        for b, row in enumerate(rows):
+            ids_BL[b, : len(row)], mask_BL[b, : len(row)] = row, True
+        return ids_BL, mask_BL
+
+    def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
+        """See `Runner`."""
+        return float(host[1].sum(axis=1).mean()), host[1].shape[1]
+
+
+class FullMode(_Words):
+    """States [B, L, D] of words, the vectors of their spellings from the cache."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        whole = self.pretrained(Char2SubwordBert(self.config), "char2subword", char_vocab=job.chars)
+        self._units, self._params, model = Char2SubwordUnits(whole), whole.params, whole.model
+        spell = jax.jit(lambda module, chars: model.apply({"params": {"char2subword": module}}, chars, method="spell"))
+        self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
+        self._states = jax.jit(
+            lambda params, *inputs, method: model.apply({"params": params}, *inputs, method=method).states_BLD,
+            static_argnames="method",
+        )
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`: codes [B, L] of words, special tokens around them, and mask."""
+        before, after = self._units.around
+        return self.rows([[*before, *e.content, *after] for e in self._units.encode(texts)], self._units.pad)
+
+    def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
+        """See `Runner`; finding the spellings in the cache is part of it."""
+        inputs, method = read_codes(self._units, self.cache, self._params["char2subword"], *host)
+        return self._states(self._params, *inputs, method=method).block_until_ready()
+
+
+class SubwordTable(_Words):
+    """The same BERT with its table at as many positions: of every word the first subword alone."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        model = Bert(bert_config(self.config))
+        self._params = _random(model, np.ones((1, 3), np.int32))
+        self._states = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
+
+    def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Runner`: ids [B, L] and mask."""
+        splitter = RulesSplitter()
+        sentences = [[text[a:b] for a, b in splitter.spans(text)] for text in texts]
+        items = self._tokenizer.encode_words_batch(sentences)
+        special = self._tokenizer.special
+        rows = []
+        for item, sentence in zip(items, sentences, strict=True):
+            found = dict(zip(reversed(item.words), reversed(item.ids), strict=True))  # the first of a word counts
+            rows.append([special.cls, *(found.get(w, special.unk) for w in range(len(sentence))), special.sep])
+        return self.rows(rows, special.pad)
+
+    def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
+        """See `Runner`."""
+        return self._states(self._params, *host).block_until_ready()
