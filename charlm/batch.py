@@ -158,7 +158,9 @@ class XRayBatch(NamedTuple):
       labels_SM: int32, its id; -1 where there is none.
       learned: words for the embedding loss.
       written: per length bucket, words for the generation loss.
-      cycle_SKC: uint16, words that pass through encoder and generator; zeros in steps without cycles.
+      cycle: per length bucket, words that pass through encoder and generator, uint16 [S, K, C]; the last bucket's C is
+        that of the longest word. A row of zeros is no word, and in steps without cycles there are no others.
+      points_SK: bool, where a point of the unit sphere passes through generator and encoder: one for each word drawn.
     """
 
     inputs: SpelledBatch
@@ -166,7 +168,8 @@ class XRayBatch(NamedTuple):
     labels_SM: Array
     learned: LearnedWords
     written: tuple[WrittenWords, ...]
-    cycle_SKC: Array
+    cycle: tuple[Array, ...]
+    points_SK: Array
 
 
 class ImitationBatch(NamedTuple):

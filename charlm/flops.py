@@ -250,7 +250,7 @@ def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str,
     if weights["generation"]:
         written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
         flops += xr_decoder_forward(generator, written.count, written.total - written.count)
-    cycle = lengths_of(batch.cycle_SKC)
+    cycle = sum((lengths_of(chars) for chars in batch.cycle), Lengths())
     encoded = xr_encoder_forward(encoder, cycle)
     written = xr_decoder_forward(generator, cycle.count, cycle.total - cycle.count)
     flops += (encoded + written) * bool(weights["cycle_words"]) + encoded * bool(weights["cycle_sphere"])

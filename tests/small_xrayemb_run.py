@@ -65,6 +65,7 @@ def small_xrayemb_config(text: Path, cache: Path) -> Any:
     config.cycle.every = 2
     config.cycle.words = 32
     config.cycle.vocabulary = 20
+    config.cycle.slots = (5, SLOTS)
     config.model.hidden = 16
     config.model.heads = 2
     config.model.layers = 1

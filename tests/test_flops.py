@@ -230,7 +230,8 @@ def test_an_xrayemb_step_costs_what_it_computes():
     inputs = SpelledBatch((chars,), none, none, none, np.ones((1, 2, 6), bool))
     labels = np.array([[4, 5, -1]])
     learned = LearnedWords(labels, labels[..., None])
-    batch = XRayBatch(inputs, labels, labels, learned, (WrittenWords(labels, chars),), chars)
+    tables = chars[:, :1, :3], np.concatenate([chars[:, 1:], 0 * chars], axis=1)
+    batch = XRayBatch(inputs, labels, labels, learned, (WrittenWords(labels, chars),), tables, labels >= 0)
     alone = {name: {**dict.fromkeys(LOSSES, 0.0), name: 1.0} for name in LOSSES}
     spelled, words = xr_encoder_forward(encoder, Lengths(2, 7, 25)), Lengths(2, 12, 72)
     written = xr_decoder_forward(decoder, 2, 5)
@@ -242,7 +243,7 @@ def test_an_xrayemb_step_costs_what_it_computes():
         "cycle_words": 3 * (spelled + written),
         "cycle_sphere": 3 * spelled + written,
     }
-    quiet = batch._replace(cycle_SKC=0 * chars)
+    quiet = batch._replace(cycle=(0 * chars,), points_SK=labels < -1)
     assert xray_training(config, quiet, alone["cycle_words"]) == 3 * spelled
 
 

@@ -57,6 +57,20 @@ def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
     return np.searchsorted(np.asarray(bucket_slots), slots_U)
 
 
+def in_rooms(bucket_N: np.ndarray, rooms: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns which words stand in each bucket, and which find no room in their own or one of longer words.
+
+    Args:
+      bucket_N: the first bucket that holds each word. rooms: how many words each bucket has room for.
+    """
+    waiting, placed = np.zeros(0, np.int64), []
+    for bucket, room in enumerate(rooms):
+        waiting = np.concatenate([waiting, np.flatnonzero(bucket_N == bucket)])
+        placed.append(waiting[:room])
+        waiting = waiting[room:]
+    return placed, waiting
+
+
 class ShardPacker:
     """Collects the sequences of one shard while they fit its budgets, then lays out its tables.
 
@@ -148,18 +162,18 @@ class ShardPacker:
         start, masked_tables, masked_starts, tables = 0, [], [], []
         for b, slots in enumerate(shape.slots):
             (words,) = np.nonzero(masked_U & (bucket_U == b))
-            masked_tables.append(_table(chars_UC, words, shape.masked[b], slots))
+            masked_tables.append(word_table(chars_UC, words, shape.masked[b], slots))
             masked_starts.append(start)
             row_U[words] = start + np.arange(len(words))
             start += shape.masked[b]
-        waiting = np.zeros(0, np.int64)
+        (plain,) = np.nonzero(~masked_U)
+        placed, left = in_rooms(bucket_U[plain], shape.table)
+        assert not len(left), "`add` refuses what does not fit"
         for b, slots in enumerate(shape.slots):
-            waiting = np.concatenate([waiting, np.nonzero(~masked_U & (bucket_U == b))[0]])
-            words, waiting = waiting[: shape.table[b]], waiting[shape.table[b] :]
-            tables.append(_table(chars_UC, words, shape.table[b], slots))
+            words = plain[placed[b]]
+            tables.append(word_table(chars_UC, words, shape.table[b], slots))
             row_U[words] = start + np.arange(len(words))
             start += shape.table[b]
-        assert not len(waiting), "`add` refuses what does not fit"
 
         row_of = dict(zip(self._words, row_U.tolist(), strict=True))
         for b, (_, keys) in enumerate(self._sequences):
@@ -187,7 +201,8 @@ class ShardPacker:
         return WordBatch((), (masked,), index_BW, mask_BW)
 
 
-def _table(chars_UC: np.ndarray, words: np.ndarray, rows: int, slots: int) -> np.ndarray:
+def word_table(chars_UC: np.ndarray, words: np.ndarray, rows: int, slots: int) -> np.ndarray:
+    """Returns a table uint16 [rows, slots] of some words, zeros behind them."""
     table = np.zeros((rows, slots), np.uint16)
     table[: len(words)] = chars_UC[words, :slots]
     return table

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import grain
 import numpy as np
 
 from charlm.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of
-from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets
-from charlm.data.cycle_words import CycleWords
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, in_rooms, word_table
+from charlm.data.cycle_words import CycleWords, cycle_tables
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.piece_sequences import PieceStream, halves
 from charlm.data.text_records import TextRecord
 from charlm.data.xray_sequences import XRaySequence, XRaySequenceMaker
-
-BUCKETS, WRITTEN_BUCKETS = 3, 3
 
 
 class XRayShape(NamedTuple):
@@ -30,7 +26,8 @@ class XRayShape(NamedTuple):
       predicted: M, subwords of a shard to predict at most; there are never more. learned: W, words to learn at most.
       pieces: P, subwords of a learned word.
       written_slots, written_rows: of the words to write; a word may stand in a bucket of longer ones.
-      A sequence that would exceed a budget begins the next shard.
+      cycle_slots, cycle_rows: of the words of cycles, likewise.
+      A sequence that would exceed a budget begins the next shard; a word of a cycle that finds no room is left out.
     """
 
     shards: int
@@ -43,11 +40,24 @@ class XRayShape(NamedTuple):
     pieces: int
     written_slots: tuple[int, ...]
     written_rows: tuple[int, ...]
+    cycle_slots: tuple[int, ...]
+    cycle_rows: tuple[int, ...]
 
     def tables(self) -> BatchShape:
         """Returns the shape of the tables alone, as `ShardPacker` wants it: they hold the learned words, too."""
         none = (0,) * len(self.slots)
         return BatchShape(self.shards, self.sequences, self.length + self.learned, self.slots, self.rows, none, none)
+
+    def described(self) -> str:
+        """Returns what a person reads of it, one line."""
+        listed = lambda rows, slots: ", ".join(f"{n} of {c}" for n, c in zip(rows, slots, strict=True))
+        return (
+            f"{self.shards} shards x {self.sequences} sequences x {self.length} positions; a shard holds "
+            f"{sum(self.rows):,} spelled words ({listed(self.rows, self.slots)} characters), {self.learned:,} to "
+            f"learn, {self.predicted:,} subwords to predict, {sum(self.written_rows):,} words to write "
+            f"({listed(self.written_rows, self.written_slots)}) and {sum(self.cycle_rows):,} of cycles "
+            f"({listed(self.cycle_rows, self.cycle_slots)})"
+        )
 
 
 class _Shard:
@@ -76,7 +86,11 @@ class _Shard:
         return True
 
     def build(self, pad_id: int, cycle_KC: np.ndarray) -> XRayBatch:
-        """Returns the arrays of the shard, without the leading axis; see `XRayBatch`."""
+        """Returns the arrays of the shard, without the leading axis; see `XRayBatch`.
+
+        Args:
+          cycle_KC: its words of cycles, zeros where there are none.
+        """
         shape, tables = self._shape, self._packer.build()
         B, L = shape.sequences, shape.length
         index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad_id, np.int32)
@@ -93,8 +107,9 @@ class _Shard:
             row_W[part] = tables.index_SBW[b, spelled : spelled + learned]
             pieces_WP[part] = sequence.pieces_WP
         inputs = SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
-        labels = self._labels()
-        return XRayBatch(inputs, *labels, LearnedWords(row_W, pieces_WP), self._written_words(), cycle_KC)
+        learned, written = LearnedWords(row_W, pieces_WP), self._written_words()
+        cycle = cycle_tables(cycle_KC, shape.cycle_slots, shape.cycle_rows)
+        return XRayBatch(inputs, *self._labels(), learned, written, cycle, cycle_KC[:, 0] != 0)
 
     def _labels(self) -> tuple[np.ndarray, np.ndarray]:
         position_M, labels_M = np.zeros(self._shape.predicted, np.int32), np.full(self._shape.predicted, -1, np.int32)
@@ -111,15 +126,13 @@ class _Shard:
         none = (np.zeros(0, np.int64), np.zeros((0, shape.written_slots[-1]), np.uint16))
         position_G = np.concatenate([none[0], *(b * shape.length + at for b, at in enumerate(places))])
         chars_GC = np.concatenate([none[1], *(s.written_LC[at] for s, at in zip(self.taken, places, strict=True))])
-        bucket_G = bucket_of((chars_GC != 0).sum(axis=1), shape.written_slots)
-        waiting, words = np.zeros(0, np.int64), []
-        for bucket, (slots, rows) in enumerate(zip(shape.written_slots, shape.written_rows, strict=True)):
-            waiting = np.concatenate([waiting, np.flatnonzero(bucket_G == bucket)])
-            now, waiting = waiting[:rows], waiting[rows:]
-            position, chars = np.zeros(rows, np.int32), np.zeros((rows, slots), np.uint16)
-            position[: len(now)], chars[: len(now)] = position_G[now], chars_GC[now, :slots]
-            words.append(WrittenWords(position, chars))
-        assert not len(waiting), "`add` refuses what does not fit"
+        placed, left = in_rooms(bucket_of((chars_GC != 0).sum(axis=1), shape.written_slots), shape.written_rows)
+        assert not len(left), "`add` refuses what does not fit"
+        words = []
+        for now, slots, rows in zip(placed, shape.written_slots, shape.written_rows, strict=True):
+            position = np.zeros(rows, np.int32)
+            position[: len(now)] = position_G[now]
+            words.append(WrittenWords(position, word_table(chars_GC, now, rows, slots)))
         return tuple(words)
 
 
@@ -211,62 +224,3 @@ def xray_batches(
 def empty_xray_batch(shape: XRayShape, pad_id: int, cycle: CycleWords, shards: int) -> XRayBatch:
     """Returns a batch [1, shards, ...] without a subword."""
     return stack([stack([_Shard(shape).build(pad_id, cycle.none())] * shards)])
-
-
-class Budgets(NamedTuple):
-    """What is measured of a shape; empty or 0 where it is not given."""
-
-    slots: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-    learned: int = 0
-    written_slots: tuple[int, ...] = ()
-    written_rows: tuple[int, ...] = ()
-
-
-def measure_budgets(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences: int, given: Budgets) -> Budgets:
-    """Returns length buckets and budgets that nearly every shard keeps.
-
-    Args:
-      sequences: of a shard. given: what is not to be measured.
-
-    Raises:
-      ValueError: there is no text, `slots` do not ascend up to the longest word, or `rows` are not one for each.
-    """
-    for name, slots in (("bucket_slots", given.slots), ("written_slots", given.written_slots)):
-        if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != maker.slots):
-            raise ValueError(f"data.{name}={tuple(slots)} must ascend and end at {maker.slots}, model.char_slots")
-    measured = given if all(given) else _measure(records, maker, sequences, given)
-    pairs = (("bucket", measured.slots, measured.rows), ("written", measured.written_slots, measured.written_rows))
-    for name, slots, rows in pairs:
-        if len(rows) != len(slots) or min(rows) < 1:
-            raise ValueError(f"data.{name}_rows={rows} must name a positive number for each of {len(slots)} buckets")
-    return measured
-
-
-def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences: int, given: Budgets) -> Budgets:
-    count = SAMPLE_SHARDS * sequences
-    sample = list(itertools.islice(iter(PieceStream(iter(records), maker).next, None), count))
-    if not sample:
-        raise ValueError("data.train: no sentence to measure batches on")
-    # A short corpus is read round and round: budgets must hold whole shards.
-    shards = (np.arange(count).reshape(SAMPLE_SHARDS, sequences) % len(sample)).tolist()
-    by_length = lambda rows_UC: np.bincount((rows_UC != 0).sum(axis=1), minlength=maker.slots + 1)
-    spelled, written = [], []
-    for shard in shards:
-        spelled.append(by_length(np.unique(np.concatenate([all_rows(sample[i]) for i in shard]), axis=0)))
-        written.append(sum(by_length(sample[i].written_LC) for i in shard))
-    slots, rows = _bucketed(np.array(spelled), BUCKETS, given.slots, given.rows)
-    written_NC = np.array(written)
-    written_NC[:, 0] = 0  # positions that write nothing
-    written_slots, written_rows = _bucketed(written_NC, WRITTEN_BUCKETS, given.written_slots, given.written_rows)
-    learned = np.array([sum(len(sample[i].learned_WC) for i in shard) for shard in shards])
-    return Budgets(slots, rows, given.learned or budget(learned), written_slots, written_rows)
-
-
-def _bucketed(
-    counts_NC: np.ndarray, buckets: int, slots: tuple[int, ...], rows: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns length buckets and their budgets from how many words of each length shards have."""
-    slots = slots or choose_buckets(counts_NC.mean(axis=0), buckets)
-    bucket_C = bucket_of(np.arange(counts_NC.shape[1]), slots)
-    return slots, rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))

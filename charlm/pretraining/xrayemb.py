@@ -16,10 +16,11 @@ from charlm import flops
 from charlm.batch import XRayBatch
 from charlm.convert.char2subword import smallest_batch
 from charlm.convert.family import config_to_dict
-from charlm.data.cycle_words import CycleWords
+from charlm.data.cycle_words import CycleWords, measure_cycle
 from charlm.data.pipeline import record_dataset, record_lanes
 from charlm.data.text_records import read_text_record
-from charlm.data.xray_batches import Budgets, XRayShape, empty_xray_batch, measure_budgets, pad_id_of, xray_batches
+from charlm.data.xray_batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
+from charlm.data.xray_budgets import Budgets, measure_budgets
 from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
 from charlm.data.xray_text import XRayData, prepare_xray
 from charlm.pretraining.base import Objective
@@ -139,10 +140,11 @@ class SecondPretraining(Objective):
             found = measure_budgets(records, maker, sequences, given)
         finally:
             records.close()
+        cycle = measure_cycle(self._cycle, tuple(self.config.cycle.slots), tuple(self.config.cycle.rows))
         each = cfg.max_length - 1 if maker.hiding is None else maker.hiding.most(cfg.max_length - 2)
         return XRayShape(
             self.shards, sequences, cfg.max_length, found.slots, found.rows, sequences * each, found.learned,
-            maker.pieces_most, found.written_slots, found.written_rows,
+            maker.pieces_most, found.written_slots, found.written_rows, *cycle,
         )  # fmt: skip
 
     @staticmethod
@@ -238,7 +240,7 @@ class SecondPretraining(Objective):
         s = self.shape
         budgets = (s.slots, s.rows, s.learned, s.written_slots, s.written_rows)
         found |= {f"data.{name}": value for name, value in zip(BUDGETS, budgets, strict=True)}
-        return found | {"data.table_shards": self.shards}
+        return found | {"data.table_shards": self.shards, "cycle.slots": s.cycle_slots, "cycle.rows": s.cycle_rows}
 
     def metadata(self) -> dict[str, Any]:
         """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
@@ -258,15 +260,12 @@ class SecondPretraining(Objective):
 
     def start_lines(self) -> list[str]:
         """Returns the sizes of the vocabularies and the shape of a batch."""
-        s, data, cycle = self.shape, self.data, self._cycle
-        tables = lambda rows, slots: ", ".join(f"{n} of {c}" for n, c in zip(rows, slots, strict=True))
-        words = s.shards * self.config.data.accumulation * cycle.size
+        data, cycle = self.data, self._cycle
+        words = self.shards * self.config.data.accumulation * cycle.size
         return [
             f"subwords known  {data.tokenizer.size:,}; characters {data.chars.size:,}; words of cycles "
             f"{len(data.frequent.words):,}, {words:,} every {cycle.every:,} steps",
-            f"batch  {s.shards} shards x {s.sequences} sequences x {s.length} positions; a shard holds {sum(s.rows):,} "
-            f"spelled words ({tables(s.rows, s.slots)} characters), {s.learned:,} to learn, {s.predicted:,} subwords "
-            f"to predict and {sum(s.written_rows):,} words to write ({tables(s.written_rows, s.written_slots)})",
+            f"batch  {self.shape.described()}",
         ]
 
     def progress_line(self, scalars: dict[str, float]) -> str:

@@ -38,6 +38,7 @@ NOT_NEGATIVE = (
 )  # fmt: skip
 SHARES = ()
 MEASURED = (
+    "cycle.slots", "cycle.rows",
     "data.bucket_slots", "data.bucket_rows", "data.learned_words", "data.written_slots", "data.written_rows",
     "model.activation", "model.backbone", "model.epsilon", "model.max_positions", "model.vocab_size",
 )  # fmt: skip
@@ -113,6 +114,8 @@ def _loss_keys(config: ml_collections.ConfigDict) -> None:
     cycle.words = 1000  # words, and as many points of the sphere, of such a step (section 4.1)
     cycle.vocabulary = 25_000  # most frequent words of the corpora, from which they are drawn (section 4.1)
     cycle.sampling = "uniform"  # chances: "uniform", or by "frequency", or by its root ("sqrt")
+    cycle.slots = ()  # character slots of the length buckets of these words, ascending; empty: measured
+    cycle.rows = ()  # words per bucket of a part of a micro-batch; empty: measured
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

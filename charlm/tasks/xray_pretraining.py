@@ -92,8 +92,8 @@ class XRayLosses:
             "language": count(batch.labels_SM >= 0),
             "embedding": count(batch.learned.pieces_SWP[..., 0] >= 0),
             "generation": sum((words_of(written.chars_SGC) for written in batch.written), jnp.zeros(())),
-            "cycle_words": words_of(batch.cycle_SKC),
-            "cycle_sphere": count(batch.cycle_SKC[..., 0] != 0),
+            "cycle_words": sum((words_of(chars) for chars in batch.cycle), jnp.zeros(())),
+            "cycle_sphere": count(batch.points_SK),
         }
         return tuple(weights[name] if self.weights[name] else jnp.zeros(()) for name in LOSSES)
 
@@ -112,7 +112,7 @@ class XRayLosses:
             key = jax.random.key(EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, SPHERE_STREAM)
             if quiet:  # other points in every batch
                 key = jax.random.fold_in(key, batch.inputs.ids_SBL.sum().astype(jnp.uint32))
-            found |= self._of_cycles(model, params, batch.cycle_SKC, key, rngs)
+            found |= self._of_cycles(model, params, batch, key, rngs)
         weights = dict(zip(LOSSES, self.label_weights(batch), strict=True))
         weighted = {name: self.weights[name] * found.pop(name) for name in LOSSES if name in found}
         divided = {f"{name}_weight": weights[name] for name in LOSSES}
@@ -156,31 +156,41 @@ class XRayLosses:
         return _squares(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0)
 
     def _of_cycles(
-        self, model: nn.Module, params: Any, cycle_SKC: jax.Array, key: jax.Array, rngs: Any
+        self, model: nn.Module, params: Any, batch: XRayBatch, key: jax.Array, rngs: Any
     ) -> dict[str, jax.Array]:
         """Returns the sums of both cycles, zeros where the batch has none: then nothing is computed."""
-        chars_UC = cycle_SKC.reshape(-1, cycle_SKC.shape[-1]).astype(jnp.int32)
+        tables = tuple(chars.reshape(-1, chars.shape[-1]).astype(jnp.int32) for chars in batch.cycle)
 
         def cycles(params: Any) -> dict[str, jax.Array]:
             found = {}
             if self.weights["cycle_words"]:
-                found |= self._words(model, params, chars_UC, rngs)
+                found |= _words(model, params, tables, rngs)
             if self.weights["cycle_sphere"]:
-                found["cycle_sphere"] = _sphere(model, params, chars_UC, key, rngs)
+                longest = tables[-1].shape[1] - 2
+                found["cycle_sphere"] = _sphere(model, params, batch.points_SK.reshape(-1), longest, key, rngs)
             return found
 
         shapes = jax.eval_shape(cycles, params)
         none = lambda params: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.lax.cond((chars_UC != 0).any(), cycles, none, params)
+        return jax.lax.cond(batch.points_SK.any(), cycles, none, params)
 
-    def _words(self, model: nn.Module, params: Any, chars_UC: jax.Array, rngs: Any) -> dict[str, jax.Array]:
-        """Returns what words come to through encoder and generator."""
-        quiet = rngs is None
-        vectors_UD, logits_UTV = model.apply(
-            {"params": params}, chars_UC, method=lambda m, chars: _rebuilt(m, chars, quiet), rngs=rngs
-        )
-        found = {"cycle_words": generation_sums(logits_UTV, chars_UC).nats}
-        return found | rebuilt_sums(model, params, vectors_UD, chars_UC) if quiet else found
+
+def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: Any) -> dict[str, jax.Array]:
+    """Returns what words come to through encoder and generator.
+
+    Args:
+      tables: int32 [U, C], words of each length bucket.
+    """
+    quiet = rngs is None
+    rebuilt = model.apply({"params": params}, method=lambda m: [_rebuilt(m, x, quiet) for x in tables], rngs=rngs)
+    nats = sum(generation_sums(logits_UTV, x).nats for (_, logits_UTV), x in zip(rebuilt, tables, strict=True))
+    found = {"cycle_words": nats}
+    if not quiet:
+        return found
+    # However short a word is, the generator may write the longest; else where it ends would be known to it.
+    C = tables[-1].shape[1]
+    chars_UC = jnp.concatenate([jnp.pad(x, ((0, 0), (0, C - x.shape[1]))) for x in tables])
+    return found | rebuilt_sums(model, params, jnp.concatenate([vectors_UD for vectors_UD, _ in rebuilt]), chars_UC)
 
 
 def _written(model: nn.Module, states_NLD: jax.Array, written: WrittenWords) -> GenerationSums:
@@ -220,18 +230,21 @@ def sphere_points(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jax.random.normal(key, shape) / math.sqrt(shape[-1])
 
 
-def _sphere(model: nn.Module, params: Any, chars_UC: jax.Array, key: jax.Array, rngs: Any) -> jax.Array:
-    """Returns the sum over as many points as there are words of the mean square of what the encoder is off."""
+def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key: jax.Array, rngs: Any) -> jax.Array:
+    """Returns the sum over points of the mean square of what the encoder is off.
+
+    Args:
+      real_U: bool, points that count. longest: most characters of a word.
+    """
     config = model.config
-    points_UD = sphere_points(key, (len(chars_UC), config.hidden))
+    points_UD = sphere_points(key, (len(real_U), config.hidden))
     fixed = jax.lax.stop_gradient(params)
-    steps = chars_UC.shape[1] - 2
-    generated = model.apply({"params": fixed}, points_UD, max_steps=steps, method="generate")
+    generated = model.apply({"params": fixed}, points_UD, max_steps=longest, method="generate")
     rows_UC = spelled_rows(generated, config.generator.end)
     vectors_UD = model.apply(
         {"params": params}, rows_UC, method=lambda m, rows: m.vectors(rows, rngs is None), rngs=rngs
     )
-    return _squares(vectors_UD - points_UD, chars_UC[:, 0] != 0)
+    return _squares(vectors_UD - points_UD, real_U)
 
 
 def _squares(off: jax.Array, real: jax.Array) -> jax.Array:

@@ -15,14 +15,8 @@ from small_xrayemb_run import CHARS, SLOTS, small_maker
 
 from charlm.data.cycle_words import CycleWords
 from charlm.data.piece_sequences import PieceStream, halves
-from charlm.data.xray_batches import (
-    Budgets,
-    XRayShape,
-    empty_xray_batch,
-    measure_budgets,
-    pad_id_of,
-    xray_batches,
-)
+from charlm.data.xray_batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
+from charlm.data.xray_budgets import Budgets, measure_budgets
 from charlm.text.xray_chars import word_rows
 from charlm.text.xray_policies import get_policy
 
@@ -158,7 +152,7 @@ def shape_of(maker, **changes):
     each = maker.hiding.most(LENGTH - 2) if maker.hiding else LENGTH - 1
     fields = {"shards": 2, "sequences": 3, "length": LENGTH, "slots": (6, SLOTS), "rows": (14, 10)}
     fields |= {"predicted": 3 * each, "learned": 16, "pieces": maker.pieces_most}
-    fields |= {"written_slots": (5, SLOTS), "written_rows": (30, 30)}
+    fields |= {"written_slots": (5, SLOTS), "written_rows": (30, 30), "cycle_slots": (5, SLOTS), "cycle_rows": (1, 2)}
     return XRayShape(**{**fields, **changes})
 
 
@@ -198,8 +192,7 @@ def check_shard(shard, sequences, maker, shape):
     found = {}
     for words in shard.written:
         there = words.chars_SGC[:, 0] != 0
-        texts = map(row_text, words.chars_SGC[there])
-        found |= dict(zip(words.position_SG[there].tolist(), texts, strict=True))
+        found |= dict(zip(words.position_SG[there].tolist(), map(row_text, words.chars_SGC[there]), strict=True))
     assert found == written
     rows, pieces = shard.learned
     there = pieces[:, 0] >= 0
@@ -258,7 +251,7 @@ def test_a_saved_position_goes_on_exactly(maker, prefetch):
             jax.tree.map(np.testing.assert_array_equal, next(resumed), batch)
     finally:
         close(resumed)
-    assert [bool(batch.cycle_SKC.any()) for batch in want] in ([True, False] * 2, [False, True] * 2)
+    assert [batch.points_SK.any() for batch in want] in ([True, False] * 2, [False, True] * 2)
 
 
 def close(iterator):
@@ -272,7 +265,8 @@ def test_an_empty_batch_has_the_shape_of_the_others_and_asks_nothing(maker):
     batch = next(iter(dataset(maker, shape)))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), empty) == jax.tree.map(lambda x: (x.shape, x.dtype), batch)
     assert not empty.inputs.mask_SBL.any()
-    assert not empty.cycle_SKC.any()
+    assert not any(words.any() for words in (*empty.cycle, empty.points_SK))
+    assert shape.described().endswith("30 of 5, 30 of 12) and 3 of cycles (1 of 5, 2 of 12)")
     assert (empty.labels_SM == -1).all()
     assert (empty.learned.pieces_SWP == -1).all()
 
@@ -292,29 +286,15 @@ def test_measured_budgets_hold_nearly_every_shard(maker):
         measure_budgets([], maker, 3, found._replace(rows=(3,), slots=(4, SLOTS)))
 
 
-# ---- Words of cycles ----
-
-
-def test_words_of_cycles_come_in_their_steps(maker):
-    cycle = cycle_of(maker, size=200, every=3, micro_batches=2)
-    found = [cycle.of(1, 4, shard) for shard in range(12)]
-    assert [bool(words.any()) for words in found] == [False] * 4 + [True] * 2 + [False] * 4 + [True] * 2
-    drawn = [x for x in found if x.any()]
-    for words in drawn:
-        assert {row_text(row) for row in words} == {"cat", "dog", "house", "the"}
-        share = np.mean([row_text(row) == "cat" for row in words])
-        assert 0.15 < share < 0.35
-    assert (drawn[0] != drawn[1]).any()
-    assert (cycle.of(2, 4, 4) != found[4]).any()
-
-
-@pytest.mark.parametrize(("sampling", "share"), [("sqrt", 0.414), ("frequency", 0.533)])
-def test_frequent_words_may_come_more_often(maker, sampling, share):
-    words = cycle_of(maker, size=600, every=1, sampling=sampling).of(0, 1, 0)
-    assert np.mean([row_text(row) == "cat" for row in words]) == pytest.approx(share, abs=0.07)
-
-
-def test_in_evaluation_they_come_in_order(maker):
-    cycle = cycle_of(maker, in_order=True)
-    found = np.concatenate([cycle.of(lane, 2, shard) for shard in range(2) for lane in range(2)])
-    assert [row_text(row) for row in found] == ["cat", "dog", "house", "the"] * 3
+def test_words_of_cycles_are_those_of_the_lane(maker):
+    """Each shard has the words drawn for it, in its tables, and as many points of the sphere."""
+    cycle, found = cycle_of(maker), []
+    for number, batch in enumerate(dataset(maker, shape_of(maker))):
+        assert [words.shape for words in batch.cycle] == [(1, 2, 1, 5), (1, 2, 2, SLOTS)]
+        for lane in range(2):
+            drawn = cycle.of(lane, 2, number) if batch.inputs.mask_SBL[0, lane].any() else cycle.none()
+            words = [row_text(row) for table in batch.cycle for row in table[0, lane] if row.any()]
+            assert sorted(words) == sorted(row_text(row) for row in drawn if row.any())
+            np.testing.assert_array_equal(batch.points_SK[0, lane], drawn.any(axis=1))
+            found += words
+    assert set(found) == {"cat", "dog", "house", "the"}

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from charlm.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
+from charlm.data.cycle_words import cycle_tables
+from charlm.data.lanes import stack
 from charlm.models.xrayemb import XREncoderConfig
 from charlm.models.xrayemb_decoder import XRDecoderConfig, spelled_rows
 from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbForCausalLM, XRayEmbForMaskedLM, XRayEmbGPT2Config
@@ -29,6 +31,12 @@ def words(rng, *shape):
     return rows
 
 
+def with_words(batch, words_SKC, slots, rows):
+    """Returns a batch with other words of cycles, in length buckets."""
+    tables = stack([cycle_tables(words_KC, slots, rows) for words_KC in words_SKC])
+    return batch._replace(cycle=tables, points_SK=words_SKC[..., 0] != 0)
+
+
 @pytest.fixture(scope="module")
 def batch():
     rng = np.random.default_rng(0)
@@ -38,14 +46,16 @@ def batch():
     pieces = np.array([[[3, 5, -1], [7, -1, -1]], [[2, 4, 9], [-1, -1, -1]]], np.int32)
     written = words(rng, S, 3)
     written[1, 2] = 0
-    return XRayBatch(
+    batch = XRayBatch(
         inputs=inputs,
         position_SM=np.array([[1, 7, 9], [3, 0, 0]], np.int32),
         labels_SM=np.array([[4, 0, 10], [5, -1, -1]], np.int32),
         learned=LearnedWords(np.array([[1, 4], [0, 0]], np.int32), pieces),
         written=(WrittenWords(np.array([[2, 6, 9], [0, 8, 0]], np.int32), written),),
-        cycle_SKC=words(rng, S, 4),
+        cycle=(),
+        points_SK=None,
     )
+    return with_words(batch, words(rng, S, 4), (5, C), (2, 3))
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +113,9 @@ def expected(model, params, batch):
                 add("embedding", np.square(table[row] - rows[pieces[pieces >= 0]].max(axis=0)).mean(), 1)
         written = batch.written[0]
         add("generation", *characters(model, params, states[s, written.position_SG[s]], written.chars_SGC[s]))
-        vectors = model.apply({"params": params}, batch.cycle_SKC[s].astype(np.int32), method="spell")
-        add("cycle_words", *characters(model, params, vectors, batch.cycle_SKC[s]))
+        for chars in batch.cycle:
+            vectors = model.apply({"params": params}, chars[s].astype(np.int32), method="spell")
+            add("cycle_words", *characters(model, params, vectors, chars[s]))
     return found
 
 
@@ -205,7 +216,7 @@ def test_words_may_count_alike(batch):
     assert (generation, cycle) == (5, 8)
     mean = XRayLosses(WEIGHTS).label_weights(batch)
     assert (mean[2], mean[3]) == tuple(
-        (rows[..., 1:] != 0).sum() for rows in (batch.written[0].chars_SGC, batch.cycle_SKC)
+        sum((rows[..., 1:] != 0).sum() for rows in tables) for tables in ((batch.written[0].chars_SGC,), batch.cycle)
     )
 
 
@@ -218,7 +229,7 @@ def evaluated(made):
 
 
 def test_without_words_of_cycles_nothing_comes_of_them(evaluated, batch):
-    none = batch._replace(cycle_SKC=np.zeros_like(batch.cycle_SKC))
+    none = with_words(batch, np.zeros((S, 4, C), np.uint16), (5, C), (2, 3))
     sums = evaluated(none)
     assert sums.cycle_words == sums.cycle_sphere == sums.cycle_words_weight == sums.rebuilt_words == 0
     metrics = summarize(sums, WEIGHTS)
@@ -226,20 +237,58 @@ def test_without_words_of_cycles_nothing_comes_of_them(evaluated, batch):
     assert "language_loss" in metrics
 
 
+def in_one_table(batch):
+    """Returns the words of cycles, without rows that are none."""
+    rows = np.concatenate([np.pad(x, ((0, 0), (0, 0), (0, C - x.shape[-1]))).reshape(-1, C) for x in batch.cycle])
+    return rows[rows[:, 0] != 0]
+
+
+def generated_from(model, params, chars_UC):
+    """Returns what the generator makes of the vectors of words."""
+    vectors = model.apply({"params": params}, chars_UC.astype(np.int32), method="spell")
+    return model.apply({"params": params}, vectors, max_steps=C - 2, method="generate")
+
+
+def test_length_buckets_change_no_sum_and_no_gradient(made, evaluated, batch):
+    """Nor does it matter where a word stands, or that one found no room: it has its point of the sphere still."""
+    model, params = made
+    words_SKC = in_one_table(batch).reshape(S, 4, C)
+    assert [x.any(axis=-1).sum() for x in batch.cycle] == [4, 4]
+    loss = lambda params, batch: sum(XRayLosses(WEIGHTS).sums(model, params, batch, jax.random.key(5))[0:10:2])
+    both, other = jax.jit(jax.value_and_grad(loss)), with_words(batch, words_SKC, (C,), (4,))
+    for name, found, want in zip(XRaySums._fields, evaluated(other), evaluated(batch), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5, err_msg=name)
+    close = lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, both(params, other), both(params, batch))
+    longest = words_SKC.reshape(-1, C)[(words_SKC != 0).sum(axis=-1).argmax()]
+    crowded = evaluated(with_words(batch, np.tile(longest, (S, 4, 1)), (5, C), (2, 3)))
+    assert crowded.rebuilt_words == 3 * S
+    assert crowded.cycle_sphere == evaluated(batch).cycle_sphere
+
+
+def test_a_word_that_fills_its_bucket_must_be_ended_to_be_whole(made, evaluated, batch):
+    model, params = made
+    letters = np.zeros((1, END - 1, C), np.uint16)
+    letters[0, :, :3] = [[END, letter, END] for letter in range(1, END)]
+    generated = generated_from(model, params, letters[0])
+    begun = np.asarray(generated.ids_UT[:, 0]) == letters[0, :, 1]
+    ended = begun & (np.asarray(generated.length_U) == 1)
+    assert begun.sum() > ended.sum()
+    sums = evaluated(with_words(batch, np.concatenate([letters, 0 * letters]), (3, C), (END - 1, 1)))
+    assert (sums.rebuilt_right, sums.rebuilt_words_right) == (begun.sum(), ended.sum())
+
+
 def test_rebuilt_words_are_counted_character_by_character(made, evaluated, batch):
     model, params = made
-    chars = batch.cycle_SKC.reshape(-1, C).astype(np.int32)
-    vectors = model.apply({"params": params}, chars, method="spell")
-    generated = model.apply({"params": params}, vectors, max_steps=C - 2, method="generate")
+    chars = in_one_table(batch)
+    generated = generated_from(model, params, chars)
     right = np.asarray(spelled_rows(generated, END))[:, 1:-1] == chars[:, 1:-1]
     length = np.count_nonzero(chars, axis=1) - 2
     inside = np.arange(C - 2) < length[:, None]
     sums = evaluated(batch)
-    assert sums.rebuilt_characters == inside.sum()
-    assert sums.rebuilt_right == (right & inside).sum()
+    assert (sums.rebuilt_characters, sums.rebuilt_right) == (inside.sum(), (right & inside).sum())
     assert sums.rebuilt_words == len(chars)
-    whole = (right | ~inside).all(axis=1) & (np.asarray(generated.length_U) == length)
-    assert sums.rebuilt_words_right == whole.sum()
+    assert sums.rebuilt_words_right == ((right | ~inside).all(axis=1) & (generated.length_U == length)).sum()
 
 
 def test_nothing_asked_and_unknown_names():
