@@ -39,7 +39,7 @@ log = logging.getLogger("charlm")
 
 STATE_FOLDER = "state"  # of a workdir: what a run that was stopped goes on from; gone when it is finished
 RESULT_FILE = "result.json"
-DEV, TEST = "dev", "test"
+DEV, TEST, SUMS = "dev", "test", "test_sums"  # the last: what the scores of a fold are made of
 
 
 class FineTuning:
@@ -294,4 +294,7 @@ class FineTuning:
             if name == DEV or self._config.data.test_labels:
                 result[name] = self._task.scores(examples, predictions)
                 log.info("%s  %s", name, shown(result[name]))
+            if name == TEST and (self._config.data.folds or self._config.data.fold_column):
+                kind, rows = self._task.statistics(examples, predictions)
+                result[SUMS] = {"kind": kind, "sums": rows.sum(axis=0).tolist()}
         return result

@@ -12,13 +12,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import ml_collections
+import numpy as np
 
 from charlm import metrics
 from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
 from charlm.data.cache_files import write_text
 from charlm.finetune.data import Examples, folds_of, read, set_aside
-from charlm.finetune.loop import DEV, TEST, FineTuning
+from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
 from charlm.pretrained import Pretrained, from_pretrained
 from charlm.tasks.base import Task
@@ -27,6 +28,7 @@ from charlm.tasks.registry import task_of
 log = logging.getLogger("charlm")
 
 SUMMARY_FILE = "summary.json"
+ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
 MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
 
@@ -71,12 +73,15 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) ->
         write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
         write_text(str(folder / DATA_FILE), json.dumps(_digests(examples), indent=2) + "\n")
         results[name] = run.run()
-    summary = _summary(results)
+    summary = _summary(results, task)
     write_text(str(folder / SUMMARY_FILE), json.dumps(summary, indent=2) + "\n")
     for part, scores in summary["scores"].items():
         if len(results) > 1:
             means = (f"{name} {value['mean']:.4f} +- {value['sd']:.4f}" for name, value in scores.items())
             log.info("%s, mean and standard deviation of %d runs: %s", part, len(results), "  ".join(means))
+    if summary[ALL_FOLDS]:
+        means = (f"{name} {value['mean']:.4f}" for name, value in summary[ALL_FOLDS].items())
+        log.info("%s, all folds together: %s", TEST, "  ".join(means))
     return summary
 
 
@@ -91,6 +96,8 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
     changes |= {name: model[name] for name in ("mode", "splitter", "policy", "eval_policy") if model[name]}
+    if model.policy:  # a stored one for use belongs to the policy that is replaced
+        changes["eval_policy"] = model.eval_policy
     return from_pretrained(config.init_from, **changes)
 
 
@@ -113,15 +120,32 @@ def _runs(
     return runs
 
 
-def _summary(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Returns all results, and mean and standard deviation of every score."""
+def _summary(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[str, Any]:
+    """Returns all results, mean and standard deviation of every score, and the scores of all folds together.
+
+    The last are those of the whole, every example predicted by the run that had not seen it: a mean over folds counts
+    examples of small folds more. Over several seeds their mean and standard deviation are given.
+    """
     scores: dict[str, Any] = {}
     for part in (DEV, TEST):
         held = [result[part] for result in results.values() if part in result]
         names = [name for name in (held[0] if held else {}) if all(name in one for one in held)]
         if held:
             scores[part] = {name: _mean_and_sd([one[name] for one in held]) for name in names}
-    return {"runs": results, "scores": scores}
+    return {"runs": results, "scores": scores, ALL_FOLDS: _all_folds(results, task)}
+
+
+def _all_folds(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[str, Any]:
+    by_seed: dict[int, list[dict[str, Any]]] = {}
+    for result in results.values():
+        if SUMS in result:
+            by_seed.setdefault(result["seed"], []).append(result[SUMS])
+    found = []
+    for folds in by_seed.values():
+        kind = folds[0]["kind"]
+        options = {"positive": 1} if kind == "classification" and len(task.labels) == 2 else {}
+        found.append(metrics.score_from_statistics(kind, np.sum([fold["sums"] for fold in folds], axis=0), **options))
+    return {name: _mean_and_sd([one[name] for one in found]) for name in (found[0] if found else {})}
 
 
 def _digests(examples: Examples) -> dict[str, str]:

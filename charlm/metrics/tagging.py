@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -101,8 +101,12 @@ def per_example_tags(gold: Tags, predicted: Tags, labels: Sequence[str] | None =
     return sums[ends] - sums[np.concatenate([[0], ends[:-1]])]
 
 
-def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False) -> np.ndarray:
-    """Returns what `entity_scores` sums up: a row of right tags, tags, then [right, predicted, gold] over types."""
+def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False, types: Iterable[str] = ()) -> np.ndarray:
+    """Returns what `entity_scores` sums up: a row of right tags, tags, then [right, predicted, gold] over types.
+
+    Args:
+      types: of entities that have a column whether they occur or not.
+    """
     flat_gold, flat_predicted = _flat(gold, predicted)
     _check_entities({*flat_gold, *flat_predicted}, strict)
     read = strict_entities if strict else entities
@@ -110,7 +114,7 @@ def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False) -
     for right, guess in zip(gold, predicted, strict=True):
         wanted, found = {*read(right)}, {*read(guess)}
         counts.append([Counter(entity.type for entity in part) for part in (wanted & found, found, wanted)])
-    kinds = sorted({kind for sentence in counts for part in sentence for kind in part})
+    kinds = sorted({kind for sentence in counts for part in sentence for kind in part}.union(types))
     rows = [
         [
             sum(a == b for a, b in zip(right, guess, strict=True)),

@@ -167,7 +167,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """Returns counts of entities, or of tags, of each sentence."""
         gold = [list(example.tags or ()) for example in examples]
         if self.entities:
-            return "entities", metrics.per_example_entities(gold, predictions)
+            types = {label.partition("-")[2] for label in self.labels} - {""}
+            return "entities", metrics.per_example_entities(gold, predictions, types=types)
         beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # rare tags, never seen in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
 

@@ -179,16 +179,32 @@ def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path):
 
 
 def test_cross_validation_predicts_every_row_once(tmp_path):
-    train, _ = write_data("classification", tmp_path, train=24)
+    train, _ = write_data("classification", tmp_path, train=25)
     config = small("classification", quickest(), train, None, data__folds=3, train__epochs=1)
     summary = fine_tune(config, str(tmp_path / "run"))
-    ids = [
-        line.split("\t")[0]
-        for name in summary["runs"]
-        for line in (tmp_path / "run" / name / "predictions_test.tsv").read_text().splitlines()[1:]
+    files = [
+        (tmp_path / "run" / name / "predictions_test.tsv").read_text().splitlines()[1:] for name in summary["runs"]
     ]
-    assert len(ids) == len(set(ids)) == 24
-    assert len(summary["runs"]) == 3
+    ids = [line.split("\t")[0] for lines in files for line in lines]
+    assert len(ids) == len(set(ids)) == 25
+    assert sorted(map(len, files)) == [8, 8, 9]
+    right = [r["test"]["accuracy"] * len(lines) for r, lines in zip(summary["runs"].values(), files, strict=True)]
+    together = summary["all_folds"]
+    assert together["accuracy"] == {"mean": pytest.approx(sum(right) / 25), "sd": None, "count": 1}
+    assert {"macro_f1", "f1", "matthews"} <= together.keys()
+    assert fine_tune(config, str(tmp_path / "run")) == summary
+
+
+def test_folds_of_sentences_are_scored_together(tmp_path):
+    """Not every fold has every type of entity."""
+    lines = ["the O\ncat B-ANIMAL"] * 4 + ["a O\nhouse B-PLACE"] * 2
+    (tmp_path / "train.conll").write_text("\n\n".join(lines) + "\n")
+    config = small("tagging", quickest(), tmp_path / "train.conll", None, data__folds=3, train__epochs=1)
+    summary = fine_tune(config, str(tmp_path / "run"))
+    together = summary["all_folds"]
+    accuracies = [result["test"]["accuracy"] for result in summary["runs"].values()]  # folds of equal size
+    assert together["accuracy"]["mean"] == pytest.approx(np.mean(accuracies))
+    assert (together["f1"]["count"], len(accuracies)) == (1, 3)
 
 
 def test_folds_of_a_column_set_rows_aside_not_folds(tmp_path, log_lines):

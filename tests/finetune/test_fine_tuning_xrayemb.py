@@ -13,7 +13,7 @@ from charlm.convert.model import Model
 from charlm.convert.xrayemb import XRayEmbConverter
 from charlm.data.conll import read_tagged
 from charlm.finetune import batching
-from charlm.finetune.run import fine_tune
+from charlm.finetune.run import fine_tune, load_source
 from charlm.predictors.fine_tuned import FineTuned
 from charlm.pretrained import from_pretrained
 
@@ -25,9 +25,9 @@ def _one_shape(monkeypatch):
     monkeypatch.setattr(batching, "QUANTILES", (1.0,))
 
 
-def saved(tmp_path, backbone):
+def saved(tmp_path, backbone, **changes):
     """Returns a checkpoint of a language model, as second pre-training writes them."""
-    model = xrayemb(backbone)
+    model = xrayemb(backbone, **changes)
     head = "causal_lm" if backbone == "gpt2" else "masked_lm"
     metadata = {**model.metadata, "head": head, "model": config_to_dict(model.config)}
     XRayEmbConverter().save(Model(model.params, metadata, model.folder, model.folder), tmp_path / "begin")
@@ -54,3 +54,13 @@ def test_words_are_tagged(tmp_path, backbone, policy):
     written = (tmp_path / "run" / "predictions_dev.conll").read_text().split("\n\n")
     columns = [[line.split() for line in block.splitlines()] for block in written if block.strip()]
     assert [tuple(row[-1] for row in block) for block in columns] == tags
+
+
+def test_another_policy_ends_the_one_for_use_that_was_stored(tmp_path):
+    begin = saved(tmp_path, "bert", policy="all", eval_policy="all_multi")
+    policies = lambda **changes: (lambda config: (config.policy, config.eval_policy))(
+        load_source(small("tagging", begin, "train.conll", **changes)).config
+    )
+    assert policies() == ("all", "all_multi")
+    assert policies(model__policy="none") == ("none", "")
+    assert policies(model__policy="none", model__eval_policy="all_single") == ("none", "all_single")
