@@ -26,6 +26,7 @@ from charlm.data.subword_building import (
 from charlm.data.xray_vocab import xray_chars_of_words
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.xray_chars import XRayChars
+from charlm.text.xray_words import XRayWords
 
 CHAR_FILE = "xray_chars.json"
 BACKBONES = ("bert", "roberta", "gpt2")
@@ -85,7 +86,7 @@ def prepare_xray(
         chars = XRayChars.load(cached.get("xray-chars", f"{size}-{tokenizer.digest()[:8]}", build))
     limit = config.cycle.vocabulary
     build = lambda path: _write_frequent(counts(), tokenizer, limit, path)
-    found = cached.get("frequent", f"{limit}-{tokenizer.digest()[:8]}", build)
+    found = cached.get("frequent-words", f"{limit}-{tokenizer.digest()[:8]}", build)
     return XRayData(tokenizer, chars, _read_frequent(found), train, heldout)
 
 
@@ -101,10 +102,13 @@ def _built(
 
 
 def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: int, path: str) -> None:
+    """Writes the most frequent words as a policy finds them, without punctuation where that is no part of a word."""
+    words, given = XRayWords(tokenizer), list(counts)
     read: Counter[str] = Counter()
-    for word, count in counts.items():
-        read["".join(tokenizer.normalized(word).split())] += count  # in small letters where the model reads these
-    del read[""]
+    for word, item in zip(given, tokenizer.encode_words_batch([[word] for word in given]), strict=True):
+        runs = words.find(item.ids, words=item.words)
+        for start, end in zip(runs.starts_W.tolist(), runs.ends_W.tolist(), strict=True):
+            read[words.text(item.ids[start:end])] += counts[word]
     found = sorted(read.items(), key=lambda item: (-item[1], item[0]))[:limit]
     text = json.dumps(found, ensure_ascii=True)  # lone surrogates, too
     Path(path).write_text(text + "\n", encoding="utf-8")

@@ -82,7 +82,7 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
 
     train.sample_words = 8  # words generated from points of the sphere, shown at evaluations (Table 4); 0: none
 
-    config.text.splitter = "rules"
+    config.text.splitter = "spaces"  # so that subwords are those of whole texts: others part what a tokenizer joins
     config.data.batch_size = 576  # sequences over steps of Table 4, Wikipedia
     config.optim.learning_rate = 2e-5  # released code
     config.optim.warmup_steps = 1350  # a tenth (released code)

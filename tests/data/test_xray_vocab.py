@@ -6,12 +6,17 @@ from collections import Counter
 
 import pytest
 from predictors.tiny_models import release
+from small_xrayemb_run import small_xrayemb_config
 
+from charlm.config import get_config
 from charlm.data.corpus import encode_corpus
 from charlm.data.forms import TextForm
 from charlm.data.sources import open_source
+from charlm.data.xray_text import prepare_xray
 from charlm.data.xray_vocab import xray_chars_of, xray_chars_of_text, xray_chars_of_words
 from charlm.text.subwords import SubwordTokenizer
+from charlm.text.word_pieces import WordPieces
+from charlm.text.words import get_splitter, split
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +40,27 @@ def test_text_and_encoded_corpus_give_the_same(config, tmp_path, uncased):
         assert found == xray_chars_of([corpus], tokenizer)
         assert ("Ä" in found.chars) == (tokenizer is None)
         assert " " not in found.chars
+
+
+@pytest.mark.parametrize(("backbone", "with_stop"), [("bert", False), ("gpt2", True)])
+def test_frequent_words_are_those_that_a_policy_finds(tmp_path, backbone, with_stop):
+    (tmp_path / "text.txt").write_text("the cat sat. the dog ran! the cat slept.\n" * 40, encoding="utf-8")
+    config = small_xrayemb_config(tmp_path / "text.txt", tmp_path / "cache")
+    config.data.heldout, config.model.backbone = config.data.train, backbone
+    found = prepare_xray(config).frequent
+    counts = dict(zip(found.words, found.counts_N.tolist(), strict=True))
+    assert found.words[:2] == ("the", "cat" if with_stop else ".")
+    assert ("sat." in counts, "sat" in counts) == (with_stop, not with_stop)
+    assert (counts["the"], counts["dog"]) == (120, 40)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_the_usual_splitter_leaves_subwords_as_they_are(kind):
+    tokenizer = SubwordTokenizer.load(release(kind))
+    splitter = get_splitter(get_config("xrayemb").text.splitter)
+    text = "I didn't sat, re-do 3.14 (cats)! the dog"
+    found = split(text, splitter)
+    pieces = WordPieces(tokenizer).of(found.words, [gap.endswith(" ") for gap in found.gaps[:-1]])
+    item = tokenizer.encode(text)
+    whole = [index for index, special in zip(item.ids, item.special, strict=True) if not special]
+    assert [index for word in pieces for index in word] == whole
