@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import Job, Runner
-from charlm.data.batching import bucket_of
-from charlm.data.budgets import choose_buckets
+from charlm.data.batching import bucket_of, in_rooms, word_table
+from charlm.data.cycle_words import CycleWords, measure_cycle
 from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
 from charlm.state import on_processor
 from charlm.tasks.xray_generation import generation_sums
@@ -21,8 +20,7 @@ from charlm.text.symbols import count_symbols
 from charlm.text.xray_chars import SLOTS, XRayChars, word_rows
 
 SMOKE = {"char_embedding": 8, "hidden": 16, "vector": 12}
-BUCKETS = {"generator_buckets": 3, "generator_slots": 1}
-ROWS = 8  # tables have a multiple of so many rows
+GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # of the tables; (): as training measures them
 
 Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and which word [K] of the step each row is; -1: none
 
@@ -54,41 +52,20 @@ def lengths_of(chars_UC: np.ndarray) -> np.ndarray:
     return (chars_UC != 0).sum(axis=1)
 
 
-def choose_rows(steps: list[np.ndarray], slots: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the rows of the table of each bucket: the fewest slots in which every step has room.
-
-    A word may lie in a table for longer ones, where its own is full, so tables need not hold the most words of their
-    length that any step has.
-
-    Args:
-      steps: characters [U, C] of each step's words. slots: of the buckets, ascending.
-    """
-    # Of each step the words that only the buckets from b on can hold.
-    counts = np.array([np.bincount(bucket_of(lengths_of(step), slots), minlength=len(slots)) for step in steps])
-    needed_b = np.flip(np.cumsum(np.flip(counts, axis=1), axis=1), axis=1).max(axis=0)
-    rounded = lambda n: int(-(-n // ROWS) * ROWS)
-    most = rounded(needed_b[0])
-    found = []
-    for later in itertools.product(range(0, most + 1, ROWS), repeat=len(slots) - 1):
-        rows = (max(0, rounded(needed_b[0] - sum(later))), *later)
-        if all(sum(rows[b:]) >= needed_b[b] for b in range(len(slots))):
-            found.append((sum(n * c for n, c in zip(rows, slots, strict=True)), rows))
-    return min(found)[1]
-
-
 def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> list[Table]:
-    """Returns the tables of a step, shortest words first; rows without a word are zeros."""
-    order_U, at, made = np.argsort(lengths_of(chars_UC), kind="stable"), 0, []
-    length_U = lengths_of(chars_UC)[order_U]
-    for C, K in zip(slots, rows, strict=True):
-        fitting = int((length_U[at:] <= C).sum())
-        taken = order_U[at : at + min(K, fitting)]
-        at += len(taken)
-        chars_KC, word_K = np.zeros((K, C), np.uint16), np.full(K, -1)
-        chars_KC[: len(taken)], word_K[: len(taken)] = chars_UC[taken, :C], taken
-        made.append((chars_KC, word_K))
-    if at < len(chars_UC):
-        raise ValueError(f"{len(chars_UC)} words do not fit tables of {rows} rows of {slots} characters")
+    """Returns the tables of a step as training lays out words of cycles; rows without a word are zeros.
+
+    Raises:
+      ValueError: a word finds no room.
+    """
+    placed, left = in_rooms(bucket_of(lengths_of(chars_UC), slots), rows)
+    if len(left):
+        raise ValueError(f"{len(left)} of {len(chars_UC)} words find no room in tables of {rows} rows of {slots} slots")
+    made = []
+    for words, C, K in zip(placed, slots, rows, strict=True):
+        word_K = np.full(K, -1)
+        word_K[: len(words)] = words
+        made.append((word_table(chars_UC, words, K, C), word_K))
     return made
 
 
@@ -102,10 +79,10 @@ class Generator(Runner):
         example = np.zeros((1, self.config.vector), np.float32), np.ones((1, 3), np.int32)
         self.params = jax.device_put(on_processor(lambda: self.model.init(jax.random.key(0), *example)["params"]))
         steps = [chars_UC for texts in job.texts for chars_UC in rows_of_words(job, texts)]
-        counts_C = np.bincount(lengths_of(np.concatenate(steps)), minlength=SLOTS + 1)
-        slots = choose_buckets(counts_C, BUCKETS[job.path])
-        used = [(n, c) for n, c in zip(choose_rows(steps, slots), slots, strict=True) if n]
-        self.rows, self.slots = zip(*used, strict=True)
+        words = np.concatenate(steps)
+        # Read in order, they are the steps, all of which the tables must hold.
+        cycle = CycleWords(words, np.ones(len(words)), len(steps[0]), every=1, micro_batches=1, seed=0)
+        self.slots, self.rows = measure_cycle(cycle, GIVEN_SLOTS[job.path])
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
         self.about["tables"] = ", ".join(f"{n} x {c}" for n, c in zip(self.rows, self.slots, strict=True))
         self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))
