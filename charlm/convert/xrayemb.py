@@ -207,8 +207,8 @@ def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
     # The state of GPT-2's encoder alone is that of its language model, whose output layer is the table.
     theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
-    rules = [rule for rule in theirs.rules if not rule.ours.startswith(("embed/", "encoder/", "pooler/"))]
-    if len(rules) < len(theirs.rules):  # an encoder alone has no name there
+    rules = theirs.rules
+    if head == ENCODER and head in family.heads:  # an encoder alone has no name there
         rules = [rule for rule in family.heads[MASKED_LM].rules if rule.ours.startswith("bert/")]
     own, leave = encoder_table(fields["encoder"]["kind"], ENCODER_PREFIX, "xr_enc/")
     rules = [*rules, *own]
