@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from charlm.predictors.base import Encoding, Fill, Generation, KnownWords, Predictor, Score
+from charlm.predictors.policy import HELP, load_with_policy
 from charlm.text.wordlist import WordList
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
@@ -70,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     rank.add_argument("--query", required=True, help="what the passages are to answer")
     for command in (encode, score, generate, tag, classify, measure, reply, rank):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
+    for command in (encode, fill, tag, classify, measure, reply, rank):
+        command.add_argument("--policy", help=HELP)
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
         "--unit", choices=("words", "pieces"), default="words", help="vectors of (default: %(default)s)"
@@ -112,7 +115,7 @@ def _answer_all(args: argparse.Namespace) -> int:
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
-        predictor = Predictor.from_checkpoint(args.checkpoint)
+        predictor = load_with_policy(Predictor.from_checkpoint, args)
         predictor.require(args.command.replace("-", "_"))
         answer, size = makers[args.command](predictor, args, length)
     else:
@@ -233,7 +236,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
     context = Path(args.context).read_text(encoding="utf-8") if args.command == "answer" else ""
     from charlm.predictors.fine_tuned import FineTuned  # --help needs no jax
 
-    model = FineTuned.from_checkpoint(args.checkpoint, args.batch_size)
+    model = load_with_policy(FineTuned.from_checkpoint, args, args.batch_size)
     model.require(args.command)
 
     def tag(texts: list[str]) -> list[dict[str, Any]]:

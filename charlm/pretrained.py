@@ -149,7 +149,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
       head: read this head of the model only, such as "encoder"; "": all that is there.
       changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
         attention_kernel, compat_reference; of a Char2Subword mode, what text becomes, "full" or "hybrid", and how it
-        is cut into words, splitter and language (`charlm.text.words.get_splitter`).
+        is cut into words, splitter and language (`charlm.text.words.get_splitter`); of an XRayEmb which words are read
+        as characters, policy and eval_policy (`charlm.text.xray_policies`).
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.

@@ -152,6 +152,10 @@ BAD_XRAYEMB = [
     ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "must be finite, and one of them more than 0"),
     ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 is none"),
     ({"model.char_slots": 33}, "model.char_slots=33 must lie in [4, 32]"),
+    (
+        {"policy.generate": "masked", "model.backbone": "gpt2"},
+        "masked for model.backbone=gpt2: set --config.policy.gene",
+    ),
     ({"text.pieces": 200}, "text.pieces=200 must be at least 300: bytes and special ones have 261"),
 ]
 

@@ -7,6 +7,7 @@ python -m charlm.convert import --input=xrayemb.pt --backbone=bert-base-cased --
 python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=exported
 python -m charlm.convert export --checkpoint=runs/c2s --output=small --table-free
 python -m charlm.convert export --checkpoint=runs/c2s --output=torch --words=words.txt
+python -m charlm.convert export --checkpoint=runs/xray --output=bert --backbone-only
 python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
 python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
 """
@@ -73,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         "--words",
         default="",
         help="char2subword: file of words, one a line: what transformers reads as a BERT with a row a word",
+    )
+    how.add_argument(
+        "--backbone-only",
+        action="store_true",
+        help="xrayemb: its BERT, RoBERTa or GPT-2 alone, which reads no characters, for transformers and import",
     )
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
     check.add_argument(
@@ -157,6 +163,8 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
 
     if args.table_free or args.words:
         return _export_table(args, converter)
+    if args.backbone_only:
+        return _export_backbone(args, converter)
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
         metadata = checkpoints.read_metadata(source, [converter.name])
@@ -185,6 +193,24 @@ def _export_table(args: argparse.Namespace, converter: Converter) -> str:
         converter.save(free, folder)
     rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
     return f"{args.output}: {converter.title} without its table, {rows} rows of {before}, from {source}"
+
+
+def _export_backbone(args: argparse.Namespace, converter: Converter) -> str:
+    """Writes what stands behind an XRayEmb."""
+    from charlm import checkpoint as checkpoints
+    from charlm.convert.files import new_folder
+    from charlm.convert.xrayemb_export import write_backbone
+
+    if converter.name != "xrayemb":
+        raise ValueError(
+            f"--backbone-only: expected an XRayEmb, whose backbone can be used alone, got a {converter.name}"
+        )
+    source = checkpoints.find(args.checkpoint)
+    model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
+    with new_folder(args.output) as folder:
+        tensors = write_backbone(model, folder)
+    backbone, head = model.metadata["backbone"], model.metadata["head"].replace("_", " ")
+    return f"{args.output}: the {backbone} of an XRayEmb, {head}, {tensors} tensors, from {source}"
 
 
 if __name__ == "__main__":

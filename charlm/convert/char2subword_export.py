@@ -80,11 +80,11 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
         raise ValueError(f"{model.source}: padding has the id {own.special.pad} here, but positions begin behind it")
     # Nothing is copied from a folder that is none: the tokenizer of the subwords does not fit.
     SubwordConverter(plain).export(Model(params, kept, folder / "none", model.source), folder)
-    _say_ids(folder / CONFIG_FILE, own)
+    say_ids(folder / CONFIG_FILE, own)
     return len(jax.tree.leaves(params))
 
 
-def _say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
+def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
     """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
     theirs = json.loads(path.read_text(encoding="utf-8"))
     theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from charlm.convert.bert import BERT, ROBERTA
 from charlm.convert.char2subword_converter import Char2SubwordConverter
 from charlm.convert.charbert_converter import CharBertConverter, has_characters
-from charlm.convert.files import find_state, read_json
+from charlm.convert.files import find_state, open_state, read_json
 from charlm.convert.gpt2 import GPT2
 from charlm.convert.hf import SubwordConverter
 from charlm.convert.hlm import CONFIG_FILES, HLMConverter
 from charlm.convert.model import Converter
 from charlm.convert.xrayemb import XRayEmbConverter
+from charlm.convert.xrayemb_states import is_released
 
 SUBWORD_FAMILIES = {family.name: family for family in (BERT, ROBERTA, GPT2)}
 CONVERTERS: dict[str, Converter] = {"hlm": HLMConverter()} | {
@@ -24,7 +27,7 @@ CONVERTERS["xrayemb"] = XRayEmbConverter()
 def recognise(source: str) -> Converter:
     """Returns the family of a folder or file of theirs, by the config beside the weights; without one, it may be HLM.
 
-    CharBERT's config is that of its BERT, so there the tensors tell.
+    CharBERT's config is that of its BERT, so there the tensors tell, and so do the released code's of XRayEmb.
 
     Raises:
       ValueError: when there are no weights, or the config is of no family that we have.
@@ -32,6 +35,9 @@ def recognise(source: str) -> Converter:
     file = find_state(source)
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
     if not configs:
+        with contextlib.suppress(ValueError):  # what cannot be read is named by the reader
+            if is_released(open_state(file)):
+                return CONVERTERS["xrayemb"]  # which asks for a backbone
         return CONVERTERS["hlm"]  # whose config may lie elsewhere: its reader says how to name it
     theirs = read_json(configs[0])
     for converter in CONVERTERS.values():

@@ -61,6 +61,18 @@ def _changed(name: str, value: Any) -> Any:
     return float(value)
 
 
+class NotChangeable(ValueError):
+    """Fields that are to be changed, and which the config of a family does not have.
+
+    Attributes:
+      names: of the fields. family: of the model.
+    """
+
+    def __init__(self, reason: str, names: Sequence[str], family: str) -> None:
+        super().__init__(reason)
+        self.names, self.family = names, family
+
+
 class Model(NamedTuple):
     """A model at rest.
 
@@ -184,9 +196,8 @@ class Converter(abc.ABC):
         config = self.target(metadata, where).config
         known = [name for name in CHANGEABLE if hasattr(config, name)]
         if unknown := sorted(changes.keys() - set(known)):
-            raise ValueError(
-                f"{', '.join(unknown)} cannot be changed in a {type(config).__name__}: {', '.join(known)} can"
-            )
+            reason = f"{', '.join(unknown)} cannot be changed in a {type(config).__name__}: {', '.join(known)} can"
+            raise NotChangeable(reason, unknown, self.name)
         return self.with_changes(metadata, {name: _changed(name, value) for name, value in changes.items()})
 
     def cut(self, model: Model, head: str) -> Model:

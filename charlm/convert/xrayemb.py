@@ -33,7 +33,7 @@ from charlm.convert.rules import Leave, Rule, build_table, import_state
 from charlm.convert.xrayemb_import import read_states
 from charlm.convert.xrayemb_states import ENCODER as ENCODER_PREFIX
 from charlm.convert.xrayemb_states import GENERATOR as GENERATOR_PREFIX
-from charlm.convert.xrayemb_states import decoder_rules, encoder_table
+from charlm.convert.xrayemb_states import decoder_rules, encoder_table, is_known, prefix_of, rules_of
 from charlm.models import xrayemb_lm
 from charlm.models.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.text.xray_chars import XRayChars
@@ -42,6 +42,7 @@ NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
 BACKBONES: dict[str, Family] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
 LABELS = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
+BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
 KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
 _ON_BERT: dict[str, Callable[..., Any]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
@@ -115,6 +116,9 @@ class XRayEmbConverter(Converter):
           ValueError: when anything is missing or does not fit.
         """
         if backbone:
+            if options:
+                named = ", --".join(name.replace("_", "-") for name in options)
+                raise ValueError(f"--{named}: not with --backbone; the tensors and the backbone's own config tell it")
             model = read_states(self, source, backbone, char_vocab, heads)
             return self.cut(model, head) if head else model
         if char_vocab or heads or options:
@@ -123,6 +127,11 @@ class XRayEmbConverter(Converter):
                 "two are for a state dict of the released code, which comes with --backbone"
             )
         file = find_state(source)
+        if _of_released_code(file):
+            raise ValueError(
+                f"{file} holds XR-Enc and XR-Dec of XRayEmb, and no config lies beside it; for the tensors of the "
+                f"released code name a --backbone of python -m charlm.convert import: {BACKBONE_MEANS}"
+            )
         metadata = self._metadata(file)
         target = self.target(metadata, str(file))
         params = import_state(target.table, _rules(metadata)[1], dict(open_state(file, False)), str(file))
@@ -145,7 +154,13 @@ class XRayEmbConverter(Converter):
         return {"family": NAME, **named, "xray_chars": chars.to_dict()}
 
     def names(self, source: Path, head: str = "") -> Names:
-        """Returns what is in a file; see `Converter.names`."""
+        """Returns what is in a file; see `Converter.names`. Of the released code's no backbone is needed."""
+        if _of_released_code(source):
+            if head:
+                raise ValueError(f"--head={head}: {source} holds no head; it is that of the backbone")
+            state = open_state(source, True)
+            held = "encoder and generator" if prefix_of(state, GENERATOR_PREFIX) else "encoder"
+            return Names(state, held, *rules_of(state, str(source)))
         metadata = self._metadata(source)
         metadata = self.with_head(metadata, head) if head else metadata
         return Names(open_state(source, True), metadata["head"], *_rules(metadata))
@@ -180,13 +195,20 @@ class XRayEmbConverter(Converter):
         (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
 
 
+def _of_released_code(file: Path) -> bool:
+    """Says whether a state is of the released code: without a config of ours."""
+    path = file.parent / CONFIG_FILE
+    theirs = read_json(path) if path.is_file() else {}
+    return theirs.get("model_type") != NAME and is_known(open_state(file, True))
+
+
 def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     """Returns the rules of a model, and what of its state is not imported."""
     family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
     # The state of GPT-2's encoder alone is that of its language model, whose output layer is the table.
     theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
-    rules = [rule for rule in theirs.rules if not rule.ours.startswith(("embed/", "encoder/", "pooler/"))]
-    if len(rules) < len(theirs.rules):  # an encoder alone has no name there
+    rules = theirs.rules
+    if head == ENCODER and head in family.heads:  # an encoder alone has no name there
         rules = [rule for rule in family.heads[MASKED_LM].rules if rule.ours.startswith("bert/")]
     own, leave = encoder_table(fields["encoder"]["kind"], ENCODER_PREFIX, "xr_enc/")
     rules = [*rules, *own]

@@ -7,6 +7,7 @@ say there.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,15 @@ from flax import traverse_util
 from charlm.convert.family import CAUSAL_LM, ENCODER, MASKED_LM, config_to_dict
 from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.model import Model, Target
-from charlm.convert.xrayemb_states import GENERATOR, read_decoder, read_encoder
+from charlm.convert.rules import group
+from charlm.convert.xrayemb_states import ELSEWHERE, GENERATOR, others_of, read_decoder, read_encoder
 from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.text.xray_chars import XRayChars
 
 if TYPE_CHECKING:
     from charlm.convert.xrayemb import XRayEmbConverter
+
+log = logging.getLogger("charlm")
 
 CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
 BACKBONES = ("bert", "roberta", "gpt2")
@@ -36,7 +40,7 @@ def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vo
       source: the state dict, names with their prefixes; without any it is XR-Enc alone. backbone: workdir, checkpoint,
         folder of PyTorch weights or name of a cached model; its head is the language model's, or it has none.
       char_vocab: `chars.txt` or a JSON list; "": the `chars.txt` beside the tensors.
-      heads: of a Transformer that reads characters; 0: 8.
+      heads: of a Transformer that reads characters; 0: 8. Tensors of the state that are of neither part are logged.
 
     Raises:
       ValueError: something is missing, or the parts do not fit each other.
@@ -45,6 +49,11 @@ def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vo
 
     file = find_state(source)
     state: Mapping[str, Tensor] = dict(open_state(file, False))
+    if others := others_of(state):
+        log.info("not imported, %s: %s", ELSEWHERE, ", ".join(group(others)))
+    encoder, xr_enc = read_encoder(state, str(file), heads or 8)
+    if heads and encoder.kind != "transformer":
+        raise ValueError(f"--heads={heads}: {file} holds an encoder of the kind {encoder.kind}, which has none")
     chars = _chars(file, char_vocab)
     behind = from_pretrained(backbone)
     if behind.family not in BACKBONES or behind.head not in (MASKED_LM, CAUSAL_LM, ENCODER):
@@ -52,7 +61,6 @@ def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vo
             f"--backbone={backbone} is a {behind.family} with the head {behind.head}; expected {', '.join(BACKBONES)}, "
             "for language modelling or alone"
         )
-    encoder, xr_enc = read_encoder(state, str(file), heads or 8)
     parts = {"xr_enc": xr_enc}
     generator = None
     if f"{GENERATOR}{_SIGN}" in state:

@@ -7,7 +7,7 @@ and a class of the output is the same in both (our id - 1, their id).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -23,6 +23,7 @@ from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
 ENCODER, GENERATOR = "tdtemb.vectorizer.", "tdtgen."  # begin the names in a state of the whole model
 START = "h_0"  # of the LSTM encoder: the released code does not save it, we do
 SIGNS = {"conv": "bi_conv.weight", "lstm": "lstm.weight_ih_l0_reverse", "transformer": "encoder.embeddings."}
+ELSEWHERE = "the backbone is that of --backbone"
 _CONVOLUTIONS = {"bi_conv": 2, "tri_conv": 3, "quad_conv": 4}
 _GATES = (("weight_ih", "input_kernel"), ("weight_hh", "state_kernel"), ("bias_ih", "input_bias"),
           ("bias_hh", "state_bias"))  # fmt: skip
@@ -70,10 +71,60 @@ def _lstm_rules(theirs: str, ours: str) -> list[Rule]:
     ]
 
 
+def prefix_of(state: Iterable[str], prefix: str) -> str:
+    """Returns the prefix if any of the names has it, else "": the state is of one part alone."""
+    return prefix if any(name.startswith(prefix) for name in state) else ""
+
+
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Returns the tensors behind a prefix, without it; all of them where none has it."""
-    part = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    return part or dict(state)
+    """Returns the tensors behind a prefix, without it; all of them where there is none."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def is_released(names: Iterable[str]) -> bool:
+    """Says whether these are names of the released code's state of a whole model."""
+    return any(name.startswith((ENCODER, GENERATOR)) for name in names)
+
+
+def is_known(names: Iterable[str]) -> bool:
+    """Says whether these are names of the released code: of a whole model, or of XR-Enc alone."""
+    names = list(names)
+    return is_released(names) or kind_of(names) is not None
+
+
+def kind_of(names: Iterable[str]) -> str | None:
+    """Returns the kind of XR-Enc that has tensors of these names, prefixes left out; None: it is none."""
+    names = list(names)
+    return next((kind for kind, sign in SIGNS.items() if any(name.startswith(sign) for name in names)), None)
+
+
+def rules_of(names: Iterable[str], where: str) -> tuple[list[Rule], list[Leave]]:
+    """Returns the rules of XR-Enc and XR-Dec in a whole state of theirs, and what of it is not imported.
+
+    Raises:
+      ValueError: there is neither.
+    """
+    names = list(names)
+    front = prefix_of(names, ENCODER)
+    kind = kind_of(name.removeprefix(front) for name in names if name.startswith(front))
+    generator = any(name.startswith(GENERATOR) for name in names)
+    if kind is None and not generator:
+        raise _no_encoder(names, where)
+    rules, leave = encoder_table(kind, front, "xr_enc/") if kind else ([], [])
+    rules = [*rules, *(decoder_rules(GENERATOR, "xr_dec/") if generator else [])]
+    return rules, [*leave, *(Leave(name, ELSEWHERE) for name in others_of(names))]
+
+
+def others_of(names: Iterable[str]) -> list[str]:
+    """Returns the names in a whole state of theirs that are neither of XR-Enc nor of XR-Dec."""
+    names = list(names)
+    return [name for name in names if not name.startswith((ENCODER, GENERATOR))] if is_released(names) else []
+
+
+def _no_encoder(names: Iterable[str], where: str) -> ValueError:
+    return ValueError(
+        f"{where} holds no XR-Enc: expected one of {', '.join(SIGNS.values())}, got {', '.join(list(names)[:3])}"
+    )
 
 
 def read_encoder(
@@ -90,31 +141,30 @@ def read_encoder(
     Raises:
       ValueError: the state is of no kind that we know, or does not fit; one line names every tensor.
     """
-    part = part_of(state, ENCODER)
-    kind = next((kind for kind, sign in SIGNS.items() if any(name.startswith(sign) for name in part)), None)
-    if kind is None:
-        raise ValueError(
-            f"{where} holds no XR-Enc: expected one of {', '.join(SIGNS.values())}, got {', '.join(list(part)[:3])}"
-        )
-    config = XREncoderConfig(**{"kind": kind, **_encoder_shape(kind, part, where), **changes})
-    if kind == "transformer":
-        config = dataclasses.replace(config, heads=heads)
+    front = prefix_of(state, ENCODER)
+    part = part_of(state, front)
+    if (kind := kind_of(part)) is None:
+        raise _no_encoder(part, where)
+    own = {"heads": heads} if kind == "transformer" else {}
+    config = XREncoderConfig(**{"kind": kind, **_encoder_shape(kind, part, where, front), **own, **changes})
     if kind == "lstm" and START not in part:
         given = np.zeros((2 * config.layers, config.hidden)) if start is None else start
         part[START] = np.asarray(given, np.float32).reshape(-1, config.hidden)
-    _, table, leave = encoder_target(config)
-    return config, import_state(table, leave, part, where)
+    _, table, leave = encoder_target(config, front)
+    return config, import_state(table, leave, {f"{front}{name}": value for name, value in part.items()}, where)
 
 
 def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Any) -> tuple[XRDecoderConfig, dict[str, Any]]:
     """Returns XR-Dec of a state of theirs, as `read_encoder` does; with or without the prefix `GENERATOR`."""
-    part = part_of(state, GENERATOR)
+    front = prefix_of(state, GENERATOR)
+    part = part_of(state, front)
     chars, hidden, vectors = (
-        _shape(part, name, where) for name in ("char_embs.weight", "lstm.weight_hh_l0", "h_0.weight")
+        _shape(part, name, where, front) for name in ("char_embs.weight", "lstm.weight_hh_l0", "h_0.weight")
     )
     shape = {"char_vocab_size": chars[0], "char_embedding": chars[1], "hidden": hidden[1], "vector": vectors[1]}
     config = XRDecoderConfig(**{**shape, "layers": vectors[0] // hidden[1], **changes})
-    return config, import_state(decoder_target(config)[1], (), part, where)
+    whole = {f"{front}{name}": value for name, value in part.items()}
+    return config, import_state(decoder_target(config, front)[1], (), whole, where)
 
 
 def write_encoder(config: XREncoderConfig, params: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -135,32 +185,34 @@ def write_decoder(config: XRDecoderConfig, params: Any, prefix: str = "") -> dic
     return {f"{prefix}{name}": value for name, value in state.items()}
 
 
-def encoder_target(config: XREncoderConfig) -> tuple[Any, dict[str, Entry], list[Leave]]:
+def encoder_target(config: XREncoderConfig, prefix: str = "") -> tuple[Any, dict[str, Entry], list[Leave]]:
     """Returns XR-Enc's abstract parameters, its table of names, and what is not imported; computes nothing."""
-    rules, leave = encoder_table(config.kind)
+    rules, leave = encoder_table(config.kind, prefix)
     params = _abstract(XREncoder(config), np.ones((1, 2), np.int32))
     return params, build_table(rules, params), leave
 
 
-def decoder_target(config: XRDecoderConfig) -> tuple[Any, dict[str, Entry]]:
+def decoder_target(config: XRDecoderConfig, prefix: str = "") -> tuple[Any, dict[str, Entry]]:
     """Returns XR-Dec's abstract parameters and its table of names; computes nothing."""
     params = _abstract(XRDecoder(config), np.ones((1, config.vector), np.float32), np.ones((1, 2), np.int32))
-    return params, build_table(decoder_rules(), params)
+    return params, build_table(decoder_rules(prefix), params)
 
 
 def _abstract(module: nn.Module, *inputs: np.ndarray) -> Any:
     return jax.eval_shape(lambda: module.init(jax.random.key(0), *inputs))["params"]
 
 
-def _shape(state: Mapping[str, Tensor], name: str, where: str) -> tuple[int, ...]:
+def _shape(state: Mapping[str, Tensor], name: str, where: str, prefix: str = "") -> tuple[int, ...]:
     if name not in state:
-        raise ValueError(f"{where} holds no {name}: expected the tensors of XR-Dec or XR-Enc, got {len(state)} others")
+        raise ValueError(
+            f"{where} holds no {prefix}{name}: expected the tensors of XR-Dec or XR-Enc, got {len(state)} others"
+        )
     return tuple(state[name].shape)
 
 
-def _encoder_shape(kind: str, state: Mapping[str, Tensor], where: str) -> dict[str, int]:
+def _encoder_shape(kind: str, state: Mapping[str, Tensor], where: str, prefix: str) -> dict[str, int]:
     """Returns what the shapes of the tensors say of the config."""
-    shape = lambda name: _shape(state, name, where)
+    shape = lambda name: _shape(state, name, where, prefix)
     count = lambda pattern: next(n for n in range(len(state) + 1) if pattern.format(n) not in state)
     if kind == "conv":
         chars = shape("char_embs.weight")

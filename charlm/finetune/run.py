@@ -17,6 +17,7 @@ import numpy as np
 from charlm import metrics
 from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
+from charlm.convert.model import NotChangeable
 from charlm.data.cache_files import write_text
 from charlm.finetune.data import Examples, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
@@ -30,6 +31,14 @@ log = logging.getLogger("charlm")
 SUMMARY_FILE = "summary.json"
 ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
+OF_FAMILIES = {  # key of `model` that one family alone has: what it needs, and what makes that
+    name: (title, f"configs/{family}_base.py")
+    for family, title, names in (
+        ("xrayemb", "an XRayEmb", ("policy", "eval_policy")),
+        ("char2subword", "a Char2Subword", ("mode", "splitter")),
+    )
+    for name in names
+}
 MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
 
 
@@ -90,7 +99,7 @@ def _with_dev(config: ml_collections.ConfigDict, examples: Examples, seed: int) 
 
 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
-    """Returns the model that is fine-tuned."""
+    """Returns the model that is fine-tuned; ValueError when there is none, or keys are set that are not for it."""
     model = config.model
     changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
@@ -98,7 +107,16 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     changes |= {name: model[name] for name in ("mode", "splitter", "policy", "eval_policy") if model[name]}
     if model.policy:  # a stored one for use belongs to the policy that is replaced
         changes["eval_policy"] = model.eval_policy
-    return from_pretrained(config.init_from, **changes)
+    try:
+        return from_pretrained(config.init_from, **changes)
+    except NotChangeable as error:
+        if unknown := [name for name in error.names if name not in OF_FAMILIES]:
+            raise ValueError(f"model.{unknown[0]}: {error}") from None
+        name = next(name for name in error.names if model[name])
+        title, made_by = OF_FAMILIES[name]
+        raise ValueError(
+            f"model.{name}={model[name]} needs {title} (made by {made_by}), and is left empty for a {error.family}"
+        ) from None
 
 
 def _runs(

@@ -27,8 +27,9 @@ from charlm.units.xrayemb import XRayEmbUnits
 class XRayEmbPredictor(SubwordPredictor):
     """An XRayEmb with its tokenizer. With `unit="pieces"` a word that the policy selects is one piece.
 
-    A GPT-2 with XRayEmb encodes alone: words that it reads at once are no subwords that it could predict. The policy
-    "none" leaves the model behind, which scores and generates when it is loaded as what it is.
+    A GPT-2 with XRayEmb encodes alone: words that it reads at once are no subwords that it could predict. The GPT-2
+    itself, after second pre-training, scores and generates; `python -m charlm.convert export --backbone-only` writes it
+    as what it is.
 
     Args:
       pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
@@ -55,6 +56,13 @@ class XRayEmbPredictor(SubwordPredictor):
         spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
         self._module_params = self._params["xr_enc"]
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
+
+    def _refusal(self, ability: str) -> ValueError:
+        """Names the way out where GPT-2 could; see `Predictor.require`."""
+        error = super()._refusal(ability)
+        if ability in ("score", "generate") and isinstance(self.config, GPT2Config):
+            return ValueError(f"{error}; the GPT-2 that python -m charlm.convert export --backbone-only writes does")
+        return error
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
         """Returns the compiled states and log-probabilities, of a method and what it reads; see `SubwordPredictor`."""

@@ -25,7 +25,7 @@ from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenc
 from charlm.data.xray_text import XRayData, prepare_xray
 from charlm.pretraining.base import Objective
 from charlm.pretraining.charbert_model import started_from
-from charlm.pretraining.xrayemb_config import MASKED
+from charlm.pretraining.xrayemb_config import check_generate
 from charlm.pretraining.xrayemb_examples import show_examples, show_samples
 from charlm.pretraining.xrayemb_model import (
     FAMILY,
@@ -71,9 +71,7 @@ class SecondPretraining(Objective):
         weights = {name: float(config.loss[name]) for name in LOSSES}
         self._losses = XRayLosses(weights, config.loss.pooling, config.loss.detach, config.loss.reduction)
         self.weights = self._losses.label_weights
-        causal = self._resolved["backbone"] == "gpt2"
-        if causal and config.policy.generate == MASKED:
-            raise ValueError("policy.generate=masked, but nothing is masked for model.backbone=gpt2: set it to all")
+        check_generate(config, self._resolved["backbone"])
         self._found = XRayWords(data.tokenizer)
         self._rows = CharacterRows(data.tokenizer, data.chars, config.model.char_slots)
         self._maker = self._sequence_maker(config.seed, False)
@@ -156,6 +154,7 @@ class SecondPretraining(Objective):
         if not config.init_from:
             return prepare_xray(config)
         start = read_start(config.init_from)
+        check_generate(config, start.backbone)  # before any text is read
         return prepare_xray(config, start.files, start.chars)
 
     @staticmethod

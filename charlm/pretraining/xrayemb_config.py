@@ -118,12 +118,21 @@ def _loss_keys(config: ml_collections.ConfigDict) -> None:
     cycle.rows = ()  # words per bucket of a part of a micro-batch; empty: measured
 
 
+def check_generate(config: ml_collections.ConfigDict, backbone: str) -> None:
+    """Checks that a backbone masks something where masked subwords are generated; ValueError with the way out."""
+    if backbone == "gpt2" and config.policy.generate == MASKED and config.loss.generation:
+        raise ValueError(
+            "policy.generate=masked, but nothing is masked for model.backbone=gpt2: set --config.policy.generate=all"
+        )
+
+
 def validate(config: ml_collections.ConfigDict) -> None:
     """Checks values of XRayEmb's keys; ValueError naming key, value and what is expected."""
     data, model = config.data, config.model
     weights = {f"loss.{name}": config.loss[name] for name in LOSSES}
     if not all(math.isfinite(weight) for weight in weights.values()) or not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
+    check_generate(config, model.backbone)
     if data.max_length < 8:
         raise ValueError(f"data.max_length={data.max_length} must be at least 8")
     for name in ("learn", "infer"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
 BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
 BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind of BERT
+ENCODER_KEYS = {  # key of the config: field of the encoder's
+    "encoder": "kind", "char_embedding": "char_embedding", "char_hidden": "hidden", "encoder_layers": "layers",
+    "projections": "projections",
+}  # fmt: skip
+ENCODER_READS = {"char_embedding": ("conv", "lstm"), "encoder_layers": ("lstm", "transformer")}  # others: every kind
+UNSET = ("char_hidden", "encoder_layers", "projections")  # 0: the authors'
+GENERATOR_KEYS = {"char_embedding": "char_embedding", "generator_hidden": "hidden", "generator_layers": "layers"}
 SHARED = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "initializer", "remat",
           "attention_kernel")  # fmt: skip
 
@@ -43,7 +51,7 @@ class Start:
     Attributes:
       files: folder of its subwords.
       pretrained: the backbone; None: it is the checkpoint of an XRayEmb.
-      checkpoint: of an XRayEmb. chars: its characters. stored: its shape, of the keys `MEASURED`.
+      checkpoint: of an XRayEmb. chars: its characters. stored: its backbone, "backbone", and the fields of its config.
     """
 
     files: Path
@@ -51,6 +59,11 @@ class Start:
     checkpoint: Path | None = None
     chars: XRayChars | None = None
     stored: dict[str, Any] | None = None
+
+    @property
+    def backbone(self) -> str:
+        """The family of the backbone."""
+        return self.pretrained.family if self.pretrained else self.stored["backbone"]
 
 
 def read_start(source: str) -> Start:
@@ -64,10 +77,15 @@ def read_start(source: str) -> Start:
         checkpoint = checkpoints.find(source, key="init_from")
     if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == FAMILY:
         stored = _metadata(checkpoint)
-        shape = {name: stored["model"][name] for name in MEASURED if name != "backbone"}
+        if stored["head"] not in (MASKED_LM, CAUSAL_LM) or stored["model"]["generator"] is None:
+            has = "and no generator" if stored["model"]["generator"] is None else "and a generator"
+            raise ValueError(
+                f"init_from: {checkpoint} is an XRayEmb with the head {stored['head']} {has}; second pre-training goes "
+                f"on from one with the head of a language model and a generator"
+            )
         files = checkpoints.files_of(checkpoint)
         chars = XRayChars.from_dict(stored["xray_chars"], str(checkpoint))
-        return Start(files, None, checkpoint, chars, shape | {"backbone": stored["backbone"]})
+        return Start(files, None, checkpoint, chars, stored["model"] | {"backbone": stored["backbone"]})
     found = from_pretrained(source)
     if found.family not in BACKBONES:
         raise ValueError(
@@ -101,10 +119,14 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
         kind = model.backbone or (start.stored["backbone"] if start else "") or data.tokenizer.family or "bert"
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": ACTIVATIONS[kind]}
         found |= {name: KINDS[kind][name] for name in ("max_positions", "epsilon")}
-        found |= (start.stored if start else None) or {}
+        if start is not None and start.stored is not None:
+            _check_kind(start.stored["backbone"], start.stored, start.checkpoint)
+            found |= {name: start.stored[name] for name in MEASURED}
+            _check_said(config, start.stored | _of_parts(config, start.stored))
     else:
         found = _of_backbone(start.pretrained)
-        _check_said(config, start.pretrained, found)
+        theirs = {name: getattr(start.pretrained.config, name) for name in BACKBONE_SHAPE}
+        _check_said(config, theirs | found)
     resolved = {name: model[name] or found[name] for name in MEASURED}
     if data.tokenizer.family not in (None, resolved["backbone"]):
         raise ValueError(
@@ -123,21 +145,63 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
 
 def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
     """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of no known kind."""
-    theirs, kind = backbone.config, KINDS[backbone.family]
-    for name in BACKBONE_KIND if backbone.family in BERT_KINDS else ():
-        if getattr(theirs, name) != kind[name]:
-            raise ValueError(
-                f"init_from: {backbone.folder}: {name}={getattr(theirs, name)}, but XRayEmb on a {backbone.family} "
-                f"has {kind[name]}"
-            )
+    theirs = backbone.config
+    _check_kind(backbone.family, vars(theirs), backbone.folder)
     return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
 
 
-def _check_said(config: ml_collections.ConfigDict, backbone: Pretrained, found: dict[str, Any]) -> None:
-    """Checks that a config says the backbone's shape; ValueError with all that it would have to say."""
-    said = {name: found.get(name, getattr(backbone.config, name, None)) for name in (*BACKBONE_SHAPE, *MEASURED)}
+def _check_kind(kind: str, theirs: Mapping[str, Any], where: Path | None) -> None:
+    for name in BACKBONE_KIND if kind in BERT_KINDS else ():
+        if theirs[name] != KINDS[kind][name]:
+            raise ValueError(
+                f"init_from: {where}: {name}={theirs[name]}, but XRayEmb on a {kind} has {KINDS[kind][name]}"
+            )
+
+
+def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict[str, Any]:
+    """Returns those keys of the encoder and generator that a config would have to say to have an XRayEmb's.
+
+    Keys that are read by other kinds of encoders are left out, and so are those whose unset value is the XRayEmb's.
+
+    Raises:
+      ValueError: the encoder has sizes for which there are no keys.
+    """
+    model, encoder, generator = config.model, stored["encoder"], stored["generator"]
+    kind = encoder["kind"]
+    usual = encoder_config(kind, output=model.hidden)
+    if kind == "transformer":
+        for name in ("heads", "ffn", "max_positions"):
+            if encoder[name] != getattr(usual, name):
+                raise ValueError(
+                    f"init_from={config.init_from}: its encoder has {name}={encoder[name]}, and there is no key for "
+                    f"that; second pre-training has {getattr(usual, name)}"
+                )
+    elif encoder["char_embedding"] != generator["char_embedding"]:
+        raise ValueError(
+            f"init_from={config.init_from}: char_embedding={encoder['char_embedding']} in its encoder and "
+            f"{generator['char_embedding']} in its generator; second pre-training has one key for both"
+        )
+    said = {name: encoder[field] for name, field in ENCODER_KEYS.items() if kind in ENCODER_READS.get(name, (kind,))}
+    said = {
+        name: value
+        for name, value in said.items()
+        if model[name] or name not in UNSET or value != getattr(usual, ENCODER_KEYS[name])
+    }
+    return said | {name: generator[field] for name, field in GENERATOR_KEYS.items()}
+
+
+def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None:
+    """Checks that a config says the shape of what it starts from; ValueError with all that it would have to say.
+
+    Args:
+      said: that shape, by keys of the config; others are not read.
+    """
     own = config.model
-    differing = [name for name, value in said.items() if own[name] != value and (own[name] or name in BACKBONE_SHAPE)]
+    differing = [
+        name
+        for name in dict.fromkeys((*BACKBONE_SHAPE, *MEASURED, *ENCODER_KEYS, *GENERATOR_KEYS))
+        if name in said and own[name] != said[name] and (own[name] or name not in MEASURED)
+    ]
     if differing:
         ours = ", ".join(f"model.{name}={own[name]}" for name in differing)
         theirs = " ".join(f"--config.model.{name}={said[name]}" for name in differing)

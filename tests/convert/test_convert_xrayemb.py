@@ -85,6 +85,58 @@ def test_an_encoder_alone_on_an_encoder_alone(tmp_path):
     assert (model.head, model.config.generator, sorted(model.params)) == ("encoder", None, ["bert", "xr_enc"])
 
 
+def with_others(file):
+    """Writes a state of a whole model: that of a file, and some of its backbone's tensors; returns its file."""
+    names = [f"tdtemb.bert.encoder.layer.{n}.output.dense.bias" for n in range(3)] + ["tdtemb.head.weight"]
+    save_file(load_file(file) | {name: np.zeros(2, np.float32) for name in names}, file.parent / "whole.safetensors")
+    return file.parent / "whole.safetensors"
+
+
+def test_tensors_that_are_not_imported_are_named(tmp_path, log_lines):
+    bert = release("bert")
+    file, _ = write_state(tmp_path / "theirs", from_pretrained(bert).config.hidden)
+    said = "not imported, the backbone is that of --backbone: "
+    assert run("import", f"--input={file}", f"--backbone={bert}", f"--output={tmp_path / 'first'}") == 0
+    assert said not in str(log_lines)
+    whole = with_others(file)
+    assert run("import", f"--input={whole}", f"--backbone={bert}", f"--output={tmp_path / 'second'}") == 0
+    (line,) = [line for line in log_lines.lines if said in line]
+    assert line == said + "tdtemb.bert.encoder.layer.[0-2].output.dense.bias, tdtemb.head.weight"
+
+
+def test_a_state_of_theirs_can_be_inspected(tmp_path, capsys):
+    file, _ = write_state(tmp_path / "theirs", 24)
+    whole = with_others(file)
+    for options in (["--family=xrayemb"], []):  # its names tell what it is
+        assert run("inspect", f"--input={whole}", *options) == 0
+        first, *lines = capsys.readouterr().out.splitlines()
+        assert first == f"{whole}: XRayEmb, encoder and generator, {len(lines)} tensors"
+        found = {line.split()[0]: line.split("float32")[1].strip() for line in lines}
+        assert found["tdtemb.vectorizer.bi_conv.weight"] == "xr_enc/body/convolution_2/kernel (transposed)"
+        assert found["tdtgen.lstm.bias_hh_l1"] == "xr_dec/lstm_1/state_bias"
+        assert found["tdtemb.head.weight"] == "not imported: the backbone is that of --backbone"
+        assert sum(what.startswith(("xr_enc/", "xr_dec/")) for what in found.values()) == len(load_file(file))
+    alone, _ = write_state(tmp_path / "alone", 24, generator=False)
+    bare = {name.removeprefix(states.ENCODER): value for name, value in load_file(alone).items()}
+    save_file(bare, alone)
+    assert run("inspect", f"--input={alone}", "--family=xrayemb") == 0
+    said = capsys.readouterr().out
+    assert "XRayEmb, encoder, 9 tensors\n" in said
+    assert "\nchar_embs.weight" in said
+    assert "not known" not in said
+    assert "--head=encoder: " in error(capsys, "inspect", f"--input={file}", "--head=encoder")
+
+
+def test_options_that_nothing_reads_are_refused(tmp_path, capsys):
+    bert = release("bert")
+    file, _ = write_state(tmp_path / "theirs", from_pretrained(bert).config.hidden)
+    given = ("import", f"--input={file}", f"--backbone={bert}", f"--output={tmp_path / 'ours'}")
+    assert "--model-config: not with --backbone; " in error(capsys, *given, "--model-config=x.json")
+    assert "--heads=7: " in (line := error(capsys, *given, "--heads=7"))
+    assert line.endswith("holds an encoder of the kind conv, which has none")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_what_does_not_fit_is_one_line(tmp_path, capsys):
     bert = release("bert")
     width = from_pretrained(bert).config.hidden
@@ -103,6 +155,8 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys):
     narrow, _ = write_state(tmp_path / "narrow", width + 1)
     line = error(capsys, "import", f"--input={narrow}", f"--backbone={bert}", to)
     assert f"the encoder's vectors are {width + 1} wide, the table's rows {width}" in line
-    line = error(capsys, "import", "--family=xrayemb", f"--input={file}", to)
-    assert "for the tensors of the released code name a --backbone" in line
+    for options in (["--family=xrayemb"], []):
+        line = error(capsys, "import", f"--input={file}", to, *options)
+        assert "holds XR-Enc and XR-Dec of XRayEmb, and no config lies beside it; " in line
+        assert "name a --backbone of" in line
     assert not (tmp_path / "ours").exists()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from charlm.convert import xrayemb_states as states
+from charlm.models.xrayemb import XREncoder, XREncoderConfig
 
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens" / "xrayemb"
 
@@ -79,3 +81,25 @@ def test_states_that_do_not_fit():
     conv["more"] = conv.pop("tri_conv.bias")
     with pytest.raises(ValueError, match=r"missing tri_conv\.bias; unexpected more"):
         states.read_encoder(conv, "a file")
+
+
+def test_tensors_are_named_as_the_file_has_them():
+    conv = {f"tdtemb.vectorizer.{name}": value for name, value in golden("enc_conv_a").items()}
+    more = conv | {"tdtemb.vectorizer.more": np.zeros(1, np.float32)}
+    with pytest.raises(ValueError, match=r"unexpected tdtemb\.vectorizer\.more$"):
+        states.read_encoder(more, "a file")
+    with pytest.raises(ValueError, match=r"a file holds no tdtemb\.vectorizer\.proj\.weight"):
+        states.read_encoder({name: value for name, value in conv.items() if "proj.weight" not in name}, "a file")
+    decoder = {f"tdtgen.{name}": value for name, value in golden("dec_a").items()}
+    with pytest.raises(ValueError, match=r"unexpected tdtgen\.more$"):
+        states.read_decoder(decoder | {"tdtgen.more": np.zeros(1, np.float32)}, "a file")
+    with pytest.raises(ValueError, match=r"a file holds no tdtgen\.h_0\.weight"):
+        states.read_decoder({name: value for name, value in decoder.items() if "h_0" not in name}, "a file")
+
+
+def test_heads_of_a_transformer_are_those_that_are_said():
+    narrow = XREncoderConfig(kind="transformer", char_vocab_size=9, hidden=6, heads=2, ffn=4, layers=1, output=5)
+    state = states.write_encoder(narrow, XREncoder(narrow).init(jax.random.key(0), np.ones((1, 4), np.int32))["params"])
+    assert states.read_encoder(state, "a file", heads=3)[0].heads == 3
+    with pytest.raises(ValueError, match="hidden=6 is not a multiple of heads=8"):
+        states.read_encoder(state, "a file")

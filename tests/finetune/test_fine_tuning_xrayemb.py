@@ -6,13 +6,16 @@ import jax
 import numpy as np
 import pytest
 from finetune.test_fine_tuning import small, write_data
+from predictors.tiny_models import release
 from small_xrayemb import xrayemb
 
+from charlm import predict
 from charlm.convert.family import config_to_dict
 from charlm.convert.model import Model
 from charlm.convert.xrayemb import XRayEmbConverter
 from charlm.data.conll import read_tagged
 from charlm.finetune import batching
+from charlm.finetune.config import get_config
 from charlm.finetune.run import fine_tune, load_source
 from charlm.predictors.fine_tuned import FineTuned
 from charlm.pretrained import from_pretrained
@@ -32,6 +35,21 @@ def saved(tmp_path, backbone, **changes):
     metadata = {**model.metadata, "head": head, "model": config_to_dict(model.config)}
     XRayEmbConverter().save(Model(model.params, metadata, model.folder, model.folder), tmp_path / "begin")
     return tmp_path / "begin"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needs"),
+    [
+        ("policy", "stochastic:0.1", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("eval_policy", "none", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("mode", "full", r"a Char2Subword \(made by configs/char2subword_base\.py\)"),
+    ],
+)
+def test_keys_of_another_family_say_which_one_they_need(key, value, needs):
+    config = get_config("tagging")
+    config.init_from, config.model[key] = str(release("bert")), value
+    with pytest.raises(ValueError, match=rf"^model\.{key}={value} needs {needs}, and is left empty for a bert$"):
+        load_source(config)
 
 
 @pytest.mark.parametrize(("backbone", "policy"), [("bert", "stochastic:0.5"), ("gpt2", "all_multi")])
@@ -54,6 +72,7 @@ def test_words_are_tagged(tmp_path, backbone, policy):
     written = (tmp_path / "run" / "predictions_dev.conll").read_text().split("\n\n")
     columns = [[line.split() for line in block.splitlines()] for block in written if block.strip()]
     assert [tuple(row[-1] for row in block) for block in columns] == tags
+    assert predict.main(["tag", f"--checkpoint={tmp_path / 'run'}", "--policy=none", "unbelievably"]) == 0
 
 
 def test_another_policy_ends_the_one_for_use_that_was_stored(tmp_path):

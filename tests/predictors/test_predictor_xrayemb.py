@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import jax
 import numpy as np
@@ -11,7 +12,11 @@ from predictors.tiny_models import POSITIONS
 from small_xrayemb import xrayemb
 
 from charlm.batch import SpelledBatch
+from charlm.convert.family import config_to_dict
+from charlm.convert.model import Model
+from charlm.convert.xrayemb import XRayEmbConverter
 from charlm.models.xrayemb_lm import XRayEmbGPT2Config
+from charlm.predict import main
 from charlm.predictors.xrayemb import XRayEmbPredictor
 from charlm.text.words import get_splitter
 from charlm.text.xray_chars import word_rows
@@ -131,6 +136,26 @@ def test_gaps_between_whole_words(backbone):
         assert [fill.log_prob for fill in asked[0]] == pytest.approx([row[i] for i in best], abs=1e-4)
     (fills,) = predictor.fill_mask("unbelievably [MASK] run", known=["the", "unbelievable"], top=3)
     assert {fill.word for fill in fills} == {"the", "unbelievable"}
+
+
+def test_the_command_line_chooses_the_policy(tmp_path, capsys):
+    model = xrayemb("bert")
+    metadata = {**model.metadata, "model": config_to_dict(model.config)}
+    XRayEmbConverter().save(Model(model.params, metadata, model.folder, model.folder), tmp_path / "xray")
+    text = TEXTS[0]
+    for options, policy in (([], "all_multi"), (["--policy=none"], "none"), (["--policy=all"], "all")):
+        assert main(["encode", f"--checkpoint={tmp_path / 'xray'}", "--unit=pieces", *options, text]) == 0
+        found = [piece["piece"] for piece in json.loads(capsys.readouterr().out)["pieces"]]
+        assert found == predictor_of("bert", policy).encode([text], unit="pieces")[0].words
+    fill = ["fill-mask", f"--checkpoint={tmp_path / 'xray'}", "--policy=none", "unbelievably naïve [MASK] run"]
+    assert main(fill) == 0
+    best = json.loads(capsys.readouterr().out)["fills"][0][0]
+    assert best["score"] == pytest.approx(predictor_of("bert", "none").fill_mask(fill[-1])[0][0].score, abs=1e-4)
+    assert main(["encode", f"--checkpoint={tmp_path / 'xray'}", "--policy=multi_all", text]) == 1
+    assert "error: --policy: policy 'multi_all' is not one of none, all, " in capsys.readouterr().err
+    assert main(["encode", f"--checkpoint={model.folder}", "--policy=none", text]) == 1
+    said = f"--policy=none: an XRayEmb reads words as characters, {model.folder} is a bert"
+    assert capsys.readouterr().err == f"error: {said}\n"
 
 
 def test_what_it_can_do_and_what_not():

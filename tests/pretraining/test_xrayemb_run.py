@@ -265,13 +265,3 @@ def test_what_does_not_fit_is_named(xray, changes, message):
     config = xray.config(**changes)
     with on_devices(1), pytest.raises(ValueError, match=message):
         build(config, prepare(config))
-
-
-def test_another_shape_than_the_backbones_is_named_with_the_way_out(xray):
-    config = xray.config(init_from=str(xray.workdir), model__char_hidden=6)
-    stored = from_dict(json.loads((xray.workdir / "config.json").read_text()))
-    assert stored.model.backbone == "bert"
-    with on_devices(1):
-        run = build(config, prepare(config))
-        with pytest.raises(ValueError, match="xr_enc"):
-            run.objective.load_params(config.init_from, run.abstract_state.params, run.init().params)
