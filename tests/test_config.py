@@ -335,6 +335,30 @@ CHAR2SUBWORD = {
     "data.max_length": 512, "contextual.batch_size": 2000, "optim.freeze": ("^(bert|head)/",),
 }  # fmt: skip
 
+XRAYEMB = {
+    "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.encoder": "conv",
+    "model.char_slots": 22, "model.char_embedding": 200, "model.char_hidden": 0, "model.generator_hidden": 256,
+    "model.generator_layers": 2, "policy.learn": "stochastic:0.15", "policy.infer": "all_multi",
+    "policy.generate": "all", "loss.language": 1.0, "loss.embedding": 0.25, "loss.generation": 0.25,
+    "loss.cycle_words": 0.1, "loss.cycle_sphere": 0.1, "loss.pooling": "max", "loss.detach": True,
+    "cycle.every": 5000, "cycle.words": 1000, "cycle.vocabulary": 25_000, "cycle.sampling": "uniform",
+    "data.mask_rate": 0.15, "data.mask_share": 0.8, "data.random_share": 0.1, "data.generate_share": 1.0,
+    "data.max_length": 512, "data.batch_size": 576, "optim.learning_rate": 2e-5, "optim.warmup_steps": 1350,
+    "optim.weight_decay": 0.0, "optim.clip_norm": 1.0, "optim.schedule": "linear", "train.steps": 13_500,
+}  # fmt: skip
+RELEASED_XRAYEMB = XRAYEMB | {
+    "policy.learn": "stochastic:0.5", "policy.generate": "masked", "loss.detach": False, "data.batch_size": 8,
+    "model.char_embedding": 50, "model.char_hidden": 128, "model.generator_hidden": 128, "cycle.every": 3000,
+    "cycle.vocabulary": 100_000,
+}  # fmt: skip
+NO_LOOPS = XRAYEMB | {"loss.cycle_words": 0.0, "loss.cycle_sphere": 0.0}
+LANGUAGE_ONLY = NO_LOOPS | {"loss.embedding": 0.0, "loss.generation": 0.0, "policy.infer": "none"}
+XRAYEMB_TASKS = {"optim.learning_rate": 2e-5, "optim.head_learning_rate": 1e-3, "optim.warmup_share": 0.1}
+EMOJI = XRAYEMB_TASKS | {"train.epochs": 3, "data.metric": "macro_f1"}
+NYTWIT = XRAYEMB_TASKS | {
+    "data.text": "Word", "data.label": "Category", "data.fold_column": "Fold", "data.skip_labels": ("filtered",),
+}  # fmt: skip
+
 
 def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
     """Returns the variants of Char2Subword's Table 2 and the losses that each has."""
@@ -384,6 +408,13 @@ def test_variants_are_joined_in_their_order():
         ("char2subword_base.py:mean_square", CHAR2SUBWORD | {"loss.distance_of": "mean_square"}),
         ("char2subword_base.py:tiny+no_noise", {"model.hidden": 128, "data.noise_rate": 0.0}),
         *rows_of_table_2(),
+        ("xrayemb_base.py", XRAYEMB),
+        ("xrayemb_base.py:reference", RELEASED_XRAYEMB),
+        ("xrayemb_base.py:no_loops", NO_LOOPS),
+        ("xrayemb_base.py:language_only", LANGUAGE_ONLY),
+        ("classify.py:xrayemb", EMOJI),
+        ("classify.py:novel_words", NYTWIT),
+        ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4}),
     ],
 )
 def test_values_of_the_paper(file, paper):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from predictors.tiny_models import release
@@ -10,8 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from charlm.convert import xrayemb_states as states
 from charlm.convert.__main__ import main
+from charlm.convert.families import CONVERTERS
+from charlm.convert.family import config_to_dict
 from charlm.models.xrayemb import XREncoder, XREncoderConfig
 from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
+from charlm.models.xrayemb_lm import XRayEmbBertConfig
 from charlm.pretrained import from_pretrained
 from charlm.text.xray_chars import XRayChars, word_rows
 
@@ -160,3 +166,59 @@ def test_what_does_not_fit_is_one_line(tmp_path, capsys):
         assert "holds XR-Enc and XR-Dec of XRayEmb, and no config lies beside it; " in line
         assert "name a --backbone of" in line
     assert not (tmp_path / "ours").exists()
+
+
+def test_heads_of_a_transformer_that_reads_characters(tmp_path):
+    """No tensor tells them."""
+    width = from_pretrained(release("bert")).config.hidden
+    encoder = XREncoderConfig(
+        "transformer", char_vocab_size=CHARS.size, hidden=16, char_embedding=16, output=width, layers=1, heads=2, ffn=8
+    )
+    shapes = jax.eval_shape(lambda: XREncoder(encoder).init(jax.random.key(1), np.ones((1, 4), np.int32)))["params"]
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes)
+    (tmp_path / "theirs").mkdir()
+    save_file(states.write_encoder(encoder, params, states.ENCODER), tmp_path / "theirs" / "xrayemb.safetensors")
+    (tmp_path / "theirs" / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
+    rows = word_rows(["cat", "unknown-words"], CHARS)
+    want = jax.jit(lambda rows: XREncoder(encoder).apply({"params": params}, rows))(rows)
+    file, backbone = tmp_path / "theirs" / "xrayemb.safetensors", release("bert")
+    to = f"--output={tmp_path / 'ours'}"
+    assert run("import", f"--input={file}", f"--backbone={backbone}", "--heads=2", to) == 0
+    model = from_pretrained(tmp_path / "ours")
+    assert model.config.encoder.heads == 2
+    found = jax.jit(lambda rows: model.model.apply({"params": model.params}, rows, method="vectors"))(rows)
+    np.testing.assert_allclose(found, want, atol=1e-5)
+
+
+def test_a_backbone_with_labels_is_refused(tmp_path, capsys, monkeypatch):
+    behind = dataclasses.replace(from_pretrained(release("bert")), head="sequence_classification")
+    file, _ = write_state(tmp_path / "theirs", behind.config.hidden)
+    monkeypatch.setattr("charlm.pretrained.from_pretrained", lambda path: behind)
+    capsys.readouterr()
+    line = error(capsys, "import", f"--input={file}", "--backbone=labels", f"--output={tmp_path / 'ours'}")
+    assert "--backbone=labels is a bert with the head sequence_classification; expected bert, roberta, gpt2" in line
+
+
+@pytest.fixture(scope="module")
+def metadata():
+    """What is said of a model with encoder and generator."""
+    sizes = {"char_vocab_size": CHARS.size, "hidden": 8}
+    parts = {"encoder": XREncoderConfig(**sizes, output=16), "generator": XRDecoderConfig(**sizes, vector=16)}
+    config = XRayEmbBertConfig(vocab_size=9, hidden=16, layers=1, heads=2, ffn=8, pooler=False, **parts)
+    return {"family": "xrayemb", "backbone": "bert", "head": "masked_lm", "model": config_to_dict(config)}
+
+
+@pytest.mark.parametrize("head", ["sequence_classification", "token_classification", "question_answering"])
+def test_labels_leave_no_generator(metadata, head):
+    changed = CONVERTERS["xrayemb"].with_head(metadata, head)
+    target = CONVERTERS["xrayemb"].target({**changed, "labels": 2}, "here")
+    assert target.config.generator is None
+    assert sorted(target.params) == ["bert", "label", "xr_enc"]
+    assert CONVERTERS["xrayemb"].with_head(metadata, "encoder")["model"]["generator"] is not None
+
+
+def test_a_dtype_is_that_of_all_parts(metadata):
+    converter = CONVERTERS["xrayemb"]
+    config = converter.target(converter.change(metadata, {"dtype": "bfloat16"}, "here"), "here").config
+    assert config.dtype == config.encoder.dtype == config.generator.dtype == jnp.bfloat16

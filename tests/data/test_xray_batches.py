@@ -1,4 +1,4 @@
-"""Sequences and batches of XRayEmb: words really become one position, nothing is lost, exact saved states."""
+"""Batches of XRayEmb: every position and word is where it belongs, nothing is lost, exact saved states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from small_charbert import small_records
 from small_xrayemb_run import CHARS, SLOTS, small_maker
 
 from charlm.data.cycle_words import CycleWords
-from charlm.data.piece_sequences import PieceStream, halves
+from charlm.data.piece_sequences import PieceStream
 from charlm.data.xray_batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
 from charlm.data.xray_budgets import Budgets, measure_budgets
 from charlm.text.xray_chars import word_rows
@@ -39,104 +39,6 @@ def sequences_of(maker, count=40, **options):
 
 def row_text(row):
     return CHARS.decode(row)
-
-
-# ---- Sequences ----
-
-
-def test_positions_spell_the_text_again(maker):
-    """What stands at the positions, subwords and words, is what the subwords were, in their order."""
-    spelled = 0
-    unknown = maker.tokenizer.special.unk
-    for sequence in sequences_of(maker):
-        assert (sequence.rows_LC[:, 0] != 0).tolist() == (sequence.ids_L == -1).tolist()
-        inner = slice(1, -1) if maker.framed else slice(None)
-        if unknown in sequence.pieces:  # its characters are lost
-            continue
-        texts = [row_text(row) for row in sequence.written_LC[inner]]
-        runs = maker.found.find(sequence.pieces)
-        whole = "".join(runs.chars).encode("utf-8", "surrogateescape").decode()  # characters in two pieces
-        got = "".join(texts)
-        if any(len(text) == SLOTS - 2 for text in texts):  # cut
-            assert whole.startswith(got[: SLOTS - 2])
-        else:
-            assert got == whole
-        multi = int((runs.counts_W > 1).sum())
-        assert (sequence.ids_L == -1).sum() == multi
-        assert len(sequence.ids_L) - 2 * maker.framed == len(sequence.pieces) - (runs.counts_W - 1).sum()
-        spelled += multi
-    assert spelled > 40
-
-
-def test_labels_are_subwords_alone(maker):
-    """Neither special tokens nor spelled words are predicted, and every label is what stood there."""
-    quiet = small_like(maker, hiding=None)
-    labels = 0
-    for sequence in sequences_of(maker):
-        special, clean = maker.tokenizer.special, plain_ids(quiet, sequence)
-        if maker.framed:
-            for place in np.flatnonzero(sequence.labels_L >= 0):
-                assert clean[place] == sequence.labels_L[place] not in (special.cls, special.sep, -1)
-            changed = sequence.ids_L != clean
-            assert not (changed & (sequence.labels_L < 0)).any()
-        else:
-            np.testing.assert_array_equal(sequence.labels_L[:-1], clean[1:])  # -1 before a word, too
-            assert sequence.labels_L[-1] == -1
-        labels += (sequence.labels_L >= 0).sum()
-    assert labels > 60
-
-
-def small_like(maker, **changes):
-    return dataclasses.replace(maker, **changes)
-
-
-def plain_ids(maker, sequence):
-    """Returns the positions of a sequence before anything was hidden."""
-    runs = maker.found.find(sequence.pieces)
-    ids = maker._collapsed(sequence.pieces, runs, runs.counts_W > 1)[0]
-    if len(ids) == len(sequence.ids_L):
-        return ids
-    special = maker.tokenizer.special
-    return np.array([special.cls, *ids, special.sep])
-
-
-def test_learned_words_have_their_own_subwords(maker):
-    learned = 0
-    for sequence in sequences_of(maker):
-        for row, pieces_P in zip(sequence.learned_WC, sequence.pieces_WP, strict=True):
-            pieces = pieces_P[pieces_P >= 0].tolist()
-            assert (pieces_P[len(pieces) :] == -1).all()
-            assert row_text(row) == maker.found.text(pieces)[: SLOTS - 2]
-            learned += 1
-    words = sum(len(maker.found.find(sequence.pieces)) for sequence in sequences_of(maker))
-    assert 0.2 < learned / words < 0.4
-
-
-def test_draws_depend_on_seed_and_number_alone(maker):
-    sequence = sequences_of(maker)[3]
-    again = maker.sequence(sequence.pieces, sequence.number)
-    jax.tree.map(np.testing.assert_array_equal, tuple(sequence), tuple(again))
-    other = maker.sequence(sequence.pieces, (*sequence.number, 1))
-    reseeded = small_like(maker, seed=1).sequence(sequence.pieces, sequence.number)
-    for changed in (other, reseeded):
-        assert (
-            changed.learned_WC.shape != sequence.learned_WC.shape or (changed.learned_WC != sequence.learned_WC).any()
-        )
-    one, two = halves(maker, sequence)
-    assert one.pieces + two.pieces == sequence.pieces
-
-
-def test_what_is_written(folder):
-    maker = small_maker(folder, writes="masked", share=0.5)
-    everything = sequences_of(small_maker(folder))
-    some = sequences_of(maker)
-    for sequence in some:
-        assert not (sequence.written_LC.any(axis=1) & (sequence.labels_L < 0)).any()
-    count = lambda found: sum(int(s.written_LC.any(axis=1).sum()) for s in found)
-    labels = sum(int((s.labels_L >= 0).sum()) for s in everything)
-    assert 0.35 * labels < count(some) < 0.65 * labels
-    assert count(everything) > 4 * labels
-    assert count(sequences_of(small_maker(folder, writes=""))) == 0
 
 
 # ---- Batches ----
@@ -216,6 +118,10 @@ def test_every_position_and_word_is_where_it_belongs(maker):
             early += 0 < count < shape.sequences
     assert waiting == [[], []]  # nothing was left out
     assert early  # a budget closed shards before they were full
+
+
+def small_like(maker, **changes):
+    return dataclasses.replace(maker, **changes)
 
 
 @pytest.mark.parametrize(
@@ -298,3 +204,19 @@ def test_words_of_cycles_are_those_of_the_lane(maker):
             np.testing.assert_array_equal(batch.points_SK[0, lane], drawn.any(axis=1))
             found += words
     assert set(found) == {"cat", "dog", "house", "the"}
+
+
+def test_a_lane_without_text_has_no_words_of_cycles(maker):
+    """Its records end first; the others go on with theirs."""
+    shape, cycle = shape_of(maker), cycle_of(maker, every=1)
+    records = {
+        lane: grain.MapDataset.source(small_records(count)).to_iter_dataset() for lane, count in ((0, 2), (1, 40))
+    }
+    text, words, points = [], [], []
+    for batch in xray_batches(records, maker, shape, cycle, accumulation=1, prefetch=0):
+        text.append(batch.inputs.mask_SBL[0].any(axis=(1, 2)))
+        words.append(sum(table[0].any(axis=2).sum(axis=1) for table in batch.cycle))
+        points.append(batch.points_SK[0].sum(axis=1))
+    assert 0 < np.sum(text, axis=0)[0] < np.sum(text, axis=0)[1] == len(text)
+    for found in (words, points):
+        np.testing.assert_array_equal(found, 3 * np.array(text))

@@ -24,13 +24,15 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 MADE = {}
 
 
+def shape_of(kind, **changes):
+    return dataclasses.replace(SHAPE, kind=kind, projections=1 if kind == "transformer" else 2, **changes)
+
+
 def made(kind, **changes):
     """Returns an encoder, compiled, and its parameters, all of them random."""
     key = (kind, *sorted(changes.items()))
     if key not in MADE:
-        config = dataclasses.replace(SHAPE, kind=kind, **changes)
-        if config.kind == "transformer":
-            config = dataclasses.replace(config, projections=1)
+        config = shape_of(kind, **changes)
         params = jax.eval_shape(XREncoder(config).init, jax.random.key(0), np.ones((1, 3), np.int32))["params"]
         rng, scale = np.random.default_rng(1), 1.5 if kind == "transformer" else 0.5
         params = jax.tree.map(lambda x: scale * rng.normal(size=x.shape).astype(np.float32), params)
@@ -68,6 +70,13 @@ def test_a_word_alone_has_the_same_vector(kind):
     theirs, _ = made(kind, compat_padding=True)
     np.testing.assert_allclose(theirs(params, spelled([word], 5))[0], want, atol=1e-5)
     assert np.abs(theirs(params, spelled([word], 12))[0] - want).max() > 1e-3
+
+
+def test_no_window_beside_a_word_is_read():
+    encode, params = made("conv")
+    letters = [[letter] for letter in range(1, E)]  # the shorter a word, the fewer windows its maxima are of
+    want = encode(params, spelled(letters, 3))
+    np.testing.assert_allclose(encode(params, spelled(letters, 12)), want, atol=1e-5)
 
 
 @kinds
@@ -118,13 +127,34 @@ def test_the_authors_sizes():
     assert (transformer.hidden, transformer.layers, transformer.ffn) == (256, 6, 3072)
 
 
-def test_bfloat16_is_near_float32():
-    encode, params = made("conv")
-    half, _ = made("conv", dtype=jnp.bfloat16)
+@kinds
+def test_bfloat16_is_near_float32(kind):
+    """In all of the encoder, and in what is before its projection."""
+    _, params = made(kind)
     chars = spelled([[2, 9, 4], [7]], 6)
-    assert half(params, chars).dtype == np.float32
-    error = np.linalg.norm(half(params, chars) - encode(params, chars)) / np.linalg.norm(encode(params, chars))
-    assert 1e-4 < error < 3e-2
+
+    def both(dtype):
+        encoder = XREncoder(dataclasses.replace(shape_of(kind), dtype=dtype))
+        body = lambda encoder, chars: (encoder(chars), encoder.body(chars, True))
+        return jax.jit(lambda params: encoder.apply({"params": params}, chars, method=body))(params)
+
+    for half, full in zip(both(jnp.bfloat16), both(jnp.float32), strict=True):
+        assert half.dtype == np.float32
+        assert 1e-4 < np.linalg.norm(half - full) / np.linalg.norm(full) < 3e-2
+
+
+def test_a_transformer_drops_in_training_alone():
+    _, params = made("transformer")
+    encoder = XREncoder(dataclasses.replace(shape_of("transformer"), dropout=0.5))
+    chars = spelled([[2, 9, 4]], 5)
+
+    @jax.jit
+    def dropped(key):
+        return encoder.apply({"params": params}, chars, deterministic=False, rngs={"dropout": key})
+
+    one, again, other = (dropped(jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - other).max() > 1e-3
 
 
 @pytest.mark.parametrize(

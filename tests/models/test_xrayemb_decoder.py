@@ -79,10 +79,19 @@ def test_a_word_is_the_same_alone_and_in_a_batch(params, vectors):
 
 
 def test_the_loop_ends_with_the_last_word(params, vectors):
+    steps = []
+
+    class Counted(XRDecoder):
+        def step(self, *arguments):
+            jax.debug.callback(lambda: steps.append(1))
+            return super().step(*arguments)
+
     always = jax.tree.map(np.copy, params)
     always["output_projection"]["bias"][END - 1] = 1e4
-    words = generate(always, vectors, max_steps=10_000_000 // U)  # would take minutes
+    words = Counted(CONFIG).apply({"params": always}, vectors, max_steps=T, method="generate")
+    jax.effects_barrier()
     assert (words.length_U == 1).all()
+    assert len(steps) == 2  # a character, and what ends the word
 
 
 def test_draws(params, vectors):
@@ -98,6 +107,15 @@ def test_draws(params, vectors):
     logits[[END - 1, SPACE - 1]] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits / 2))
     np.testing.assert_allclose(np.bincount(first - 1, minlength=8) / 4000, expected, atol=0.03)
+
+
+def test_characters_of_a_word_are_drawn_independently(params):
+    """Where all are equally likely, one says nothing of the next."""
+    equal = jax.tree.map(np.zeros_like, params)
+    ids = generate(equal, np.zeros((2000, 7), np.float32), key=jax.random.key(8)).ids_UT
+    for now in range(1, T):
+        going = ids[:, now] != 0
+        assert (ids[going, now] == ids[going, now - 1]).mean() < 0.25  # a seventh or an eighth
 
 
 def test_rows_that_encoder_and_generator_read():

@@ -112,6 +112,21 @@ def test_the_generator_is_beside_it(backbone, batch):
     assert set(params) - set(weights(without, batch)) == {"xr_dec"}
 
 
+def test_an_encoder_drops_in_training_alone(batch):
+    shape = dataclasses.replace(PARTS["encoder"], kind="transformer", heads=2, ffn=8, layers=1, dropout=0.5)
+    model = lm.XRayEmbForMaskedLM(dataclasses.replace(BERT, encoder=shape, generator=None))
+    params = weights(model, batch)
+
+    @jax.jit
+    def vectors(key):
+        both = lambda model, batch: [model.table_vectors(batch, quiet) for quiet in (True, False)]
+        return model.apply({"params": params}, batch, method=both, rngs={"dropout": key})
+
+    (quiet, one), (again, other) = (vectors(jax.random.key(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(quiet, again)
+    assert np.abs(one - other).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("model", "shape"),
     [

@@ -188,6 +188,27 @@ with on_devices(1):
     assert metrics_without_timings(tmp_path / "run") == metrics_without_timings(xray.workdir)
 
 
+def test_a_gpt2_stopped_between_two_checkpoints_goes_on_exactly(xray, tmp_path, monkeypatch):
+    """In its fifth step, before words of cycles come again; the fourth was saved."""
+    changes = {"model__backbone": "gpt2", "cycle__every": 3, "train__steps": 6, "train__checkpoint_every": 2}
+    changes |= {"train__eval_every": 6, "train__sample_words": 0}
+    changes |= {f"loss__{name}": 0.0 for name in ("embedding", "generation", "cycle_words")}  # quickly compiled
+    with on_devices(1):
+        run = build(config := xray.config(**changes), prepare(config))
+    monkeypatch.setattr(charlm.train, "build", lambda config, data: run)
+    assert train(xray.config(**changes), str(tmp_path / "whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        step = charlm.train._Loop._step
+        patch.setattr(charlm.train._Loop, "_step", lambda self, now: 1 / 0 if now == 5 else step(self, now))
+        with pytest.raises(ZeroDivisionError):
+            train(xray.config(**changes), str(tmp_path / "run"))
+    assert checkpoints.find(tmp_path / "run").name == "4"
+    assert train(xray.config(**changes), str(tmp_path / "run"))
+    whole, again = (saved_state(xray._replace(run=run), tmp_path / name) for name in ("whole", "run"))
+    jax.tree.map(np.testing.assert_array_equal, again, whole)
+    assert metrics_without_timings(tmp_path / "run") == metrics_without_timings(tmp_path / "whole")
+
+
 # ---- Other devices ----
 
 

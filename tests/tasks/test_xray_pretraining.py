@@ -6,77 +6,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_xrayemb_losses import END, B, C, D, L, S, V, small_batch, small_model, with_words
 
-from charlm.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
-from charlm.data.cycle_words import cycle_tables
-from charlm.data.lanes import stack
-from charlm.models.xrayemb import XREncoderConfig
-from charlm.models.xrayemb_decoder import XRDecoderConfig, spelled_rows
-from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbForCausalLM, XRayEmbForMaskedLM, XRayEmbGPT2Config
+from charlm.models.xrayemb_decoder import spelled_rows
 from charlm.tasks.xray_pretraining import LOSSES, XRayLosses, XRaySums, sphere_points, summarize
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-V, D, S, B, L, C, CHARS = 13, 8, 2, 2, 5, 7, 11
-END = CHARS - 1
 WEIGHTS = {"language": 1.0, "embedding": 0.5, "generation": 0.25, "cycle_words": 0.125, "cycle_sphere": 2.0}
-
-
-def words(rng, *shape):
-    """Returns words: `<e>`, one to five characters, `<e>`, zeros."""
-    rows = np.zeros((*shape, C), np.uint16)
-    for place in np.ndindex(shape):
-        count = rng.integers(1, C - 1)
-        rows[place][: count + 2] = [END, *rng.integers(1, END, count), END]
-    return rows
-
-
-def with_words(batch, words_SKC, slots, rows):
-    """Returns a batch with other words of cycles, in length buckets."""
-    tables = stack([cycle_tables(words_KC, slots, rows) for words_KC in words_SKC])
-    return batch._replace(cycle=tables, points_SK=words_SKC[..., 0] != 0)
 
 
 @pytest.fixture(scope="module")
 def batch():
-    rng = np.random.default_rng(0)
-    ids = np.where(rng.random((S, B, L)) < 0.6, rng.integers(0, V, (S, B, L)), -1).astype(np.int32)
-    index = rng.integers(0, 6, (S, B, L)).astype(np.int32)
-    inputs = SpelledBatch((words(rng, S, 6),), index, ids, 0 * ids, np.ones((S, B, L), bool))
-    pieces = np.array([[[3, 5, -1], [7, -1, -1]], [[2, 4, 9], [-1, -1, -1]]], np.int32)
-    written = words(rng, S, 3)
-    written[1, 2] = 0
-    batch = XRayBatch(
-        inputs=inputs,
-        position_SM=np.array([[1, 7, 9], [3, 0, 0]], np.int32),
-        labels_SM=np.array([[4, 0, 10], [5, -1, -1]], np.int32),
-        learned=LearnedWords(np.array([[1, 4], [0, 0]], np.int32), pieces),
-        written=(WrittenWords(np.array([[2, 6, 9], [0, 8, 0]], np.int32), written),),
-        cycle=(),
-        points_SK=None,
-    )
-    return with_words(batch, words(rng, S, 4), (5, C), (2, 3))
+    return small_batch()
 
 
 @pytest.fixture(scope="module")
 def made(batch):
     return small_model("bert", batch)
-
-
-def small_model(kind, batch):
-    """Returns a model and its parameters."""
-    parts = {
-        "encoder": XREncoderConfig(char_vocab_size=CHARS, char_embedding=4, hidden=4, output=D, char_slots=C),
-        "generator": XRDecoderConfig(char_vocab_size=CHARS, char_embedding=4, hidden=6, vector=D, char_slots=C),
-    }
-    shape = {"vocab_size": V, "hidden": D, "layers": 1, "heads": 2, "ffn": 16, "max_positions": 8, "dropout": 0.0}
-    shape |= {"attention_dropout": 0.0, "initializer": "lecun"} | parts
-    if kind == "bert":
-        model = XRayEmbForMaskedLM(XRayEmbBertConfig(**shape, pooler=False))
-    else:
-        model = XRayEmbForCausalLM(XRayEmbGPT2Config(**shape, embed_dropout=0.0))
-    params = jax.jit(lambda: model.init(jax.random.key(1), batch.inputs))()["params"]
-    return model, jax.tree.map(lambda x: 3 * x, params)  # words that differ
 
 
 def nats_of(logits, labels):
@@ -111,8 +58,8 @@ def expected(model, params, batch):
         for row, pieces in zip(batch.learned.row_SW[s], batch.learned.pieces_SWP[s], strict=True):
             if pieces[0] >= 0:
                 add("embedding", np.square(table[row] - rows[pieces[pieces >= 0]].max(axis=0)).mean(), 1)
-        written = batch.written[0]
-        add("generation", *characters(model, params, states[s, written.position_SG[s]], written.chars_SGC[s]))
+        for written in batch.written:
+            add("generation", *characters(model, params, states[s, written.position_SG[s]], written.chars_SGC[s]))
         for chars in batch.cycle:
             vectors = model.apply({"params": params}, chars[s].astype(np.int32), method="spell")
             add("cycle_words", *characters(model, params, vectors, chars[s]))
@@ -213,10 +160,11 @@ def test_poolings(made, batch, pooling, pool):
 def test_words_may_count_alike(batch):
     losses = XRayLosses(WEIGHTS, reduction="sum_per_word")
     _, _, generation, cycle, _ = losses.label_weights(batch)
-    assert (generation, cycle) == (5, 8)
+    assert (generation, cycle) == (3 + 5, 8)
     mean = XRayLosses(WEIGHTS).label_weights(batch)
     assert (mean[2], mean[3]) == tuple(
-        sum((rows[..., 1:] != 0).sum() for rows in tables) for tables in ((batch.written[0].chars_SGC,), batch.cycle)
+        sum((rows[..., 1:] != 0).sum() for rows in tables)
+        for tables in ([written.chars_SGC for written in batch.written], batch.cycle)
     )
 
 
@@ -235,6 +183,14 @@ def test_without_words_of_cycles_nothing_comes_of_them(evaluated, batch):
     metrics = summarize(sums, WEIGHTS)
     assert "cycle_words_loss" not in metrics
     assert "language_loss" in metrics
+
+
+def test_other_points_of_the_sphere_with_other_text_and_the_same_again(evaluated, batch):
+    other = batch._replace(inputs=batch.inputs._replace(ids_SBL=np.maximum(batch.inputs.ids_SBL, 0)))
+    found, again, elsewhere = (evaluated(x) for x in (batch, batch, other))
+    assert found.cycle_words == elsewhere.cycle_words
+    assert found.cycle_sphere == again.cycle_sphere
+    assert abs(found.cycle_sphere - elsewhere.cycle_sphere) > 1e-3
 
 
 def in_one_table(batch):

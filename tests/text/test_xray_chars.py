@@ -68,6 +68,16 @@ def test_the_authors_file_keeps_its_white_space(tmp_path):
         XRayChars.load(tmp_path / "chars.txt")
 
 
+@pytest.mark.parametrize(
+    "text", ["\n", "\t\n", "\t", "\n\r", "\t ", " ", "ab\u3000", "a\x85", "a\u2028\u2029", "a\u00a0"]
+)
+def test_no_white_space_at_the_end_of_the_authors_file_is_lost(tmp_path, text):
+    (tmp_path / "chars.txt").write_bytes(text.encode())
+    chars = XRayChars.load(tmp_path / "chars.txt")
+    assert "".join(chars.chars) == text
+    assert chars.spaces_V.sum() == sum(char.isspace() for char in text)
+
+
 def test_files_and_copies_are_equal(tmp_path):
     chars = XRayChars("\u3000ß \nab")
     chars.save(tmp_path / "xray_chars.json")

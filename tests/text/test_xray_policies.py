@@ -46,6 +46,20 @@ def test_what_each_policy_selects():
     ]
 
 
+# Section 2 of the paper, one by one.
+ENDINGS = ["s", "ed", "es", "ing", "ly", "al", "ally", "'m", "'re", "'ve", "y", "ive", "er", "'t", "'ll", "an", "ers"]
+
+
+def test_seventeen_endings_are_easy():
+    assert len(set(ENDINGS)) == 17
+    for ending in ENDINGS:
+        assert chosen("no_suffix", words_of(["walk", f"##{ending}"])) == []
+        assert chosen("no_suffix", words_of(["hover", "##craft", f"##{ending}"])) == [f"hovercraft{ending}"]
+        assert chosen("no_suffix", runs_of_tokens(["Ġwalk", ending], [False] * 2, True)) == []
+    for other in ("est", "ness", "S", "e", "'d", "ings"):
+        assert chosen("no_suffix", words_of(["walk", f"##{other}"])) == [f"walk{other}"]
+
+
 def test_special_pieces_end_words_and_are_in_none():
     words = words_of(["[CLS]", "a", "##b", "[UNK]", "##c", "##d", "[SEP]", "[PAD]"])
     assert (words.starts_W.tolist(), words.ends_W.tolist()) == ([1, 4], [3, 6])
@@ -65,6 +79,7 @@ def test_draws_are_of_words_and_the_same_again():
     assert (selected != select(Stochastic(0.3), words, text_rng((1, 3), "text"))).any()
     assert (selected != select(Stochastic(0.3), words, text_rng((1, 2), "tex"))).any()
     assert text_rng((1,), "a", "b").random() != text_rng((1,), "a\0b", "").random()
+    assert text_rng((1,), "a", "bc").random() != text_rng((1,), "ab", "c").random() != text_rng((1,), "abc").random()
     for p, share in ((0, 0), (1, 1)):
         assert select(Stochastic(p), words, rng()).mean() == share
     assert [name for name in POLICIES if is_random(POLICIES[name])] == []

@@ -163,6 +163,8 @@ def test_policies_that_draw_are_of_training():
     both = XRayEmbUnits(model, policy="all", eval_policy="none")
     assert (both.encode(["the birds"])[0].content >= 0).all()
     assert (both.training(0, 0).encode(["the birds"])[0].content < 0).all()
+    said = units_of(xrayemb("bert", policy="stochastic:0.5", eval_policy="all"))
+    assert (said.encode(["the birds"])[0].content < 0).all()  # as its config has it
     given_too = XRayEmbUnits(model, eval_policy="stochastic:0.5")
     assert given_too.encode(texts)[0].content.tolist() == given_too.encode(texts[:1])[0].content.tolist()
 
