@@ -219,7 +219,7 @@ def test_figures_of_the_new_cases(capsys, tmp_path):
         else:
             assert one["unit"] == "words/s"
             assert one["value"] == pytest.approx(36 / one["seconds"], rel=0.05)
-    assert found["generator_slots"]["tables"] == f"16 x {SLOTS}"
+    assert found["generator_slots"]["tables"] == f"12 x {SLOTS}"
     printed = capsys.readouterr().out
     assert printed == report.table(report.read(str(output)))
     assert "generator (3 x 12 words) on " in printed

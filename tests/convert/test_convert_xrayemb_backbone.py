@@ -81,7 +81,12 @@ def own_outputs(source, text):
     )
 
 
-@EVERY
+FEW = [("bert", "masked_lm"), ("roberta", "sequence_classification"), ("gpt2", "causal_lm")]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "head"), [pytest.param(*case, marks=[pytest.mark.slow] * (case not in FEW)) for case in CASES]
+)
 def test_it_computes_what_the_xrayemb_does_without_characters(tmp_path, backbone, head):
     source = saved(tmp_path / "xray", backbone, head, policy="stochastic:0.1")
     assert export(source, tmp_path / "alone") == 0

@@ -255,21 +255,21 @@ def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path, monkeypatch
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["12"]
 
 
-def test_what_is_frozen_stays_and_the_head_has_its_own_rate(trained, tmp_path):
+def test_what_is_frozen_stays_and_the_head_has_its_own_rate(tmp_path):
     train, dev = write_data("classification", tmp_path)
-    config = small("classification", trained.workdir, train, dev, train__epochs=1)
+    config = small("classification", quickest(), train, dev, train__epochs=1)
     frozen(config)
     fine_tune(config, str(tmp_path / "frozen"))
-    before, after = from_pretrained(trained.workdir).params, from_pretrained(tmp_path / "frozen").params
-    for a, b in zip(_leaves(before["hlm"]), _leaves(after["hlm"]), strict=True):
+    before, after = from_pretrained(quickest()).params, from_pretrained(tmp_path / "frozen").params
+    for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
         np.testing.assert_array_equal(a, b)
     config = small(
-        "classification", trained.workdir, train, dev, train__epochs=1, optim__learning_rate=1e-9,
+        "classification", quickest(), train, dev, train__epochs=1, optim__learning_rate=1e-9,
         optim__head_learning_rate=0.1,
     )  # fmt: skip
     fine_tune(config, str(tmp_path / "head"))
     after = from_pretrained(tmp_path / "head").params
-    for a, b in zip(_leaves(before["hlm"]), _leaves(after["hlm"]), strict=True):
+    for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
     assert np.abs(np.asarray(after["label"]["kernel"])).max() > 0.1
 
