@@ -33,7 +33,7 @@ def source(kind, tmp_path):
     return tmp_path / "free"
 
 
-@pytest.mark.parametrize("kind", ["full", "table-free", "roberta"])
+@pytest.mark.parametrize("kind", ["full", pytest.param("table-free", marks=pytest.mark.slow), "roberta"])
 def test_words_are_tagged_in_full_mode(tmp_path, kind):
     begin = source(kind, tmp_path)
     train, dev = write_data("tagging", tmp_path, train=160)
