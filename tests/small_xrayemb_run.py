@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 from small_char2subword_run import LENGTH, small_tokenizer
+from small_charbert import small_records
 from small_run import WORDS
 
 from charlm.config import get_config
+from charlm.data.piece_sequences import PieceStream
 from charlm.data.subword_building import build_byte_level
-from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
+from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequence, XRaySequenceMaker
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.word_pieces import WordPieces
 from charlm.text.xray_chars import XRayChars
@@ -85,3 +87,13 @@ def small_xrayemb_config(text: Path, cache: Path) -> Any:
     config.train.examples = 0
     config.train.sample_words = 2
     return config
+
+
+def sequences_of(maker: XRaySequenceMaker, count: int = 40, **options: Any) -> list[XRaySequence]:
+    """Returns the sequences of so many small records."""
+    return list(iter(PieceStream(iter(small_records(count)), maker, **options).next, None))
+
+
+def row_text(row: np.ndarray) -> str:
+    """Returns the word of a row of characters."""
+    return CHARS.decode(row)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from small_char2subword_run import LENGTH
 from small_charbert import small_records
-from small_xrayemb_run import CHARS, SLOTS, small_maker
+from small_xrayemb_run import CHARS, SLOTS, row_text, sequences_of, small_maker
 
 from charlm.data.cycle_words import CycleWords
 from charlm.data.piece_sequences import PieceStream
@@ -20,25 +20,10 @@ from charlm.data.xray_budgets import Budgets, measure_budgets
 from charlm.text.xray_chars import word_rows
 from charlm.text.xray_policies import get_policy
 
-KINDS = ("bert", "gpt2")
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "small_xrayemb"
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def maker(request, folder):
-    return small_maker(folder, request.param)
-
-
-def sequences_of(maker, count=40, **options):
-    return list(iter(PieceStream(iter(small_records(count)), maker, **options).next, None))
-
-
-def row_text(row):
-    return CHARS.decode(row)
+@pytest.fixture(scope="module", params=("bert", "gpt2"))
+def maker(request, xray_folder):
+    return small_maker(xray_folder, request.param)
 
 
 # ---- Batches ----

@@ -7,31 +7,15 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from small_charbert import small_records
-from small_xrayemb_run import CHARS, SLOTS, small_maker
+from small_xrayemb_run import SLOTS, row_text, sequences_of, small_maker
 
-from charlm.data.piece_sequences import PieceStream, halves
+from charlm.data.piece_sequences import halves
 from charlm.data.xray_sequences import SubwordHiding
 
-KINDS = ("bert", "gpt2")
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.getbasetemp() / "small_xrayemb"
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def maker(request, folder):
-    return small_maker(folder, request.param)
-
-
-def sequences_of(maker, count=40, **options):
-    return list(iter(PieceStream(iter(small_records(count)), maker, **options).next, None))
-
-
-def row_text(row):
-    return CHARS.decode(row)
+@pytest.fixture(scope="module", params=("bert", "gpt2"))
+def maker(request, xray_folder):
+    return small_maker(xray_folder, request.param)
 
 
 def test_positions_spell_the_text_again(maker):
@@ -112,9 +96,9 @@ def test_draws_depend_on_seed_and_number_alone(maker):
     assert one.pieces + two.pieces == sequence.pieces
 
 
-def test_what_is_written(folder):
-    maker = small_maker(folder, writes="masked", share=0.5)
-    everything = sequences_of(small_maker(folder))
+def test_what_is_written(xray_folder):
+    maker = small_maker(xray_folder, writes="masked", share=0.5)
+    everything = sequences_of(small_maker(xray_folder))
     some = sequences_of(maker)
     for sequence in some:
         assert not (sequence.written_LC.any(axis=1) & (sequence.labels_L < 0)).any()
@@ -122,7 +106,7 @@ def test_what_is_written(folder):
     labels = sum(int((s.labels_L >= 0).sum()) for s in everything)
     assert 0.35 * labels < count(some) < 0.65 * labels
     assert count(everything) > 4 * labels
-    assert count(sequences_of(small_maker(folder, writes=""))) == 0
+    assert count(sequences_of(small_maker(xray_folder, writes=""))) == 0
 
 
 def test_of_hidden_subwords_a_tenth_stays_and_a_tenth_is_another():
