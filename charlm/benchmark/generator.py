@@ -12,7 +12,7 @@ import numpy as np
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import Job, Runner
 from charlm.data.batching import bucket_of, in_rooms, word_table
-from charlm.data.cycle_words import CycleWords, measure_cycle
+from charlm.data.cycle_words import fit_tables
 from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
 from charlm.state import on_processor
 from charlm.tasks.xray_generation import generation_sums
@@ -79,21 +79,17 @@ class Generator(Runner):
         example = np.zeros((1, self.config.vector), np.float32), np.ones((1, 3), np.int32)
         self.params = jax.device_put(on_processor(lambda: self.model.init(jax.random.key(0), *example)["params"]))
         steps = [chars_UC for texts in job.texts for chars_UC in rows_of_words(job, texts)]
-        words = np.concatenate(steps)
-        # Read in order, they are the steps, all of which the tables must hold.
-        cycle = CycleWords(words, np.ones(len(words)), len(steps[0]), every=1, micro_batches=1, seed=0)
-        self.slots, self.rows = measure_cycle(cycle, GIVEN_SLOTS[job.path])
+        longer = [(lengths_of(chars_UC)[:, None] > np.arange(SLOTS)).sum(axis=0) for chars_UC in steps]
+        self.slots, self.rows = fit_tables(np.max(longer, axis=0), GIVEN_SLOTS[job.path])
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
         self.about["tables"] = ", ".join(f"{n} x {c}" for n, c in zip(self.rows, self.slots, strict=True))
         self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))
 
     def _loss(self, params: Any, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
         """Returns the mean over all characters of the tables' words."""
-        nats = characters = jnp.zeros(())
-        for vectors_KD, chars_KC in zip(vectors, tables, strict=True):
-            sums = generation_sums(self.model.apply({"params": params}, vectors_KD, chars_KC), chars_KC)
-            nats, characters = nats + sums.nats, characters + sums.characters
-        return nats / characters
+        of_one_shard = [x[None] for x in vectors], [x[None] for x in tables]
+        sums = generation_sums(self.model.apply({"params": params}, *of_one_shard, method="tables"))
+        return sums.nats / sums.characters
 
     def tokenise(self, texts: list[str], words: int) -> list[tuple[tuple[jax.Array, ...], tuple[np.ndarray, ...]]]:
         """See `Runner`: of each step the vectors, which in training are on the device, and the tables."""

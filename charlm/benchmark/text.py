@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import ml_collections
+import numpy as np
 
 from charlm.data.cache_files import cache_dir, replacing, stable_hash
 from charlm.data.sources import Source, open_source
@@ -156,7 +157,7 @@ class Corpus:
 
     def frequent(self, shape: Shape, vocabulary: int, longest: int) -> list[str]:
         """Returns as many texts as the shape has, each of as many words, spaces between them: the most frequent ones of
-        the corpus, all alike likely, the same for every model.
+        the corpus, all alike likely, drawn as `charlm.data.cycle_words` draws them, the same for every model.
 
         Args:
           vocabulary: how many words are drawn from. longest: characters of a word at most.
@@ -164,16 +165,19 @@ class Corpus:
         Raises:
           ValueError: when the corpus has no word.
         """
+        from charlm.data.cycle_words import stratified
+
         splitter = RulesSplitter()
         counts: Counter[str] = Counter()
         for document in self._learned():
             counts.update(document[start:end] for start, end in splitter.spans(document))
         fitting = (word for word in counts if len(word) <= longest and word.split() == [word])
-        words = sorted(fitting, key=lambda word: (-counts[word], word))
+        words = sorted(fitting, key=lambda word: (-counts[word], word))[:vocabulary]
         if not words:
             raise ValueError(f"--text={self.name}: no word of at most {longest} characters")
-        draw = random.Random(0)
-        return [" ".join(draw.choices(words[:vocabulary], k=shape.words)) for _ in range(shape.batch)]
+        words.sort(key=len)
+        ends_N, draw = np.arange(1, len(words) + 1) / len(words), np.random.default_rng(0)
+        return [" ".join(words[i] for i in stratified(ends_N, shape.words, draw)) for _ in range(shape.batch)]
 
     def chars(self) -> CharVocab:
         """Returns the most frequent characters of the corpus, as many as the config's model has rows for."""

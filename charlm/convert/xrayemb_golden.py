@@ -133,7 +133,8 @@ def _generator(case: Case) -> Named:
         logits = teach(variables, z["in_vecs"], np.pad(chars_UC, ((0, 0), (0, 1))))
         valid = np.arange(chars_UC.shape[1])[None] < length_U[:, None]
         yield f"logits_{name}", Ours(logits, valid, tolerance=LOGITS_TOLERANCE)
-        sums = generation_sums(logits[:, :-1], jnp.asarray(chars_UC))
+        tables = functools.partial(module.apply, method="tables")
+        sums = generation_sums(jax.jit(tables)(variables, [z["in_vecs"][None]], [chars_UC[None]]))
         total, weight = sums.loss("mean")
         yield f"loss_mean_{name}", Ours(total / weight, tolerance=LOGITS_TOLERANCE)
         yield "n_target_chars", Ours(np.int64(weight))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 
 from charlm.data.batching import bucket_of, in_rooms, word_table
-from charlm.data.budgets import budget, choose_buckets
+from charlm.data.budgets import choose_buckets
 
 BUCKETS = 4  # length buckets at most when the config names none
-BUCKET_COST = 128  # slots that a bucket must save: so many cost the steps of one more loop (measured on a CPU)
-DRAWS = 512  # draws that budgets are measured on
+BUCKET_COST = 32  # slots that a bucket must save: so many cost one more stretch of steps (measured on a CPU)
 SAMPLING = ("uniform", "sqrt", "frequency")
 
 
@@ -26,7 +24,7 @@ class CycleWords:
         was met.
       size: K, words of a shard that has some. every: steps from one with words to the next. micro_batches: of a step.
       sampling: chances of a word: all alike ("uniform"), by its count ("frequency") or the root of it ("sqrt").
-      in_order: no draw: every shard has words, one after another; in evaluation.
+      in_order: no draw: every shard has words, all in turn and each once before any comes again; in evaluation.
     """
 
     rows_NC: np.ndarray
@@ -43,11 +41,21 @@ class CycleWords:
             raise ValueError(f"cycle.sampling={self.sampling!r} is not one of {', '.join(SAMPLING)}")
 
     @functools.cached_property
-    def _ends_N(self) -> np.ndarray:
-        """Where the shares of words end in [0, 1]."""
+    def by_length_N(self) -> np.ndarray:
+        """Numbers of the words, int64: the shortest first, of each length the most frequent first."""
+        return np.argsort((self.rows_NC != 0).sum(axis=1), kind="stable")
+
+    @functools.cached_property
+    def ends_N(self) -> np.ndarray:
+        """Where the shares of words end in [0, 1], in the order of `by_length_N`."""
         power = {"uniform": 0.0, "sqrt": 0.5, "frequency": 1.0}[self.sampling]
-        ends_N = np.cumsum(self.counts_N.astype(np.float64) ** power)
+        ends_N = np.cumsum(self.counts_N[self.by_length_N].astype(np.float64) ** power)
         return ends_N / ends_N[-1]
+
+    @property
+    def windows(self) -> int:
+        """In how many shards all words come in turn."""
+        return -(-len(self.rows_NC) // self.size)
 
     def none(self) -> np.ndarray:
         """Returns the words of a shard without any: zeros, uint16 [K, C]."""
@@ -62,21 +70,33 @@ class CycleWords:
         if not self.size:
             return self.none()
         if self.in_order:
-            first = (shard * lanes + lane) * self.size
-            return self.rows_NC[(first + np.arange(self.size)) % len(self.rows_NC)]
+            words_KC = self.rows_NC[self.by_length_N[(shard * lanes + lane) % self.windows :: self.windows]]
+            return np.concatenate([words_KC, self.none()])[: self.size]
         if (shard // self.micro_batches + 1) % self.every:
             return self.none()
         seeds = np.random.SeedSequence((self.seed, lane, shard), spawn_key=(1,))  # text draws without such a key
-        draws_K = np.random.Generator(np.random.Philox(seeds)).random(self.size)
-        found_K = np.searchsorted(self._ends_N, draws_K, side="right")
-        return self.rows_NC[np.minimum(found_K, len(self.rows_NC) - 1)]
+        found_K = stratified(self.ends_N, self.size, np.random.Generator(np.random.Philox(seeds)))
+        return self.rows_NC[self.by_length_N[found_K]]
+
+
+def stratified(ends_N: np.ndarray, size: int, draw: np.random.Generator) -> np.ndarray:
+    """Returns draws of things that have shares of [0, 1]: one from each of as many equal parts, int64 [size].
+
+    So a thing comes as often as in independent draws, and of neighbours that share a part of length p there are
+    between floor(p * size) and as many plus two: where things stand by length, lengths are nearly those of every draw.
+
+    Args:
+      ends_N: where shares end, ascending up to 1.
+    """
+    places_K = (np.arange(size) + draw.random(size)) / size
+    return np.minimum(np.searchsorted(ends_N, places_K, side="right"), len(ends_N) - 1)
 
 
 def cycle_tables(words_KC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     """Returns words by length, uint16 [rows, slots] of each bucket; zeros behind them.
 
-    A word stands in the first bucket that is long enough or, where that is full, in one of longer words; those that
-    find no room are left out. With the budgets of `measure_cycle` that is rare, and never happens in evaluation.
+    A word stands in the first bucket that is long enough or, where that is full, in one of longer words; all of a
+    shard find room in the rows of `measure_cycle`. Others are left out.
 
     Args:
       words_KC: uint16, the words; a row of zeros is none. slots: of the buckets, ascending; the last holds every word.
@@ -90,7 +110,7 @@ def cycle_tables(words_KC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, 
 def measure_cycle(
     cycle: CycleWords, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns length buckets and their rows, which hold nearly every draw, and all that evaluation asks for.
+    """Returns length buckets and their rows, which hold the words of every shard.
 
     Words may stand among longer ones, so what needs room is how many are longer than each bucket; and all of them
     together have exactly as many rows as there are words.
@@ -101,15 +121,28 @@ def measure_cycle(
     Raises:
       ValueError: `slots` do not ascend up to the longest word, or `rows` are not one for each, or hold too few words.
     """
-    longest = cycle.rows_NC.shape[1]
-    if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
-        raise ValueError(f"cycle.slots={tuple(slots)} must ascend and end at {longest}, model.char_slots")
-    if not cycle.size:
-        slots = slots or (longest,)
-        return slots, (0,) * len(slots)
-    windows_C = _longer_in_order(cycle)
+    if cycle.size:
+        return fit_tables(_most_longer(cycle), slots, rows)
+    slots = slots or (cycle.rows_NC.shape[1],)
+    _check_slots(slots, cycle.rows_NC.shape[1])
+    return slots, (0,) * len(slots)
+
+
+def fit_tables(
+    most_C: np.ndarray, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns length buckets and their rows with room for words of which at most so many are longer than c slots.
+
+    Args:
+      most_C: int, for c = 0, 1, ... C - 1, descending. slots, rows: what is not to be chosen.
+
+    Raises:
+      ValueError: see `measure_cycle`.
+    """
+    most_C = np.maximum(most_C, 1)  # the last bucket stays: as many characters are read and written at most
+    if slots:
+        _check_slots(slots, len(most_C))
     if not (slots and rows):
-        most_C = _most_longer(cycle, windows_C)
         chosen = slots or _cheapest(most_C)
         found = (-np.diff(most_C[[0, *chosen[:-1]]], append=0)).tolist()
         if slots:
@@ -120,23 +153,28 @@ def measure_cycle(
     if len(rows) != len(slots) or min(rows) < 1:
         raise ValueError(f"cycle.rows={rows} must name a positive number for each of {len(slots)} buckets")
     for bucket, shorter in enumerate((0, *slots[:-1])):
-        if (room := sum(rows[bucket:])) < windows_C[shorter]:
+        if (room := sum(rows[bucket:])) < most_C[shorter]:
             raise ValueError(
-                f"cycle.rows={rows} have room for {room} words of more than {shorter} characters, and evaluation needs "
-                f"{windows_C[shorter]}"
+                f"cycle.rows={rows} have room for {room} words of more than {shorter} characters, expected room for "
+                f"{most_C[shorter]}"
             )
     return slots, rows
 
 
-def _most_longer(cycle: CycleWords, windows_C: np.ndarray) -> np.ndarray:
-    """Returns for how many words longer than 0, 1, ... C - 1 slots there should be room, int64 [C], descending."""
-    C, drawn = len(windows_C), dataclasses.replace(cycle, every=1, in_order=False)
-    lengths = ((drawn.of(0, 1, shard) != 0).sum(axis=1) for shard in range(DRAWS))
-    counts_DC = np.stack([np.bincount(lengths_K, minlength=C + 1) for lengths_K in lengths])
-    longer_DC = cycle.size - counts_DC.cumsum(axis=1)[:, :C]
-    # A budget of one number is that number, rounded as the others are.
-    most = [max(budget(longer_DC[:, c]), budget(windows_C[c : c + 1])) for c in range(C)]
-    return np.maximum.accumulate(np.minimum(most, cycle.size)[::-1])[::-1]
+def _check_slots(slots: tuple[int, ...], longest: int) -> None:
+    """Checks length buckets; ValueError naming them."""
+    if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest:
+        raise ValueError(f"cycle.slots={tuple(slots)} must ascend and end at {longest}, model.char_slots")
+
+
+def _most_longer(cycle: CycleWords) -> np.ndarray:
+    """Returns how many words longer than 0, 1, ... C - 1 slots a shard has at most, int64 [C], descending."""
+    N, C = cycle.rows_NC.shape
+    longer_C = ((cycle.rows_NC != 0).sum(axis=1, keepdims=True) > np.arange(C)).sum(axis=0)
+    begin_C = np.concatenate([[0.0], cycle.ends_N])[N - longer_C]  # where their shares begin: they are the last
+    drawn_C = (np.arange(1, cycle.size + 1) / cycle.size > begin_C[:, None]).sum(axis=1)
+    in_order_C = -(-longer_C // cycle.windows)
+    return np.maximum(drawn_C, in_order_C)
 
 
 def _cheapest(most_C: np.ndarray) -> tuple[int, ...]:
@@ -147,13 +185,3 @@ def _cheapest(most_C: np.ndarray) -> tuple[int, ...]:
         return int(-np.diff(most_C[[0, *slots[:-1]]], append=0) @ np.array(slots)) + BUCKET_COST * len(slots)
 
     return min((choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1)), key=cost)
-
-
-def _longer_in_order(cycle: CycleWords) -> np.ndarray:
-    """Returns how many words longer than 0, 1, ... C - 1 slots a shard may have at most in evaluation, int64 [C]."""
-    N, C = cycle.rows_NC.shape
-    longer_NC = (cycle.rows_NC != 0).sum(axis=1, keepdims=True) > np.arange(C)[None]
-    before = np.concatenate([np.zeros((1, C), np.int64), np.concatenate([longer_NC, longer_NC]).cumsum(axis=0)])
-    rounds, rest = divmod(cycle.size, N)
-    first = np.arange(0, N, math.gcd(cycle.size, N))  # where shards begin
-    return (rounds * before[N] + before[first + rest] - before[first]).max(axis=0)

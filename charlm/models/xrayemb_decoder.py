@@ -7,6 +7,8 @@ that came before. Classes of the output are all characters but padding, so class
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -56,6 +58,17 @@ class XRDecoderConfig:
         return self.char_vocab_size - 1
 
 
+class Predicted(NamedTuple):
+    """Predictions of a stretch of steps, for the words of some tables.
+
+    Attributes:
+      logits_NBV: float32 [steps, words, V - 1]. ids_NB: int32, the characters that stand there, 0 behind the last.
+    """
+
+    logits_NBV: jax.Array
+    ids_NB: jax.Array
+
+
 class Generated(NamedTuple):
     """Words that were generated.
 
@@ -80,6 +93,23 @@ def spelled_rows(generated: Generated, end: int) -> jax.Array:
     shifted_US = jnp.pad(generated.ids_UT, ((0, 0), (1, 1)))
     inside_US = jnp.where(place_1S <= length_U1, shifted_US, 0)
     return jnp.where((place_1S == 0) | (place_1S == length_U1 + 1), end, inside_US)
+
+
+def _stretches(chars: Sequence[jax.Array]) -> list[jax.Array]:
+    """Returns the characters of tables step by step, int [steps + 1, S * words] for each stretch between two lengths.
+
+    A stretch has the words of all tables that are as long; its last characters are only predicted, and begin the next.
+
+    Args:
+      chars: int [S, U, C], the longest C first.
+    """
+    S = len(chars[0])
+    ends = sorted({0, *(x.shape[-1] - 1 for x in chars)})
+    found = []
+    for begin, end in itertools.pairwise(ends):
+        part_SUN = jnp.concatenate([x[..., begin : end + 1] for x in chars if x.shape[-1] > end], axis=1)
+        found.append(jnp.moveaxis(part_SUN, 2, 0).reshape(end - begin + 1, S * part_SUN.shape[1]))
+    return found
 
 
 class _Loop(NamedTuple):
@@ -112,12 +142,27 @@ class XRDecoder(nn.Module):
         Args:
           vectors_UD: of words. chars_UC: int, the words; logits at t are for character t + 1.
         """
-        ids_TU = chars_UC[:, :-1].T.astype(jnp.int32)
-        first, *others = zip(self.lstm, self.start_states(vectors_UD), strict=True)
-        x_TUK = first[0].read(self.chars.embedding, ids_TU, first[1])
+        (predicted,) = self.tables([vectors_UD[None]], [chars_UC[None]])
+        return predicted.logits_NBV.swapaxes(0, 1)
+
+    def tables(self, vectors: Sequence[jax.Array], chars: Sequence[jax.Array]) -> list[Predicted]:
+        """Returns what is predicted behind the given characters of words that stand in tables by length.
+
+        All words begin together; those of a table leave when its slots end, so several tables cost no more steps than
+        the longest one.
+
+        Args:
+          vectors: of the words of each table, [S, U, D]. chars: int [S, U, C], the words; S is the same in all.
+        """
+        longest_first = sorted(range(len(chars)), key=lambda table: -chars[table].shape[-1])
+        vectors_SUD = jnp.concatenate([vectors[table] for table in longest_first], axis=1)
+        S, U, D = vectors_SUD.shape
+        parts = _stretches([chars[table].astype(jnp.int32) for table in longest_first])
+        first, *others = zip(self.lstm, self.start_states(vectors_SUD.reshape(S * U, D)), strict=True)
+        x = first[0].run(first[0].gates_of_rows(self.chars.embedding, [ids[:-1] for ids in parts]), first[1], S)
         for lstm, start_UK in others:
-            x_TUK = lstm(x_TUK, start_UK)
-        return self._logits(x_TUK).swapaxes(0, 1)
+            x = lstm.run([lstm.gates(x_NBK) for x_NBK in x], start_UK, S)
+        return [Predicted(self._logits(x_NBK), ids[1:]) for x_NBK, ids in zip(x, parts, strict=True)]
 
     def generate(
         self,

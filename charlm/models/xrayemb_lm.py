@@ -8,6 +8,7 @@ selects is one position, whose input vector the encoder makes; a batch (`Spelled
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ from charlm.models.labels import (
 from charlm.models.outputs import TransformerOutput
 from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledLM, SpelledMaskedLM
 from charlm.models.xrayemb import XREncoder, XREncoderConfig
-from charlm.models.xrayemb_decoder import Generated, XRDecoder, XRDecoderConfig
+from charlm.models.xrayemb_decoder import Generated, Predicted, XRDecoder, XRDecoderConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +98,12 @@ class _XRay(Spelled):
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the vectors [U, D] of words, float32."""
         if self.is_initializing() and self.config.generator is not None:
-            self.write(jnp.zeros((1, self.config.hidden)), jnp.ones((1, 2), jnp.int32))  # no input calls for it
+            self.xr_dec(jnp.zeros((1, self.config.hidden)), jnp.ones((1, 2), jnp.int32))  # no input calls for it
         return self.xr_enc(chars_UC, deterministic=deterministic)
 
-    def write(self, vectors_UD: jax.Array, chars_UC: jax.Array) -> jax.Array:
-        """Returns the generator's logits [U, C - 1, V - 1] for words that are given; see `XRDecoder`."""
-        return self.xr_dec(vectors_UD, chars_UC)
+    def write(self, vectors: Sequence[jax.Array], chars: Sequence[jax.Array]) -> list[Predicted]:
+        """Returns what the generator predicts of words that are given; see `XRDecoder.tables`."""
+        return self.xr_dec.tables(vectors, chars)
 
     def generate(self, vectors_UD: jax.Array, **options: Any) -> Generated:
         """Returns the words that the generator makes of vectors; see `XRDecoder.generate`."""

@@ -7,11 +7,15 @@ Axes: N steps, B sequences, E input width, K units, G = 4 K gates in the order i
 layer reads what another one wrote without a copy. Everything but the recursion itself is done for all steps at once:
 the products with x, which for sequences drawn from a short table are those of its rows alone, and in the backward
 pass the gradients of kernels.
+
+Sequences of different lengths run together in stretches of steps, the longest ones first: B falls from one stretch to
+the next, as short ones end, and nothing is computed behind them but the rest of their stretch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -60,24 +64,45 @@ class LSTM(nn.Module):
         Args:
           x_NBE: inputs. start_BK: the output before the first step, float32; the memory is zero there.
         """
-        return _run(self._gates(x_NBE), self.state_kernel.astype(self.dtype), start_BK)
+        return self.run([self.gates(x_NBE)], start_BK)[0]
 
-    def read(self, table_VE: jax.Array, ids_NB: jax.Array, start_BK: jax.Array) -> jax.Array:
-        """Returns what `__call__` does for rows of a table; an id outside of it gives NaN."""
-        if len(table_VE) > ids_NB.size:
-            return self(jnp.take(table_VE, ids_NB, axis=0), start_BK)
-        gates_NBG = jnp.take(self._gates(table_VE), ids_NB, axis=0)
-        return _run(gates_NBG, self.state_kernel.astype(self.dtype), start_BK)
+    def run(self, gates: Sequence[jax.Array], start_BK: jax.Array, groups: int = 1) -> list[jax.Array]:
+        """Returns the outputs of stretches of steps, one after another, float32 [N, B, K] each.
 
-    def step(self, x_BE: jax.Array, state: LSTMState) -> LSTMState:
-        """Returns the state after one input."""
-        return _step(self._gates(x_BE), self.state_kernel.astype(self.dtype), state)[0]
+        Args:
+          gates: of each stretch, float32 [N, B, G], as `gates` makes them of inputs; B never grows.
+          start_BK: the output before the first step, float32; the memory is zero there.
+          groups: the B sequences are so many equal groups; of each the first ones go on in the next stretch.
+        """
+        state, outputs = LSTMState(start_BK, jnp.zeros_like(start_BK)), []
+        for gates_NBG in gates:
+            state = LSTMState(*(_first(x_BK, groups, gates_NBG.shape[1]) for x_BK in state))
+            output_NBK, state = _run(gates_NBG, self.state_kernel.astype(self.dtype), state)
+            outputs.append(output_NBK)
+        return outputs
 
-    def _gates(self, x: jax.Array) -> jax.Array:
-        """Returns the gates' part that no state changes, float32 [..., G]."""
+    def gates(self, x: jax.Array) -> jax.Array:
+        """Returns the part of the gates' inputs that no state changes, float32 [..., G], for inputs [..., E]."""
         bias_G = self.input_bias + self.state_bias
         gates = matmul(x.astype(jnp.float32), self.input_kernel, self.dtype)
         return gates + bias_G.reshape((1,) * (gates.ndim - 1) + (-1,))
+
+    def gates_of_rows(self, table_VE: jax.Array, ids: Sequence[jax.Array]) -> list[jax.Array]:
+        """Returns `gates` of rows of a table, for each array of ids; an id outside of it gives NaN."""
+        if len(table_VE) > sum(x.size for x in ids):
+            return [self.gates(jnp.take(table_VE, x, axis=0)) for x in ids]
+        gates_VG = self.gates(table_VE)
+        return [jnp.take(gates_VG, x, axis=0) for x in ids]
+
+    def step(self, x_BE: jax.Array, state: LSTMState) -> LSTMState:
+        """Returns the state after one input."""
+        return _step(self.gates(x_BE), self.state_kernel.astype(self.dtype), state)[0]
+
+
+def _first(x_BK: jax.Array, groups: int, rows: int) -> jax.Array:
+    """Returns the first rows of each group, [rows, K]; `rows` counts those of all groups."""
+    B, K = x_BK.shape
+    return x_BK.reshape(groups, B // groups, K)[:, : rows // groups].reshape(rows, K)
 
 
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -111,31 +136,32 @@ class _Kept(NamedTuple):
 
 
 @jax.custom_vjp
-def _run(input_NBG: jax.Array, kernel_KG: jax.Array, start_BK: jax.Array) -> jax.Array:
-    """Returns the outputs [N, B, K] of all steps, from the gates' parts that no state changes."""
+def _run(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[jax.Array, LSTMState]:
+    """Returns the outputs [N, B, K] of all steps, from the gates' parts that no state changes, and the last state."""
 
     def one(state: LSTMState, input_BG: jax.Array) -> tuple[LSTMState, jax.Array]:
         state, _ = _step(input_BG, kernel_KG, state)
         return state, state.h_BK
 
-    return jax.lax.scan(one, LSTMState(start_BK, jnp.zeros_like(start_BK)), input_NBG)[1]
+    last, output_NBK = jax.lax.scan(one, start, input_NBG)
+    return output_NBK, last
 
 
-def _run_forward(input_NBG: jax.Array, kernel_KG: jax.Array, start_BK: jax.Array) -> tuple[jax.Array, Any]:
+def _run_forward(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[Any, Any]:
     def one(state: LSTMState, input_BG: jax.Array) -> tuple[LSTMState, tuple[LSTMState, _Kept]]:
         state, kept = _step(input_BG, kernel_KG, state)
         return state, (state, kept)
 
-    start = LSTMState(start_BK, jnp.zeros_like(start_BK))
-    _, (states, kept) = jax.lax.scan(one, start, input_NBG)
-    return states.h_BK, (kernel_KG, start_BK, states, kept)
+    last, (states, kept) = jax.lax.scan(one, start, input_NBG)
+    return (states.h_BK, last), (kernel_KG, start, states, kept)
 
 
-def _run_backward(saved: Any, dh_NBK: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    kernel_KG, start_BK, states, kept = saved
+def _run_backward(saved: Any, d_outputs: tuple[jax.Array, LSTMState]) -> tuple[jax.Array, jax.Array, LSTMState]:
+    kernel_KG, start, states, kept = saved
+    dh_NBK, d_last = d_outputs
     i, f, n, o = jnp.split(kept.gates_BG, 4, axis=-1)
     tanh_s = kept.tanh_BK
-    before_s = _before(states.s_BK, jnp.zeros_like(start_BK))
+    before_s = _before(states.s_BK, start.s_BK)
     # How the gates' inputs change the memory, and o's the output; and how the output changes with the memory.
     slopes_NBG = jnp.concatenate(
         [n * i * (1 - i), before_s * f * (1 - f), i * (1 - n * n), tanh_s * o * (1 - o)], axis=-1
@@ -149,13 +175,12 @@ def _run_backward(saved: Any, dh_NBK: jax.Array) -> tuple[jax.Array, jax.Array, 
         d_gates_BG = jnp.concatenate([ds, ds, ds, dh], axis=-1) * slopes_BG
         return LSTMState(_product(d_gates_BG, kernel_KG.T), ds * f_BK), d_gates_BG
 
-    zero = LSTMState(jnp.zeros_like(start_BK), jnp.zeros_like(start_BK))
-    first, d_gates_NBG = jax.lax.scan(one, zero, (dh_NBK, by_memory_NBK, f, slopes_NBG), reverse=True)
-    rows = [_before(states.h_BK, start_BK), d_gates_NBG]
+    d_start, d_gates_NBG = jax.lax.scan(one, d_last, (dh_NBK, by_memory_NBK, f, slopes_NBG), reverse=True)
+    rows = [_before(states.h_BK, start.h_BK), d_gates_NBG]
     if this_machine().platform != "cpu":  # which sums over rows faster in float32 than in bfloat16; see nn.mixed
         rows = [row.astype(kernel_KG.dtype) for row in rows]
     d_kernel = jnp.einsum("nbk,nbg->kg", *rows, preferred_element_type=jnp.float32)
-    return d_gates_NBG, d_kernel.astype(kernel_KG.dtype), first.h_BK
+    return d_gates_NBG, d_kernel.astype(kernel_KG.dtype), d_start
 
 
 def _before(states_NBK: jax.Array, start_BK: jax.Array) -> jax.Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from charlm.models.xrayemb_decoder import Predicted
 from charlm.tasks.label_sums import label_sums
 
 REDUCTIONS = ("mean", "sum_per_word")
@@ -40,13 +42,14 @@ class GenerationSums(NamedTuple):
         return self.nats, self.characters if reduction == "mean" else self.words
 
 
-def generation_sums(logits_UTV: jax.Array, chars_UC: jax.Array) -> GenerationSums:
+def generation_sums(predicted: Sequence[Predicted]) -> GenerationSums:
     """Returns the sums of words whose characters were given to the generator.
 
     Args:
-      logits_UTV: what `XRDecoder` returned for these words, T = C - 1.
-      chars_UC: int, the words; a row of zeros is none.
+      predicted: what `XRDecoder.tables` returned; a row of zeros in its tables is no word.
     """
-    classes_UT = chars_UC[:, 1:].astype(jnp.int32) - 1  # class c is id c + 1; padding becomes -1, which is no label
-    nats, characters, right = label_sums(logits_UTV, classes_UT)
-    return GenerationSums(nats, characters, right, (classes_UT >= 0).any(axis=1).sum(dtype=jnp.float32))
+    # Class c is id c + 1; padding becomes -1, which is no label.
+    sums = [label_sums(part.logits_NBV, part.ids_NB - 1) for part in predicted]
+    nats, characters, right = (sum(x) for x in zip(*sums, strict=True))
+    words = (predicted[0].ids_NB[0] > 0).sum(dtype=jnp.float32)  # every word has something behind its first symbol
+    return GenerationSums(nats, characters, right, words)

@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.batch import WrittenWords, XRayBatch
+from charlm.batch import XRayBatch
 from charlm.models.heads import at_group_positions
 from charlm.models.xrayemb_decoder import spelled_rows
 from charlm.tasks.label_sums import label_sums
@@ -133,8 +133,8 @@ class XRayLosses:
             found["language"], _, found["language_right"] = label_sums(output.logits, batch.labels_SM)
         if self.weights["generation"]:
             states_NLD = output.transformer.states_BLD.astype(jnp.float32)
-            parts = [_written(model, states_NLD, written) for written in batch.written]
-            total = jax.tree.map(lambda *x: sum(x), *parts)
+            vectors = [at_group_positions(states_NLD, written.position_SG) for written in batch.written]
+            total = generation_sums(model.write(vectors, [written.chars_SGC for written in batch.written]))
             found["generation"] = total.nats
             found["generation_characters"], found["generation_right"] = total.characters, total.right
         return found
@@ -159,14 +159,13 @@ class XRayLosses:
         self, model: nn.Module, params: Any, batch: XRayBatch, key: jax.Array, rngs: Any
     ) -> dict[str, jax.Array]:
         """Returns the sums of both cycles, zeros where the batch has none: then nothing is computed."""
-        tables = tuple(chars.reshape(-1, chars.shape[-1]).astype(jnp.int32) for chars in batch.cycle)
 
         def cycles(params: Any) -> dict[str, jax.Array]:
             found = {}
             if self.weights["cycle_words"]:
-                found |= _words(model, params, tables, rngs)
+                found |= _words(model, params, batch.cycle, rngs)
             if self.weights["cycle_sphere"]:
-                longest = tables[-1].shape[1] - 2
+                longest = batch.cycle[-1].shape[-1] - 2
                 found["cycle_sphere"] = _sphere(model, params, batch.points_SK.reshape(-1), longest, key, rngs)
             return found
 
@@ -179,30 +178,29 @@ def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: A
     """Returns what words come to through encoder and generator.
 
     Args:
-      tables: int32 [U, C], words of each length bucket.
+      tables: int [S, K, C], words of each length bucket.
     """
     quiet = rngs is None
-    rebuilt = model.apply({"params": params}, method=lambda m: [_rebuilt(m, x, quiet) for x in tables], rngs=rngs)
-    nats = sum(generation_sums(logits_UTV, x).nats for (_, logits_UTV), x in zip(rebuilt, tables, strict=True))
-    found = {"cycle_words": nats}
+
+    def through(model: nn.Module) -> tuple[list[jax.Array], GenerationSums]:
+        vectors = [_encoded(model, chars_SKC, quiet) for chars_SKC in tables]
+        return vectors, generation_sums(model.write(vectors, tables))
+
+    vectors, sums = model.apply({"params": params}, method=through, rngs=rngs)
+    found = {"cycle_words": sums.nats}
     if not quiet:
         return found
     # However short a word is, the generator may write the longest; else where it ends would be known to it.
-    C = tables[-1].shape[1]
-    chars_UC = jnp.concatenate([jnp.pad(x, ((0, 0), (0, C - x.shape[1]))) for x in tables])
-    return found | rebuilt_sums(model, params, jnp.concatenate([vectors_UD for vectors_UD, _ in rebuilt]), chars_UC)
+    C = tables[-1].shape[-1]
+    chars_SKC = jnp.concatenate([jnp.pad(x, ((0, 0), (0, 0), (0, C - x.shape[-1]))) for x in tables], axis=1)
+    vectors_UD = jnp.concatenate(vectors, axis=1).reshape(-1, model.config.hidden)
+    return found | rebuilt_sums(model, params, vectors_UD, chars_SKC.reshape(-1, C).astype(jnp.int32))
 
 
-def _written(model: nn.Module, states_NLD: jax.Array, written: WrittenWords) -> GenerationSums:
-    vectors_SGD = at_group_positions(states_NLD, written.position_SG)
-    chars_UC = written.chars_SGC.reshape(-1, written.chars_SGC.shape[-1])
-    logits_UTV = model.write(vectors_SGD.reshape(len(chars_UC), -1), chars_UC)
-    return generation_sums(logits_UTV, chars_UC)
-
-
-def _rebuilt(model: nn.Module, chars_UC: jax.Array, quiet: bool) -> tuple[jax.Array, jax.Array]:
-    vectors_UD = model.vectors(chars_UC, quiet)
-    return vectors_UD, model.write(vectors_UD, chars_UC)
+def _encoded(model: nn.Module, chars_SKC: jax.Array, quiet: bool) -> jax.Array:
+    """Returns the vectors of words, float32 [S, K, D]."""
+    S, K, C = chars_SKC.shape
+    return model.vectors(chars_SKC.reshape(S * K, C), quiet).reshape(S, K, -1)
 
 
 def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC: jax.Array) -> dict[str, jax.Array]:

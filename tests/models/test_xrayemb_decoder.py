@@ -63,6 +63,39 @@ def test_generation_is_teacher_forcing_on_its_own_words(params, vectors):
     assert words.length_U.min() > 0
 
 
+@pytest.mark.parametrize("scrambled", [False, True])
+@pytest.mark.parametrize("slots", [(5, 9, 12), (12, 5, 5), (7,)], ids=str)
+def test_words_of_several_tables_are_those_of_one(params, vectors, slots, scrambled):
+    """Two shards; as many words as tables in each of them, every table of other words."""
+    rng = np.random.default_rng(1)
+    config = dataclasses.replace(CONFIG, compat_scramble=scrambled)
+    chars = [rng.integers(1, END + 1, (2, 3 + table, C)) for table, C in enumerate(slots)]
+    taken = np.split(vectors, np.cumsum([2 * (3 + table) for table in range(len(slots))]))
+    given = [x.reshape(2, -1, 7) for x in taken[: len(slots)]]
+    apply = lambda params, *x, method: XRDecoder(config).apply({"params": params}, *x, method=method)
+    order = sorted(range(len(slots)), key=lambda table: -slots[table])
+    C = max(slots)
+    rows = np.concatenate([np.pad(chars[table], ((0, 0), (0, 0), (0, C - slots[table]))) for table in order], axis=1)
+    joined = np.concatenate([given[table] for table in order], axis=1)
+    want = np.array(apply(params, joined.reshape(-1, 7), rows.reshape(-1, C), method="__call__"))
+    want = want.reshape(*rows.shape[:2], C - 1, -1)
+    lengths = np.concatenate([np.full(len(chars[table][0]), slots[table] - 1) for table in order])
+    found = jax.jit(lambda *x: apply(*x, method="tables"))(params, given, chars)
+    begin = 0
+    for part in found:
+        end = begin + len(part.logits_NBV)
+        words = lengths >= end
+        np.testing.assert_allclose(
+            part.logits_NBV, np.moveaxis(want[:, words, begin:end], 2, 0).reshape(end - begin, -1, END), atol=1e-5
+        )
+        np.testing.assert_array_equal(
+            part.ids_NB, np.moveaxis(rows[:, words, begin + 1 : end + 1], 2, 0).reshape(end - begin, -1)
+        )
+        begin = end
+    assert begin == C - 1
+    assert sum(part.ids_NB.size for part in found) == sum(x[..., 1:].size for x in chars)  # nothing twice, nothing else
+
+
 def test_spaces_end_words(params, vectors):
     words, before = (generate(params, vectors, spaces_end=ends) for ends in (True, False))
     for row, length, other in zip(words.ids_UT, words.length_U, before.ids_UT, strict=True):

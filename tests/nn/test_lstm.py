@@ -35,8 +35,16 @@ def plain(x_NBE, start_BK, params):
 
 
 def read(lstm, params, table, ids, start):
-    run = jax.jit(lambda params, table, start: lstm.apply({"params": params}, table, ids, start, method="read"))
-    return run(params, table, start)
+    """Returns the outputs for rows of a table, as one stretch of steps."""
+    return stretches(lstm, params, table, [ids], start)[0]
+
+
+def stretches(lstm, params, table, ids, start, groups=1):
+    def run(lstm, table, start):
+        return lstm.run(lstm.gates_of_rows(table, ids), start, groups)
+
+    applied = jax.jit(lambda params, table, start: lstm.apply({"params": params}, table, start, method=run))
+    return applied(params, table, start)
 
 
 @pytest.mark.parametrize("rows", [7, 40], ids=["multiplies the table", "multiplies the sequence"])
@@ -49,9 +57,44 @@ def test_outputs_and_gradients_are_those_of_a_loop(rows):
     np.testing.assert_allclose(
         read(lstm, params, table, ids, start), plain(table[ids], start, params), atol=1e-6, rtol=1e-5
     )
+    np.testing.assert_allclose(
+        jax.jit(lstm.apply)({"params": params}, table[ids], start), plain(table[ids], start, params), atol=1e-6
+    )
     got, want = (jax.jit(jax.grad(loss, (0, 1, 2)))(params, table, start) for loss in (ours, theirs))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), got, want)
     assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(got))
+
+
+@pytest.mark.parametrize("rows", [7, 90], ids=["multiplies the table", "multiplies the sequence"])
+def test_stretches_of_fewer_and_fewer_sequences_are_a_loop_over_each(rows):
+    """Two groups of four sequences, 6, 5, 2 and 2 steps long: eight run for 2 steps, four for 3 more, two for one."""
+    rng = np.random.default_rng(3)
+    lengths, lstm = np.array([6, 5, 2, 2] * 2), LSTM(E, K, jnp.float32)
+    ids, start = rng.integers(0, rows, (N, 8)).astype(np.int32), rng.normal(size=(8, K)).astype(np.float32)
+    table, _, _, params = made(rows)
+    weight = rng.normal(size=(N, 8, K)).astype(np.float32)
+    real = (np.arange(N)[:, None] < lengths[None])[..., None]
+    still = [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 4, 5], [0, 4]]
+    steps = [slice(0, 2), slice(2, 5), slice(5, 6)]
+    parts = [ids[step][:, words] for step, words in zip(steps, still, strict=True)]
+    placed = list(zip(steps, still, strict=True))
+
+    def ours(params, table, start):
+        found = stretches(lstm, params, table, parts, start, groups=2)
+        sums = [(x * weight[step][:, words]).sum() for x, (step, words) in zip(found, placed, strict=True)]
+        return sum(sums), found
+
+    theirs = lambda params, table, start: (jnp.where(real, plain(table[ids], start, params), 0) * weight).sum()
+    found = ours(params, table, start)[1]
+    want = plain(table[ids], start, params)
+    for x, (step, words) in zip(found, placed, strict=True):
+        np.testing.assert_allclose(x, want[step][:, words], atol=1e-6, rtol=1e-5)
+    got = jax.jit(jax.grad(lambda *x: ours(*x)[0], (0, 1, 2)))(params, table, start)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5),
+        got,
+        jax.jit(jax.grad(theirs, (0, 1, 2)))(params, table, start),
+    )
 
 
 def test_steps_one_by_one_are_the_same():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from charlm.models.xrayemb_decoder import Predicted
 from charlm.tasks.xray_generation import generation_sums
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -13,8 +14,12 @@ CHARS = np.array([[6, 1, 2, 6, 0], [6, 3, 6, 0, 0], [0, 0, 0, 0, 0], [6, 5, 4, 3
 LOGITS = np.random.default_rng(0).normal(size=(4, 4, 6)).astype(np.float32)
 
 
+def predicted(logits, chars):
+    return Predicted(jnp.asarray(logits).swapaxes(0, 1), jnp.asarray(chars[:, 1:]).T)
+
+
 def test_sums_are_those_of_every_character():
-    sums = generation_sums(jnp.asarray(LOGITS), CHARS)
+    sums = generation_sums([predicted(LOGITS, CHARS)])
     log_probs = np.asarray(jax.nn.log_softmax(LOGITS))
     places = [(u, t) for u in range(4) for t in range(4) if CHARS[u, t + 1]]
     assert len(places) == 9
@@ -28,8 +33,12 @@ def test_sums_are_those_of_every_character():
 
 
 def test_sums_add_up_and_padding_has_no_gradient():
-    whole = generation_sums(jnp.asarray(LOGITS), CHARS)
-    parts = [generation_sums(jnp.asarray(LOGITS[rows]), CHARS[rows]) for rows in (slice(0, 1), slice(1, 4))]
+    whole = generation_sums([predicted(LOGITS, CHARS)])
+    parts = [generation_sums([predicted(LOGITS[rows], CHARS[rows])]) for rows in (slice(0, 1), slice(1, 4))]
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
-    grad = np.abs(jax.grad(lambda logits: generation_sums(logits, CHARS).nats)(jnp.asarray(LOGITS))).max(axis=-1)
+    stretches = [predicted(LOGITS[:, :2], CHARS[:, :3]), predicted(LOGITS[3:, 2:], CHARS[3:, 2:])]
+    left_out = generation_sums([predicted(LOGITS[:3, 2:], CHARS[:3, 2:])])
+    np.testing.assert_allclose(generation_sums(stretches)[:3], np.subtract(whole, left_out)[:3], rtol=1e-6)
+    assert generation_sums(stretches).words == 3
+    grad = np.abs(jax.grad(lambda logits: generation_sums([predicted(logits, CHARS)]).nats)(LOGITS)).max(axis=-1)
     np.testing.assert_array_equal(grad > 0, CHARS[:, 1:] > 0)

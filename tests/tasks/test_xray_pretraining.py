@@ -33,7 +33,8 @@ def nats_of(logits, labels):
 
 def characters(model, params, vectors_UD, chars_UC):
     """Returns the negative log-likelihood of words, and their number of labels, by a loop."""
-    logits = model.apply({"params": params}, jnp.asarray(vectors_UD), chars_UC.astype(np.int32), method="write")
+    write = lambda model, *words: model.xr_dec(*words)
+    logits = model.apply({"params": params}, jnp.asarray(vectors_UD), chars_UC.astype(np.int32), method=write)
     nats = labels = 0
     for u, row in enumerate(chars_UC):
         for t in range(1, np.count_nonzero(row)):
