@@ -10,6 +10,8 @@ from charbert_equations import bigru
 
 from charlm.nn.recurrent import BiGRU
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 LENGTHS = (7, 4, 1)
 
 

@@ -9,6 +9,8 @@ import pytest
 from charlm.batch import MaskedWords, WordBatch
 from charlm.tasks.mlm import MaskedCharSums, masked_char_sums, summarize
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 V = 11
 
 

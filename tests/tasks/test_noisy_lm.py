@@ -16,6 +16,8 @@ from charlm.state import new_state
 from charlm.step import make_train_step, mean_loss
 from charlm.tasks.noisy_lm import NoisySums, label_weights, noisy_sums, summarize
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 V, T, D = 7, 5, 4
 
 

@@ -20,6 +20,8 @@ from charlm.tasks.tagging import Tagging
 from charlm.text.noise import Noise, Noiser
 from charlm.units.base import units_of
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def units(request, trained):
