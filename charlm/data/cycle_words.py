@@ -82,8 +82,8 @@ class CycleWords:
 def stratified(ends_N: np.ndarray, size: int, draw: np.random.Generator) -> np.ndarray:
     """Returns draws of things that have shares of [0, 1]: one from each of as many equal parts, int64 [size].
 
-    So a thing comes as often as in independent draws, and of neighbours that share a part of length p there are
-    between floor(p * size) and as many plus two: where things stand by length, lengths are nearly those of every draw.
+    So a thing comes as often as in independent draws, and the number of neighbours that share a part of length p is
+    off p * size by less than two: where things stand by length, every draw has nearly the same lengths.
 
     Args:
       ends_N: where shares end, ascending up to 1.
