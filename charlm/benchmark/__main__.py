@@ -29,11 +29,12 @@ hardly any padding: here as well `--drawn` is the fairer view. `full_mode`: a fo
 one position a word, all spellings cached before, beside the same BERT with its table at as many positions
 (`subword_table`: of each word the first subword alone) and on all subwords of the texts (`bert`). `generator`: loss and
 gradients, of all parameters and of the vectors, of XRayEmb's generator, without an optimizer; --batch steps a run, each
-of --words words drawn uniformly from the 25,000 most frequent ones of the corpus that have up to 20 characters. Ours
-holds them in tables of the lengths that training chooses (`generator_buckets`) or in one of 22 slots
-(`generator_slots`), PyTorch's LSTM packs them (as the released code), pads them to 22, or cuts them to the longest; a
-text is a step, its tokens are characters, both marks of a word included. Threads of PyTorch wait by spinning: where
-other work shares the processors, `taskset -c 0` gives every path one.
+of --words words from the 25,000 most frequent ones of the corpus that have up to 20 characters, drawn as training draws
+words of cycles: all alike likely, one of each of as many equal parts of the words by length. Ours holds them in tables
+of the lengths that training chooses (`generator_buckets`) or in one of 22 slots (`generator_slots`), PyTorch's LSTM
+packs them (as the released code), pads them to 22, or cuts them to the longest; a text is a step, its tokens are
+characters, both marks of a word included. Threads of PyTorch wait by spinning: where other work shares the processors,
+`taskset -c 0` gives every path one.
 
 Several runs may add to one `--output`: a figure says what was chosen for it, and only one alike in everything replaces
 it in the tables. Ctrl-C and SIGTERM keep the rounds that all paths have finished.

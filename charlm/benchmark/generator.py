@@ -12,7 +12,7 @@ import numpy as np
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import Job, Runner
 from charlm.data.batching import bucket_of, in_rooms, word_table
-from charlm.data.cycle_words import fit_tables
+from charlm.data.budgets import choose_tables
 from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
 from charlm.state import on_processor
 from charlm.tasks.xray_generation import generation_sums
@@ -80,7 +80,7 @@ class Generator(Runner):
         self.params = jax.device_put(on_processor(lambda: self.model.init(jax.random.key(0), *example)["params"]))
         steps = [chars_UC for texts in job.texts for chars_UC in rows_of_words(job, texts)]
         longer = [(lengths_of(chars_UC)[:, None] > np.arange(SLOTS)).sum(axis=0) for chars_UC in steps]
-        self.slots, self.rows = fit_tables(np.max(longer, axis=0), GIVEN_SLOTS[job.path])
+        self.slots, self.rows = choose_tables(np.max(longer, axis=0), GIVEN_SLOTS[job.path])
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
         self.about["tables"] = ", ".join(f"{n} x {c}" for n, c in zip(self.rows, self.slots, strict=True))
         self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))

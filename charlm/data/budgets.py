@@ -14,6 +14,8 @@ from charlm.data.records import EncodedRecord
 
 BUCKETS = 3  # length buckets when the config names none: a fourth saves 2 % of the slots and costs another program part
 SAMPLE_SHARDS = 24  # shards read to measure budgets
+TABLES = 4  # tables of words that are read in one loop over characters, at most
+TABLE_COST = 32  # slots that such a table must save: so many cost one more stretch of the loop (measured on a CPU)
 SPREADS = 4.0  # budgets lie so many standard deviations above the mean: few batches close early
 
 
@@ -89,6 +91,25 @@ def choose_buckets(words_by_slots: np.ndarray, buckets: int = BUCKETS) -> tuple[
 
     inner = min(itertools.combinations(range(2, longest), min(buckets - 1, max(longest - 2, 0))), key=cost)
     return (*inner, longest)
+
+
+def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the slots and rows of tables with room for words of which at most so many are longer than c slots.
+
+    Words may stand among longer ones, so what needs room is how many are longer than each table's slots.
+
+    Args:
+      most_C: int, for c = 0, 1, ... C - 1, descending. slots: given ones, ascending to C; (): chosen here.
+    """
+    most_C = np.maximum(most_C, 1)  # the last table stays: as many characters are read and written at most
+    rows_of = lambda slots: -np.diff(most_C[[0, *slots[:-1]]], append=0)
+    if slots:
+        return slots, tuple(np.maximum(rows_of(slots), 1).tolist())
+    words_by_slots = -np.diff(most_C, prepend=most_C[:1], append=0)
+    cost = lambda slots: int(rows_of(slots) @ np.array(slots)) + TABLE_COST * len(slots)
+    chosen = min((choose_buckets(words_by_slots, tables) for tables in range(1, TABLES + 1)), key=cost)
+    used = [(c, n) for c, n in zip(chosen, rows_of(chosen).tolist(), strict=True) if n]
+    return tuple(c for c, _ in used), tuple(n for _, n in used)
 
 
 def budget(counts: np.ndarray) -> int:

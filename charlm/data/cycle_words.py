@@ -8,10 +8,8 @@ import functools
 import numpy as np
 
 from charlm.data.batching import bucket_of, in_rooms, word_table
-from charlm.data.budgets import choose_buckets
+from charlm.data.budgets import choose_tables
 
-BUCKETS = 4  # length buckets at most when the config names none
-BUCKET_COST = 32  # slots that a bucket must save: so many cost one more stretch of steps (measured on a CPU)
 SAMPLING = ("uniform", "sqrt", "frequency")
 
 
@@ -24,7 +22,8 @@ class CycleWords:
         was met.
       size: K, words of a shard that has some. every: steps from one with words to the next. micro_batches: of a step.
       sampling: chances of a word: all alike ("uniform"), by its count ("frequency") or the root of it ("sqrt").
-      in_order: no draw: every shard has words, all in turn and each once before any comes again; in evaluation.
+      in_order: no draw: every shard has words, all in turn and each once before any comes again; in evaluation, which
+        ends where its text does, or with `train.eval_words`.
     """
 
     rows_NC: np.ndarray
@@ -112,44 +111,21 @@ def measure_cycle(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns length buckets and their rows, which hold the words of every shard.
 
-    Words may stand among longer ones, so what needs room is how many are longer than each bucket; and all of them
-    together have exactly as many rows as there are words.
-
     Args:
       slots, rows: what is not to be measured.
 
     Raises:
       ValueError: `slots` do not ascend up to the longest word, or `rows` are not one for each, or hold too few words.
     """
-    if cycle.size:
-        return fit_tables(_most_longer(cycle), slots, rows)
-    slots = slots or (cycle.rows_NC.shape[1],)
-    _check_slots(slots, cycle.rows_NC.shape[1])
-    return slots, (0,) * len(slots)
-
-
-def fit_tables(
-    most_C: np.ndarray, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns length buckets and their rows with room for words of which at most so many are longer than c slots.
-
-    Args:
-      most_C: int, for c = 0, 1, ... C - 1, descending. slots, rows: what is not to be chosen.
-
-    Raises:
-      ValueError: see `measure_cycle`.
-    """
-    most_C = np.maximum(most_C, 1)  # the last bucket stays: as many characters are read and written at most
-    if slots:
-        _check_slots(slots, len(most_C))
-    if not (slots and rows):
-        chosen = slots or _cheapest(most_C)
-        found = (-np.diff(most_C[[0, *chosen[:-1]]], append=0)).tolist()
-        if slots:
-            rows = rows or tuple(max(n, 1) for n in found)
-        else:
-            slots = tuple(c for c, n in zip(chosen, found, strict=True) if n)
-            rows = rows or tuple(n for n in found if n)
+    longest = cycle.rows_NC.shape[1]
+    if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
+        raise ValueError(f"cycle.slots={tuple(slots)} must ascend and end at {longest}, model.char_slots")
+    if not cycle.size:
+        slots = slots or (longest,)
+        return slots, (0,) * len(slots)
+    most_C = _most_longer(cycle)
+    slots, found = choose_tables(most_C, slots)
+    rows = rows or found
     if len(rows) != len(slots) or min(rows) < 1:
         raise ValueError(f"cycle.rows={rows} must name a positive number for each of {len(slots)} buckets")
     for bucket, shorter in enumerate((0, *slots[:-1])):
@@ -161,12 +137,6 @@ def fit_tables(
     return slots, rows
 
 
-def _check_slots(slots: tuple[int, ...], longest: int) -> None:
-    """Checks length buckets; ValueError naming them."""
-    if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest:
-        raise ValueError(f"cycle.slots={tuple(slots)} must ascend and end at {longest}, model.char_slots")
-
-
 def _most_longer(cycle: CycleWords) -> np.ndarray:
     """Returns how many words longer than 0, 1, ... C - 1 slots a shard has at most, int64 [C], descending."""
     N, C = cycle.rows_NC.shape
@@ -175,13 +145,3 @@ def _most_longer(cycle: CycleWords) -> np.ndarray:
     drawn_C = (np.arange(1, cycle.size + 1) / cycle.size > begin_C[:, None]).sum(axis=1)
     in_order_C = -(-longer_C // cycle.windows)
     return np.maximum(drawn_C, in_order_C)
-
-
-def _cheapest(most_C: np.ndarray) -> tuple[int, ...]:
-    """Returns the length buckets that cost least, of words of which so many are longer than each length."""
-    words_by_slots = -np.diff(most_C, prepend=most_C[:1], append=0)
-
-    def cost(slots: tuple[int, ...]) -> int:
-        return int(-np.diff(most_C[[0, *slots[:-1]]], append=0) @ np.array(slots)) + BUCKET_COST * len(slots)
-
-    return min((choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1)), key=cost)

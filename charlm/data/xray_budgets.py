@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.data.batching import bucket_of
-from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets
+from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets, choose_tables
 from charlm.data.piece_sequences import PieceStream
 from charlm.data.text_records import TextRecord
 from charlm.data.xray_batches import all_rows
 from charlm.data.xray_sequences import XRaySequenceMaker
 
-BUCKETS, WRITTEN_BUCKETS = 3, 3
+BUCKETS = 3
 
 
 class Budgets(NamedTuple):
@@ -60,18 +60,12 @@ def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences:
     for shard in shards:
         spelled.append(by_length(np.unique(np.concatenate([all_rows(sample[i]) for i in shard]), axis=0)))
         written.append(sum(by_length(sample[i].written_LC) for i in shard))
-    slots, rows = _bucketed(np.array(spelled), BUCKETS, given.slots, given.rows)
-    written_NC = np.array(written)
-    written_NC[:, 0] = 0  # positions that write nothing
-    written_slots, written_rows = _bucketed(written_NC, WRITTEN_BUCKETS, given.written_slots, given.written_rows)
+    spelled_NC, written_NC = np.array(spelled), np.array(written)
+    slots = given.slots or choose_buckets(spelled_NC.mean(axis=0), BUCKETS)
+    bucket_C = bucket_of(np.arange(maker.slots + 1), slots)
+    rows = given.rows or tuple(budget(spelled_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
+    longer_NC = written_NC[:, ::-1].cumsum(axis=1)[:, -2::-1]  # than 0, 1, ... slots; 0 slots write nothing
+    most_C = np.maximum.accumulate([budget(longer_N) for longer_N in longer_NC.T[::-1]])[::-1]
+    written_slots, written_rows = choose_tables(most_C, given.written_slots)
     learned = np.array([sum(len(sample[i].learned_WC) for i in shard) for shard in shards])
-    return Budgets(slots, rows, given.learned or budget(learned), written_slots, written_rows)
-
-
-def _bucketed(
-    counts_NC: np.ndarray, buckets: int, slots: tuple[int, ...], rows: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns length buckets and their budgets from how many words of each length shards have."""
-    slots = slots or choose_buckets(counts_NC.mean(axis=0), buckets)
-    bucket_C = bucket_of(np.arange(counts_NC.shape[1]), slots)
-    return slots, rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
+    return Budgets(slots, rows, given.learned or budget(learned), written_slots, given.written_rows or written_rows)

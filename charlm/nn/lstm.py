@@ -23,8 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.nn.kernels import this_machine
-from charlm.nn.mixed import matmul
+from charlm.nn.mixed import matmul, sum_of_outer
 
 
 class LSTMState(NamedTuple):
@@ -176,10 +175,7 @@ def _run_backward(saved: Any, d_outputs: tuple[jax.Array, LSTMState]) -> tuple[j
         return LSTMState(_product(d_gates_BG, kernel_KG.T), ds * f_BK), d_gates_BG
 
     d_start, d_gates_NBG = jax.lax.scan(one, d_last, (dh_NBK, by_memory_NBK, f, slopes_NBG), reverse=True)
-    rows = [_before(states.h_BK, start.h_BK), d_gates_NBG]
-    if this_machine().platform != "cpu":  # which sums over rows faster in float32 than in bfloat16; see nn.mixed
-        rows = [row.astype(kernel_KG.dtype) for row in rows]
-    d_kernel = jnp.einsum("nbk,nbg->kg", *rows, preferred_element_type=jnp.float32)
+    d_kernel = sum_of_outer(_before(states.h_BK, start.h_BK), d_gates_NBG, kernel_KG.dtype)
     return d_gates_NBG, d_kernel.astype(kernel_KG.dtype), d_start
 
 

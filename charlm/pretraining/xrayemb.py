@@ -277,7 +277,7 @@ class SecondPretraining(Objective):
         shares = {
             "language_accuracy": "subwords",
             "generation_accuracy": "characters",
-            "rebuilt_accuracy": "characters of frequent words rebuilt",
+            "rebuilt_accuracy": f"characters of {metrics.get('rebuilt_words', 0):,.0f} frequent words rebuilt",
             "rebuilt_word_accuracy": "of them whole",
         }
         right = (f"{what} {100 * metrics[name]:.1f} %" for name, what in shares.items() if name in metrics)

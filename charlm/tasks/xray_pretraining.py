@@ -251,7 +251,8 @@ def _squares(off: jax.Array, real: jax.Array) -> jax.Array:
 
 
 def summarize(sums: XRaySums, weights: Mapping[str, float]) -> dict[str, float]:
-    """Returns what a person reads: the loss as it is trained on, its parts without their weights, and shares of hits.
+    """Returns what a person reads: the loss as it is trained on, its parts without their weights, shares of hits, and
+    of how many words of cycles they are.
 
     Args:
       weights: of `LOSSES`. The embedding loss and that of the sphere are mean squares, the others nats.
@@ -274,4 +275,6 @@ def summarize(sums: XRaySums, weights: Mapping[str, float]) -> dict[str, float]:
     for name, (right, of) in shares.items():
         if values[of]:
             metrics[name] = values[right] / values[of]
+    if values["rebuilt_words"]:
+        metrics["rebuilt_words"] = values["rebuilt_words"]
     return metrics

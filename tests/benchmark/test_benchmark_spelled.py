@@ -119,6 +119,12 @@ def test_words_are_frequent_ones_and_the_same_for_all(tmp_path):
     assert max(map(len, counts)) > 5
     assert sum(map(counts.get, words)) == sum(sorted(fitting.values())[-10:])
     assert found.frequent(STEPS, 10, 5) == steps
+    drawn = found.frequent(Shape(200, 30), 100, 20)
+    longer = np.array(
+        [(np.array([len(word) for word in step.split()])[:, None] > np.arange(20)).sum(0) for step in drawn]
+    )
+    assert np.abs(longer - longer.mean(axis=0)).max() < 1  # every draw has the lengths of all
+    assert len(set(drawn)) > 190
     with pytest.raises(ValueError, match="no word of at most 0 characters"):
         found.frequent(STEPS, 10, 0)
 
@@ -156,6 +162,9 @@ def test_one_table_and_several_give_the_same_loss_and_gradients(tmp_path):
     assert several.tokens(host)[0] == one.tokens(one.tokenise(one.job.texts[0], STEPS.words))[0]
     assert several.tokens(host)[1] < 24 * SLOTS
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    np.testing.assert_allclose(
+        ours, np.log(one.config.char_vocab_size - 1), rtol=0.1
+    )  # nats a character, nothing learned
     for a, b in zip(*(jax.tree.leaves(runner.gradients[0]) for runner in (one, several)), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
         assert np.abs(a).max() > 1e-5

@@ -35,6 +35,7 @@ def test_they_come_in_their_steps():
     assert {row.tobytes() for x in drawn for row in x} <= {row.tobytes() for row in words}
     assert (drawn[0] != drawn[1]).any()
     assert (cycle.of(2, 4, 4) != found[4]).any()
+    assert (dataclasses.replace(cycle, seed=1).of(1, 4, 4) != found[4]).any()
 
 
 @pytest.mark.parametrize(("sampling", "share"), [("sqrt", 0.414), ("frequency", 0.533)])
@@ -159,7 +160,7 @@ def test_they_cost_fewer_slots_than_one_table():
         assert left_out(cycle, 50, slots, fewer) > 0
 
 
-def test_a_bucket_must_save_more_than_its_loop_costs():
+def test_a_table_must_save_more_than_its_steps_cost():
     words = np.random.default_rng(1).permutation(frequent(5000))
     count = [len(measure_cycle(cycle_of(rows_NC=words, counts_N=np.ones(5000), size=n))[0]) for n in (2, 8, 64, 250)]
     assert count == [1, 2, 3, 4]

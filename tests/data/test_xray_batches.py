@@ -177,10 +177,12 @@ def test_measured_budgets_hold_nearly_every_shard(maker):
         measure_budgets([], maker, 3, found._replace(rows=(3,), slots=(4, SLOTS)))
 
 
-def test_words_of_cycles_are_those_of_the_lane(maker):
-    """Each shard has the words drawn for it, in its tables, and as many points of the sphere."""
-    cycle, found = cycle_of(maker), []
-    for number, batch in enumerate(dataset(maker, shape_of(maker))):
+@pytest.mark.parametrize("in_order", [False, True])
+def test_words_of_cycles_are_those_of_the_lane(maker, in_order):
+    """Each shard has its words in its tables, and as many points of the sphere, though evaluation leaves rows empty."""
+    cycle, found = cycle_of(maker, in_order=in_order), []
+    for number, batch in enumerate(dataset(maker, shape_of(maker), in_order=in_order)):
+        assert not (in_order and batch.points_SK.all())
         assert [words.shape for words in batch.cycle] == [(1, 2, 1, 5), (1, 2, 2, SLOTS)]
         for lane in range(2):
             drawn = cycle.of(lane, 2, number) if batch.inputs.mask_SBL[0, lane].any() else cycle.none()

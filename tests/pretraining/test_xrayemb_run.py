@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import signal
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from charlm.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.pretraining.registry import prepare
 from charlm.progress import read_metrics
 from charlm.run import build
-from charlm.sharding import path_name
+from charlm.sharding import collectives, path_name
 from charlm.tasks.xray_pretraining import LOSSES
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.xray_chars import XRayChars
@@ -235,6 +236,28 @@ def test_eight_devices_compute_what_one_does(xray):
     np.testing.assert_allclose(got[0], want[0], rtol=2e-5)
     np.testing.assert_allclose(got[1, :10], want[1, :10], rtol=1e-3)  # the second step sees an update
     assert run.train_step._cache_size() == 1
+
+
+def test_evaluation_takes_frequent_words_in_turn(xray):
+    objective, text_of = xray.run.objective, lambda row: row.tobytes().rstrip(b"\0")
+    in_turn = dataclasses.replace(objective._cycle, in_order=True)
+    met = []
+    for number, batch in enumerate(xray.run.heldout_batches):
+        for lane in np.flatnonzero(batch.inputs.mask_SBL[0].any(axis=(1, 2))):
+            words = [text_of(row) for table in batch.cycle for row in table[0, lane] if row.any()]
+            assert sorted(words) == sorted(text_of(row) for row in in_turn.of(lane, objective.shards, number))
+            met += words
+    assert len(set(met)) > 2
+    counted = {one["heldout_rebuilt_words"] for one in read_metrics(xray.workdir) if "heldout_loss" in one}
+    assert counted == {len(met)}
+
+
+def test_data_parallel_steps_send_gradients_alone(xray):
+    config = xray.config()
+    config.mesh.update({"data": 8})
+    run = build(config, prepare(config))
+    step = run.train_step.lower(run.abstract_state, run.place(run.empty)).compile()
+    assert collectives(step.as_text()).keys() == {"all-reduce"}
 
 
 # ---- Where it starts ----
