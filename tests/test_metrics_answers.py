@@ -12,7 +12,7 @@ from charlm.data.squad import read_squad, read_squad_predictions
 from charlm.metrics import normalized, per_example_answers, score_from_statistics, squad_scores
 
 GOLDENS = Path(__file__).parent / "goldens" / "tasks"
-SHARED = Path("/work/shared/data/qa")
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "qa"
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_sums_over_questions_give_the_scores(golden):
         assert sums == pytest.approx({name: value for name, value in scores.items() if "best" not in name}, rel=1e-12)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no /work/shared/data")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
 @pytest.mark.parametrize("name", ["v2.0_bert_single", "v2.0_nlnet_single", "v1.1_bert_ensemble", "v1.1_matchlstm"])
 def test_published_systems_score_as_the_official_evaluation_says(name):
     expected = json.loads((SHARED / "golden" / "expected_scores.json").read_text())[name]

@@ -14,7 +14,7 @@ from charlm.data.squad import read_squad
 from charlm.data.tables import read_passages, read_texts
 from charlm.data.tag_schemes import detect_scheme, entities, is_iob
 
-SHARED = Path("/work/shared/data")
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 TABLES = {
     "goemotions": {"text": 0, "label": 1, "id": 2},
@@ -34,7 +34,7 @@ ASKED = r"qa/[^/]*|qa/xquad/.*"
 def listed(kind):
     """The files that `kind` matches, with the numbers and the most frequent labels that the list of files gives."""
     if not SHARED.exists():
-        return [pytest.param("", {}, {}, marks=pytest.mark.skip(reason="no /work/shared/data"))]
+        return [pytest.param("", {}, {}, marks=pytest.mark.skip(reason="no shared data"))]
     found = []
     for line in (SHARED / "README.md").read_text().split("\n"):
         cells = line.split("|")
@@ -49,7 +49,7 @@ def listed(kind):
     return found
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no /work/shared/data")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
 def test_every_file_is_read():
     names = {param.id for kind in (TAGGED, TABLED, ASKED) for param in listed(kind)}
     folders = ("pos", "ner", "cls", "qa", "qa/xquad", "codeswitch", "nytwit")
@@ -87,7 +87,7 @@ def test_tagged_files(name, numbers, labels, tmp_path):
         assert [(e.words, e.tags) for e in again] == [(e.words, e.tags) for e in examples]
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no /work/shared/data")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
 def test_languages_of_words():
     examples = read_tagged(str(SHARED / "codeswitch/qtd_sagt-ud-dev.conllu.gz"), tag="misc:CSID")
     counts = Counter(tag for example in examples for tag in example.tags)
@@ -130,7 +130,7 @@ def test_questions(name, numbers, labels):
             assert example.context[answer.start : answer.start + len(answer.text)] == answer.text
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no /work/shared/data")
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
 def test_passages():
     examples = read_passages(str(SHARED / "ranking/squad_passage_ranking.jsonl.gz"), passage_id="passage_id")
     assert len(examples) == 6492

@@ -29,7 +29,9 @@ needs_xkb = pytest.mark.skipif(
     len(OF_XKB) < 3 or f"Version: {xkb_layouts.VERSION}\n" not in OF_XKB[2].read_text(encoding="utf-8"),
     reason=f"xkeyboard-config {xkb_layouts.VERSION} and X11's keysymdef.h are not on this machine",
 )
-SOURCE = Path("/work/shared/data/keyboard")  # nlpaug/res/char/keyboard at commit 63ca3ec8c2
+SOURCE = (
+    Path(__file__).resolve().parents[3] / "shared" / "data" / "keyboard"
+)  # nlpaug/res/char/keyboard at commit 63ca3ec8c2
 WITH_SHIFT = {"it": "ç", "pl": "ćńś"}
 
 
