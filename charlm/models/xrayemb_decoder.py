@@ -153,7 +153,15 @@ class XRDecoder(nn.Module):
 
         Args:
           vectors: of the words of each table, [S, U, D]. chars: int [S, U, C], the words; S is the same in all.
+
+        Returns:
+          Stretches of steps, in order: of each the S shards' words, the longest tables first.
+
+        Raises:
+          ValueError: no table has two slots, so there is nothing to predict.
         """
+        if max(x.shape[-1] for x in chars) < 2:
+            raise ValueError(f"tables of {[x.shape[-1] for x in chars]} slots, expected two in one of them at least")
         longest_first = sorted(range(len(chars)), key=lambda table: -chars[table].shape[-1])
         vectors_SUD = jnp.concatenate([vectors[table] for table in longest_first], axis=1)
         S, U, D = vectors_SUD.shape

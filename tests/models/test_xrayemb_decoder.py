@@ -169,6 +169,8 @@ def test_scrambled_states_are_those_of_other_words(params, vectors):
 
 
 def test_mistakes():
+    with pytest.raises(ValueError, match=r"tables of \[1, 1\] slots, expected two"):
+        XRDecoder(CONFIG).apply({}, [jnp.ones((1, 2, 7))] * 2, [np.ones((1, 2, 1), int)] * 2, method="tables")
     cases = [
         ({"max_steps": 0}, "max_steps=0, expected at least 1"),
         ({"spaces_V": np.zeros(4, bool)}, r"spaces_V is \(4,\), expected \[9\]"),

@@ -18,8 +18,10 @@ def arrays(shapes):
     return tuple(RNG.normal(size=shape).astype(np.float32) for shape in shapes)
 
 
+@pytest.mark.parametrize("devices", [1, 8])  # gradients of kernels are summed otherwise where there are several
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_float32_is_the_plain_product_with_its_gradients(shapes):
+def test_float32_is_the_plain_product_with_its_gradients(shapes, devices, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
     x, kernel = arrays(shapes)
     weight = RNG.normal(size=(*shapes[0][:-1], shapes[1][1])).astype(np.float32)
     ours = jax.value_and_grad(lambda *a: (matmul(*a, jnp.float32) * weight).sum(), argnums=(0, 1))
@@ -28,8 +30,10 @@ def test_float32_is_the_plain_product_with_its_gradients(shapes):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("shapes", SHAPES)
-def test_bfloat16_rounds_the_inputs_and_nothing_else(shapes):
+def test_bfloat16_rounds_the_inputs_and_nothing_else(shapes, devices, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
     x, kernel = arrays(shapes)
     rounded = lambda array: np.asarray(jnp.asarray(array, jnp.bfloat16).astype(jnp.float32))
     output, backward = jax.vjp(lambda *a: matmul(*a, jnp.bfloat16), x, kernel)
