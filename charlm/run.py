@@ -26,7 +26,7 @@ from charlm.sharding import (
     table_shards,
 )
 from charlm.state import TrainState, new_state, on_processor, stream_key
-from charlm.step import Sums, TrainStep, make_train_step
+from charlm.step import Sums, TrainStep, make_train_step, step_options
 
 EvalStep = Callable[[Any, Batch], Sums]
 
@@ -99,6 +99,7 @@ def build(config: ml_collections.ConfigDict, data: Any) -> Run:
         in_shardings=(placed, spread),
         out_shardings=(placed, everywhere, everywhere),
         donate_argnums=0,
+        compiler_options=step_options(config.model.remat),
     )
     eval_step = jax.jit(make_eval_step(objective), in_shardings=(placed.params, spread), out_shardings=everywhere)
     return Run(

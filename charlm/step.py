@@ -24,6 +24,18 @@ def mean_loss(sums: Sums, parts: int = 1) -> float:
     return float(sum(sums[2 * i] / max(sums[2 * i + 1], 1) for i in range(parts)))
 
 
+def step_options(remat: bool) -> dict[str, str]:
+    """Returns the compiler's options for a step: what recomputation needs to save memory on CPUs.
+
+    `jax.checkpoint` ties the recomputation to the gradient that asks for it by a barrier. XLA for CPUs takes barriers
+    away before it orders the operations, so everything would be computed again early, and kept as long as before.
+
+    Args:
+      remat: whether the model recomputes activations.
+    """
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if remat and jax.default_backend() == "cpu" else {}
+
+
 def make_train_step(
     loss_sums: LossSums,
     optimizer: optax.GradientTransformation,

@@ -32,7 +32,7 @@ from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
 from charlm.pretraining.hlm_model import masking_of, model_config
 from charlm.state import init_state, on_processor
-from charlm.step import make_train_step
+from charlm.step import make_train_step, step_options
 from charlm.tasks.mlm import masked_char_sums
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
@@ -202,7 +202,11 @@ class HLMTraining(_HLM):
         self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), make_optimizer(self.config)
         self._state: Any = None
         loss_sums = lambda params, batch, key: masked_char_sums(self._model, params, batch, key)
-        self._step = jax.jit(make_train_step(loss_sums, self._optimizer, seed=0), donate_argnums=0)
+        self._step = jax.jit(
+            make_train_step(loss_sums, self._optimizer, seed=0),
+            donate_argnums=0,
+            compiler_options=step_options(self.config.model.remat),
+        )
 
     def tokenise(self, texts: list[str], words: int) -> WordBatch:
         """See `Runner`."""

@@ -32,7 +32,7 @@ from charlm.profiling import StepProfiler
 from charlm.progress import duration, read_metrics, stop_signal
 from charlm.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.state import TrainState
-from charlm.step import make_train_step
+from charlm.step import make_train_step, step_options
 from charlm.tasks.base import Row, Task, TaskSums
 
 log = logging.getLogger("charlm")
@@ -101,6 +101,7 @@ class FineTuning:
             in_shardings=(placed, spread),
             out_shardings=(placed, everywhere, everywhere),
             donate_argnums=0,
+            compiler_options=step_options(self._config.model.remat),
         )
         self._init = lambda: jax.jit(init, out_shardings=placed)(jax.device_put(params, placed.params))
         self._abstract = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed)

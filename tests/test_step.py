@@ -1,0 +1,31 @@
+"""The optimizer step: recomputing activations saves memory on this very machine."""
+
+from __future__ import annotations
+
+import pytest
+from small_run import on_devices
+
+from charlm.run import build
+from charlm.step import step_options
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_remat_saves_memory(trained):
+    def temporary(remat: bool) -> int:
+        config = trained.new_config()
+        config.model.intra_layers = config.model.inter_layers = 3
+        config.data.table_shards, config.data.batch_size = 1, 64
+        config.model.remat = remat
+        with on_devices(1):
+            run = build(config, trained.data)
+        program = run.train_step.lower(run.abstract_state, run.place(run.empty)).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert temporary(remat=True) < 0.6 * temporary(remat=False)
+
+
+@pytest.mark.parametrize(("platform", "remat", "found"), [("cpu", True, 1), ("cpu", False, 0), ("gpu", True, 0)])
+def test_options_are_for_remat_on_cpus_alone(monkeypatch, platform, remat, found):
+    monkeypatch.setattr("jax.default_backend", lambda: platform)
+    assert len(step_options(remat)) == found
