@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-CHUNKS = (512, 128, 32)  # words encoded at a time, largest first: few programs, and at most 31 rows of padding a bucket
+CHUNKS = (512, 128, 32)  # words encoded at a time: few programs; each is a multiple of the last
+CALL_SLOTS = 150  # what an array costs beside its slots, in slots: the parameters are read from memory again
 FIRST_ROWS = 1024  # the table doubles when it is full, up to its limit
 DEFAULT_BYTES = 2**28  # some 87,000 words of HLM-Base in float32
 
@@ -176,13 +177,10 @@ class WordCache:
         slots_U = (chars_UC != 0).sum(axis=1)
         if slots_U.max() > self._buckets[-1]:
             raise ValueError(f"a word of {slots_U.max()} slots, expected at most {self._buckets[-1]}")
-        bucket_U = np.searchsorted(np.asarray(self._buckets), slots_U)
-        for number, slots in enumerate(self._buckets):
-            (chosen,) = np.nonzero(bucket_U == number)
-            for part, size in _chunks(chosen):
-                chars_PC = np.zeros((size, slots), chars_UC.dtype)
-                chars_PC[: len(part), : chars_UC.shape[1]] = chars_UC[part, :slots]
-                yield part, self._encode(params, chars_PC)
+        for part, rows, slots in _cheapest(slots_U, self._buckets):
+            chars_PC = np.zeros((rows, slots), chars_UC.dtype)
+            chars_PC[: len(part), : chars_UC.shape[1]] = chars_UC[part, :slots]
+            yield part, self._encode(params, chars_PC)
 
     def _owner(self, params: Any) -> int:
         """Returns the number of these parameters: the same as long as every array is the same object."""
@@ -246,13 +244,21 @@ def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[
     return keys, first
 
 
-def _chunks(chosen: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields parts of an array and the sizes from `CHUNKS` that they are padded to."""
+def _cheapest(slots_U: np.ndarray, buckets: tuple[int, ...]) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yields which words to encode together, and in how many rows and slots: the cheapest way, longest words first.
+
+    Words of like length share an array; shorter ones fill the rows that longer ones leave. An array costs its slots,
+    full or not, and `CALL_SLOTS`.
+    """
+    longest_first = np.argsort(-slots_U, kind="stable")
+    width_U = np.asarray(buckets)[np.searchsorted(buckets, slots_U[longest_first])].tolist()
+    cost, rows = {}, {}  # of all words from here on; and those of the first array
+    for at in reversed(range(0, len(width_U), CHUNKS[-1])):
+        cost[at], rows[at] = min((CALL_SLOTS + n * width_U[at] + cost.get(at + n, 0), n) for n in CHUNKS)
     at = 0
-    while at < len(chosen):
-        size = next((size for size in CHUNKS if size <= len(chosen) - at), CHUNKS[-1])
-        yield chosen[at : at + size], size
-        at += size
+    while at < len(width_U):
+        yield longest_first[at : at + rows[at]], rows[at], width_U[at]
+        at += rows[at]
 
 
 @jax.jit

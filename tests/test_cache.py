@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import pytest
 
 from charlm import cache as cache_module
 from charlm.batch import reshape_batch
-from charlm.cache import CHUNKS, FIRST_ROWS, OncePerParams, WordCache
+from charlm.cache import CALL_SLOTS, CHUNKS, FIRST_ROWS, OncePerParams, WordCache, _cheapest
 from charlm.models.hlm import HLM, HLMConfig
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -88,6 +89,33 @@ def test_words_are_encoded_in_few_shapes(encoder):
     assert len(encoder.words) == len(set(encoder.words))
 
 
+@pytest.mark.parametrize("count", [1, 32, 33, 200, 700])
+def test_words_are_encoded_in_the_cheapest_arrays(count):
+    slots_U, buckets = np.random.default_rng(count).integers(1, 21, count), (4, 5, 8, 20)
+    arrays = list(_cheapest(slots_U, buckets))
+    assert sorted(np.concatenate([part for part, _, _ in arrays]).tolist()) == list(range(count))
+    for part, rows, slots in arrays:
+        assert 1 <= len(part) <= rows
+        assert rows in CHUNKS
+        assert slots == min(bucket for bucket in buckets if bucket >= slots_U[part].max())
+
+    @functools.cache
+    def least(at: int) -> int:
+        """Tries every array for the words that are left when the longest `at` have theirs."""
+        if at >= count:
+            return 0
+        slots = min(bucket for bucket in buckets if bucket >= sorted(slots_U)[::-1][at])
+        return min(CALL_SLOTS + rows * slots + least(at + rows) for rows in CHUNKS)
+
+    assert sum(CALL_SLOTS + rows * slots for _, rows, slots in arrays) == least(0)
+
+
+def test_a_few_words_of_any_length_are_one_array(encoder):
+    """A sentence with new words costs one call, not one for each length."""
+    check(make(encoder), words(1, 2, 3, 4, 6))
+    assert encoder.shapes == [(CHUNKS[-1], BUCKETS[-1])]
+
+
 def test_those_not_read_for_the_longest_time_make_room(encoder):
     cache = make(encoder, 3)
     check(cache, words(1, 2, 3))
@@ -153,10 +181,11 @@ def test_a_failure_leaves_no_word_without_its_vector(encoder):
             raise MemoryError
         return encoder(params, chars_UC)
 
-    cache = WordCache(failing, WIDTH, jnp.float32, BUCKETS, max_words=10)
+    cache = WordCache(failing, WIDTH, jnp.float32, BUCKETS, max_words=100)
     with pytest.raises(MemoryError):
-        cache.read(ONE, words(1, 3))
-    check(cache, words(1, 3))
+        cache.read(ONE, words(*range(1, 81)))
+    assert encoder.words  # the first array was computed
+    check(cache, words(*range(1, 81)))
 
 
 @pytest.mark.parametrize("step", ["concatenate", "_write"])

@@ -20,7 +20,7 @@ from charlm.batch import WordBatch, reshape_batch
 from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
 from charlm.cache import WordCache
 from charlm.config import load_config_file
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, inference_slots, pack_all
+from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
 from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
@@ -144,7 +144,7 @@ class HLMInference(_HLM):
             )
         )
         encode = jax.jit(lambda params, chars: model.apply({"params": params}, chars, method="encode_words"))
-        self._cache = WordCache(encode, cfg.hidden, cfg.dtype, self._buckets)
+        self._cache = WordCache(encode, cfg.hidden, cfg.dtype, cache_slots(self.slots))
 
     def tokenise(self, texts: list[str], words: int) -> np.ndarray:
         """See `Runner`; shorter texts are padded to the longest, as peers pad them."""

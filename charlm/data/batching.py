@@ -260,6 +260,11 @@ def inference_slots(longest: int) -> tuple[int, ...]:
     return (*(slots for slots in (5, 8, 11) if slots < longest), longest)
 
 
+def cache_slots(longest: int) -> tuple[int, ...]:
+    """Returns length buckets for `charlm.cache`: finer ones, for its arrays hold words of like length."""
+    return (*(slots for slots in (5, 7, 9, 11, 14) if slots < longest), longest)
+
+
 def _round_up(n: int, least: int = 32) -> int:
     """Returns the next multiple of `least`, past 8 times that of an eighth of the next power of two: few shapes.
 

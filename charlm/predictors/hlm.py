@@ -13,7 +13,7 @@ import numpy as np
 
 from charlm.batch import WordBatch
 from charlm.cache import CacheStats, OncePerParams, WordCache
-from charlm.data.batching import Sequence, inference_slots, pack_all
+from charlm.data.batching import Sequence, cache_slots, inference_slots, pack_all
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
@@ -68,7 +68,7 @@ class HLMPredictor(Predictor):
         )
         encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
         self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
-        self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, self._buckets)
+        self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
         predict = lambda p, kept, batch: model.apply({"params": p, PROJECTED: {"hlm": kept}}, batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
 
