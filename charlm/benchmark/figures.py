@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from charlm.benchmark.paths import PATHS, threads
+from charlm.benchmark.paths import PATHS, REMAT, threads
 from charlm.benchmark.rounds import Measured
 from charlm.benchmark.text import Shape
 
@@ -113,4 +113,6 @@ def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
 
 
 def _compared(ours: str, other: str) -> bool:
+    if PATHS[other].module == "hlm" and ours.endswith(REMAT) != other.endswith(REMAT):
+        return False  # what recomputing costs is no merit of either
     return ours != other and (not PATHS[other].ours or PATHS[other].rival)

@@ -44,7 +44,7 @@ PATHS = {
     "table": PathInfo("hlm", _BOTH, ours=True),
     "cache_cold": PathInfo("hlm", (INFERENCE,), ours=True),
     "cache_warm": PathInfo("hlm", (INFERENCE,), ours=True),
-    "reshape_remat": PathInfo("hlm", (TRAINING,), ours=True),
+    "reshape_remat": PathInfo("hlm", (TRAINING,)),
     "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
     "bert": PathInfo("bert", (*_BOTH, FULL_MODE)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),

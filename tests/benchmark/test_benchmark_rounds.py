@@ -61,6 +61,14 @@ def test_paths_take_turns_and_ratios_are_those_of_the_rounds(tmp_path):
     assert found == {"table / hf_bert": (2.0, 1.0, 3.0), "table / reshape": (5.0, 4.0, 10.0)}
 
 
+def test_recomputing_is_compared_with_recomputing(tmp_path):
+    paths = dict.fromkeys(("reshape", "table", "reshape_remat", "table_remat", "bert"), [1.0, 1.0])
+    commands, _ = workers(tmp_path, **paths)
+    measured = measure(commands, batches=1, repeats=2)
+    found = {figure["path"] for figure in ratios("training_step", measured, [Shape(4, 8)], [{}])}
+    assert found == {"table / reshape", "table / bert", "table_remat / reshape_remat", "table_remat / bert"}
+
+
 def test_every_batch_is_run_in_every_round(tmp_path):
     commands, log = workers(tmp_path, table=[1.0, 2.0, 3.0, 4.0], bert=[1.0] * 4)
     measured = measure(commands, batches=2, repeats=2)
