@@ -12,7 +12,10 @@ from charlm.data.masking import Masking
 from charlm.data.pipeline import SequenceStream
 from charlm.data.records import EncodedRecord
 
-BUCKETS = 3  # length buckets when the config names none: a fourth saves 2 % of the slots and costs another program part
+BUCKETS = 6  # length buckets when the config names none, at most
+BUCKET_COST = (
+    200  # slots that such a bucket must save: it reads and differentiates all parameters again (measured on a CPU)
+)
 SAMPLE_SHARDS = 24  # shards read to measure budgets
 TABLES = 4  # tables of words that are read in one loop over characters, at most
 TABLE_COST = 32  # slots that such a table must save: so many cost one more stretch of the loop (measured on a CPU)
@@ -34,7 +37,8 @@ def measure_shape(
     """Chooses length buckets and budgets from a sample of the corpus.
 
     Buckets minimise the character slots that are computed; each budget lies `SPREADS` standard deviations above the
-    mean of the sampled shards, so that nearly every shard gets all its sequences.
+    mean of the sampled shards, so that nearly every shard gets all its sequences. Words of which only the vector is
+    read may stand among longer ones, so their budgets are for how many are longer than each bucket.
 
     Args:
       records: a stream of records; the first `sample_shards * sequences` sequences are read.
@@ -49,7 +53,7 @@ def measure_shape(
         [sample[i % len(sample)] for i in range(n * sequences, (n + 1) * sequences)] for n in range(sample_shards)
     ]
     counts = np.array([_count_slots(shard, char_slots) for shard in shard_samples])  # [shards, 3, C + 1]
-    slots = bucket_slots or choose_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
+    slots = bucket_slots or _fewest_slots(counts[:, :2].sum(axis=1).mean(axis=0))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
         raise ValueError(
             f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word"
@@ -59,7 +63,10 @@ def measure_shape(
     if not unique_words:
         labels = (budget(per_bucket[:, 2].sum(axis=-1)),)
         return BatchShape(shards, sequences, max_words, (char_slots,), (), (sequences * max_words,), labels, False)
-    table, masked, labels = (tuple(budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in range(3))
+    at_least = per_bucket[:, 0, ::-1].cumsum(axis=1)[:, ::-1]  # words that need a bucket as long, or a longer one
+    rooms = np.maximum.accumulate([budget(at_least[:, b]) for b in reversed(range(len(slots)))])[::-1]
+    table = tuple((-np.diff(rooms, append=0)).tolist())
+    masked, labels = (tuple(budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in (1, 2))
     return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels)
 
 
@@ -76,21 +83,31 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
     return counts
 
 
-def choose_buckets(words_by_slots: np.ndarray, buckets: int = BUCKETS) -> tuple[int, ...]:
+def _fewest_slots(words_by_slots: np.ndarray) -> tuple[int, ...]:
+    total = np.cumsum(words_by_slots)
+    held = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
+    few = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
+    return min(few, key=lambda chosen: held(chosen) + BUCKET_COST * len(chosen))
+
+
+def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:
     """Returns the ascending bucket lengths that hold all words in the fewest slots.
 
     Args:
-      words_by_slots: [C + 1], how many words have so many slots.
+      words_by_slots: [C + 1], how many words have so many slots. buckets: how many lengths, the last of them C; none is
+        1, the length of marks like [CLS] alone.
     """
     longest = len(words_by_slots) - 1
     total = np.cumsum(words_by_slots)
-
-    def cost(inner: tuple[int, ...]) -> float:
-        edges = (0, *inner, longest)
-        return sum((total[b] - total[a]) * b for a, b in itertools.pairwise(edges))
-
-    inner = min(itertools.combinations(range(2, longest), min(buckets - 1, max(longest - 2, 0))), key=cost)
-    return (*inner, longest)
+    count = max(min(buckets, longest - 1), 1)
+    cheapest: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}  # by the last bucket: slots, all buckets
+    for number in range(count):
+        left = count - 1 - number
+        cheapest = {
+            b: min((slots + (total[b] - total[a]) * b, (*some, b)) for a, (slots, some) in cheapest.items() if a < b)
+            for b in (range(2 + number, longest - left + 1) if left else (longest,))
+        }
+    return cheapest[longest][1]
 
 
 def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -18,6 +18,7 @@ from charlm.models.heads import Pooler
 from charlm.models.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.blocks import ACTIVATIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
 from charlm.nn.embed import dense, layer_norm, table_init
+from charlm.nn.kernels import product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +225,7 @@ class MaskedLMHead(nn.Module):
         """Returns float32 logits [B, M, V]."""
         cfg = self.config
         x_BMD = self.transform_norm(ACTIVATIONS[cfg.activation](self.transform(x_BMD)))
-        logits = jnp.einsum("bmd,vd->bmv", x_BMD, table_VD.astype(cfg.dtype), preferred_element_type=jnp.float32)
+        logits = product("bmd,vd->bmv", x_BMD, table_VD.astype(cfg.dtype))
         return logits + self.output_bias[None, None]
 
 

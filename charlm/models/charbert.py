@@ -24,7 +24,7 @@ from charlm.models.bert import BertConfig, BertEmbed, position_ids
 from charlm.models.heads import Pooler
 from charlm.models.outputs import CharBertOutput
 from charlm.nn.blocks import block_class, check_inputs
-from charlm.nn.embed import gelu, kernel_init, layer_norm, table_init
+from charlm.nn.embed import dot_general, gelu, kernel_init, layer_norm, table_init
 from charlm.nn.recurrent import BiGRU
 
 
@@ -143,7 +143,7 @@ class Fusion(nn.Module):
 
 def _dense(cfg: CharBertConfig, bias: bool, name: str) -> nn.Dense:
     init = kernel_init(cfg.initializer)
-    return nn.Dense(cfg.hidden, use_bias=bias, dtype=cfg.dtype, kernel_init=init, name=name)
+    return nn.Dense(cfg.hidden, use_bias=bias, dtype=cfg.dtype, kernel_init=init, name=name, dot_general=dot_general)
 
 
 def _convolution(cfg: CharBertConfig, n: int, size: int, filters: int) -> nn.Conv:

@@ -15,6 +15,7 @@ from charlm.models.heads import at_group_positions
 from charlm.models.outputs import NoisyOutput
 from charlm.nn.blocks import ACTIVATIONS
 from charlm.nn.embed import dense, kernel_init, layer_norm
+from charlm.nn.kernels import product
 
 
 class CharBertHead(MaskedLMHead):
@@ -44,7 +45,7 @@ class CharBertHead(MaskedLMHead):
         norm = self.transform_norm if cfg.shared_head_norm else self.word_transform_norm
         x_SPD = norm(ACTIVATIONS[cfg.activation](self.word_transform(x_SPD)))
         kernel_DT = self.word_output_kernel.astype(cfg.dtype)
-        logits = jnp.einsum("spd,dt->spt", x_SPD, kernel_DT, preferred_element_type=jnp.float32)
+        logits = product("spd,dt->spt", x_SPD, kernel_DT)
         return logits + self.word_output_bias[None, None]
 
 

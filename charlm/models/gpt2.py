@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from charlm.models.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
 from charlm.nn.embed import layer_norm, table_init
+from charlm.nn.kernels import product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +236,7 @@ class GPT2LMHeadModel(nn.Module):
         output = self.gpt2(ids_BL, mask_BL, **inputs)
         x_BMD = at_positions(output.states_BLD, positions_BM)
         table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
-        logits = jnp.einsum("bmd,vd->bmv", x_BMD, table_VD, preferred_element_type=jnp.float32)
+        logits = product("bmd,vd->bmv", x_BMD, table_VD)
         return LanguageModelOutput(logits, output)
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from charlm.batch import MaskedWords
 from charlm.nn.embed import dense, kernel_init, layer_norm
+from charlm.nn.kernels import product
 from charlm.nn.transformer import Encoder
 
 if TYPE_CHECKING:
@@ -138,6 +139,6 @@ class CharPredictionHead(IntraWordHead):
         if self.config.head_transform:
             x = self.transform_norm(jax.nn.gelu(self.transform(x), approximate=False))
         kernel = self.output_kernel.astype(self.config.dtype)
-        logits = jnp.einsum("ncd,dv->ncv", x, kernel, preferred_element_type=jnp.float32)
+        logits = product("ncd,dv->ncv", x, kernel)
         logits += self.output_bias[None, None]
         return logits.reshape(S, M, C, self.config.vocab_size)

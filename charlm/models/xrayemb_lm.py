@@ -29,6 +29,7 @@ from charlm.models.outputs import TransformerOutput
 from charlm.models.spelled import Spelled, SpelledEncoder, SpelledLabels, SpelledLM, SpelledMaskedLM
 from charlm.models.xrayemb import XREncoder, XREncoderConfig
 from charlm.models.xrayemb_decoder import Generated, Predicted, XRDecoder, XRDecoderConfig
+from charlm.nn.kernels import product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +163,7 @@ class XRayEmbForCausalLM(_OnGPT2, _Decoder, SpelledLM):
     def predict(self, states_NMD: jax.Array) -> jax.Array:
         """Returns float32 logits [N, M, V] of the next subword."""
         table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
-        return jnp.einsum("bmd,vd->bmv", states_NMD, table_VD, preferred_element_type=jnp.float32)
+        return product("bmd,vd->bmv", states_NMD, table_VD)
 
 
 class XRayEmbGPT2ForSequenceClassification(_OnGPT2, SpelledLabels, GPT2ForSequenceClassification):

@@ -8,7 +8,6 @@ skewed into place by a reshape, which is exact and faster.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.nn.embed import dense
-from charlm.nn.kernels import attend
+from charlm.nn.kernels import attend, product
 
 QUERY_BLOCK = 512  # queries scored at once: the scores of a longer window are made and used a piece at a time
 PROJECTED = "projected"  # collection of what depends on parameters alone; see `Encoder.project_positions`
@@ -119,9 +118,8 @@ class DisentangledAttention(nn.Module):
         query = query_HNK.reshape(H, B, queries, K)
         key, value = key_HNK.reshape(H, B, L, K), value_HNK.reshape(H, B, L, K)
 
-        score = functools.partial(jnp.einsum, "hnk,hrk->hnr", preferred_element_type=jnp.float32)
-        to_position = score(query_HNK, pos_key_HRK).reshape(H, B, queries, R)
-        from_position = score(key_HNK, pos_query_HRK).reshape(H, B, L, R)
+        to_position = product("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
+        from_position = product("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
         drops = self.attention_dropout > 0 and not deterministic
         drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
         reads = self.is_mutable_collection("intermediates")

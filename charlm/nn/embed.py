@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.nn.kernels import summed_in_float32
+
 Initializer = Any  # (key, shape, dtype) -> jax.Array
 
 
@@ -43,11 +45,15 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any, fan_in: int) ->
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+def dot_general(x: jax.Array, y: jax.Array, dimension_numbers: Any, precision: Any = None) -> jax.Array:
+    """`jax.lax.dot_general` for `nn.Dense`, forward and backward with sums in float32; see `summed_in_float32`."""
+    return jax.lax.dot_general(*summed_in_float32(x, y), dimension_numbers, precision).astype(x.dtype)
+
+
 def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | None = None) -> nn.Dense:
     """Returns a Dense layer [..., fan_in] -> [..., features] with the named initialisation."""
-    return nn.Dense(
-        features, dtype=dtype, kernel_init=kernel_init(initializer), bias_init=bias_init(initializer, fan_in), name=name
-    )
+    kernel, bias = kernel_init(initializer), bias_init(initializer, fan_in)
+    return nn.Dense(features, dtype=dtype, kernel_init=kernel, bias_init=bias, dot_general=dot_general, name=name)
 
 
 def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:

@@ -12,21 +12,27 @@ from charlm.data.budgets import choose_buckets, measure_shape
 from charlm.data.masking import Masking
 
 
+@pytest.mark.parametrize("buckets", [1, 3, 4])
 @pytest.mark.parametrize("seed", range(6))
-def test_chosen_buckets_are_the_cheapest(seed):
+def test_chosen_buckets_are_the_cheapest(seed, buckets):
     rng = np.random.default_rng(seed)
     longest = 4 + seed
     words = np.concatenate([[0], rng.integers(0, 50, longest)]) * (rng.random(longest + 1) < 0.8)
 
-    def slots(buckets):
-        return sum(n * min(b for b in buckets if b >= length) for length, n in enumerate(words) if length)
+    def slots(chosen):
+        return sum(n * min(b for b in chosen if b >= length) for length, n in enumerate(words) if length)
 
-    chosen = choose_buckets(words)
+    chosen = choose_buckets(words, buckets)
     assert chosen[-1] == longest
-    assert len(chosen) <= 3
-    choices = [(*c, longest) for n in range(3) for c in itertools.combinations(range(1, longest), n)]
+    assert len(chosen) == min(buckets, longest - 1)
+    choices = [(*c, longest) for n in range(buckets) for c in itertools.combinations(range(1, longest), n)]
     # One slot alone is [CLS] and [SEP]: no bucket of their own.
     assert slots(chosen) == min(slots(c) for c in choices if c[0] > 1)
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_short_words_have_few_buckets(longest):
+    assert choose_buckets(np.ones(longest + 1), 6) == tuple(range(2, longest + 1) or (1,))
 
 
 def measure(records, **changes):
@@ -47,8 +53,28 @@ def test_measured_budgets_keep_shards_full(unique_words):
     assert len(sizes) > 80
     assert np.mean(np.array(sizes[:-2]) == 4) >= 0.95
     if unique_words:  # budgets that hold everything that could ever come would save nothing
-        assert sum(budgets[:6]) < 4 * 20 * 1.5
-        assert len(shape.slots) == 3
+        assert sum(shape.table + shape.masked) < 4 * 20 * 1.5
+
+
+def test_buckets_are_as_many_as_pay():
+    """A bucket more costs as much as `BUCKET_COST` slots: the more words a shard has, the more buckets pay."""
+    rng = np.random.default_rng(0)
+    records = records_of(text(rng, rng.integers(3, 18, 1200).tolist(), words=3000))
+    counts = [len(measure(records, sequences=n, sample_shards=4).slots) for n in (1, 20, 200)]
+    assert counts == sorted(set(counts))
+    assert counts[0] == 1
+
+
+def test_words_share_the_room_of_longer_ones():
+    """Shards of short words alone and of long words alone: room for either is kept, not for both at once."""
+    short = [[(20 + word, 20 + line) for word in range(12)] for line in range(40)]
+    long = [[(20 + word, 20 + line, 20, 20, 20) for word in range(12)] for line in range(40)]
+    rows = list(itertools.chain(*zip(short, long, strict=True)))
+    shape = measure(
+        [record(rows)], shards=1, sequences=1, max_words=14, bucket_slots=(3, SLOTS), masking=Masking(rate=0.01)
+    )
+    assert sum(shape.table) <= 32  # the mean number of long ones, 6, and four deviations
+    assert all(len(shard) == 1 for batch in batches_of([record(rows)], shape) for shard in read(batch))
 
 
 @pytest.mark.parametrize("unique_words", [True, False])
