@@ -1,7 +1,8 @@
 """What is kept between calls: vectors of words, and what depends on parameters alone.
 
-A word's vector depends on its characters and the parameters alone, never on the context, so the cache is exact. It is
-bounded: the words that were not read for the longest time make room. Vectors stay on the device.
+A word's vector depends on its characters and the parameters alone, never on the context, so the cache is exact, but for
+rounding: words are padded to the longest that they are encoded with. It is bounded: the words that were not read for
+the longest time make room. Vectors stay on the device.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ def mean_loss(sums: Sums, parts: int = 1) -> float:
 def step_options(remat: bool) -> dict[str, str]:
     """Returns the compiler's options for a step: what recomputation needs to save memory on CPUs.
 
-    `jax.checkpoint` ties the recomputation to the gradient that asks for it by a barrier. XLA for CPUs takes barriers
-    away before it orders the operations, so everything would be computed again early, and kept as long as before.
+    `jax.checkpoint` ties the recomputation to the gradient that asks for it by a barrier. XLA for CPUs took barriers
+    away before it ordered the operations (with jax 0.10), so everything was computed again early, and kept as long as
+    before; with later versions this changes nothing. For this program it replaces a user's own list of that name.
 
     Args:
       remat: whether the model recomputes activations.

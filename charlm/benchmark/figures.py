@@ -114,5 +114,5 @@ def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
 
 def _compared(ours: str, other: str) -> bool:
     if PATHS[other].module == "hlm" and ours.endswith(REMAT) != other.endswith(REMAT):
-        return False  # what recomputing costs is no merit of either
+        return False  # tables are compared with the reshape; with other models, what recomputing costs is a cost
     return ours != other and (not PATHS[other].ours or PATHS[other].rival)

@@ -135,6 +135,6 @@ def _vectors(model: Model, words: Sequence[str]) -> np.ndarray:
     chars_NC = spell_rows([spell_word(word) for word in words], vocab, shape.char_slots)
     module, params = Char2Subword(shape), model.params["char2subword"]
     run = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-    buckets = spelling_slots(shape.char_slots)  # as they are read in use, to the last bit
+    buckets = spelling_slots(shape.char_slots)  # as they are read in use
     cache = WordCache(run, shape.output, np.float32, buckets, max_words=len(words))
     return np.asarray(cache.read(params, chars_NC[None])[0])

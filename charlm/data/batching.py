@@ -36,7 +36,8 @@ class BatchShape:
       sequences: sequences B of a shard.
       words: words W of a sequence.
       slots: character slots C of each length bucket, ascending; the last holds the longest word.
-      table: per bucket, rows U for distinct words read through slot 0; () with `unique_words` off.
+      table: per bucket, rows U for distinct words read through slot 0, 0 where those of longer words have room; () with
+        `unique_words` off.
       masked: per bucket, rows P for distinct words at masked positions.
       labels: per bucket, masked positions M.
       unique_words: False lays out a row per position instead (the paper's reshape).

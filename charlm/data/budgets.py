@@ -13,9 +13,9 @@ from charlm.data.pipeline import SequenceStream
 from charlm.data.records import EncodedRecord
 
 BUCKETS = 6  # length buckets when the config names none, at most
-BUCKET_COST = (
-    200  # slots that such a bucket must save: it reads and differentiates all parameters again (measured on a CPU)
-)
+# Slots that a bucket must save, for it reads and differentiates all parameters again: 130 on a CPU, and it takes longer
+# to compile.
+BUCKET_COST = 200
 SAMPLE_SHARDS = 24  # shards read to measure budgets
 TABLES = 4  # tables of words that are read in one loop over characters, at most
 TABLE_COST = 32  # slots that such a table must save: so many cost one more stretch of the loop (measured on a CPU)
@@ -38,7 +38,7 @@ def measure_shape(
 
     Buckets minimise the character slots that are computed; each budget lies `SPREADS` standard deviations above the
     mean of the sampled shards, so that nearly every shard gets all its sequences. Words of which only the vector is
-    read may stand among longer ones, so their budgets are for how many are longer than each bucket.
+    read may stand among longer ones: their budgets leave room for all that need a bucket as long or longer; some are 0.
 
     Args:
       records: a stream of records; the first `sample_shards * sequences` sequences are read.
@@ -53,7 +53,7 @@ def measure_shape(
         [sample[i % len(sample)] for i in range(n * sequences, (n + 1) * sequences)] for n in range(sample_shards)
     ]
     counts = np.array([_count_slots(shard, char_slots) for shard in shard_samples])  # [shards, 3, C + 1]
-    slots = bucket_slots or _fewest_slots(counts[:, :2].sum(axis=1).mean(axis=0))
+    slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
         raise ValueError(
             f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word"
@@ -83,7 +83,7 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
     return counts
 
 
-def _fewest_slots(words_by_slots: np.ndarray) -> tuple[int, ...]:
+def _cheapest_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
     total = np.cumsum(words_by_slots)
     held = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
     few = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
@@ -94,8 +94,8 @@ def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:
     """Returns the ascending bucket lengths that hold all words in the fewest slots.
 
     Args:
-      words_by_slots: [C + 1], how many words have so many slots. buckets: how many lengths, the last of them C; none is
-        1, the length of marks like [CLS] alone.
+      words_by_slots: [C + 1], how many words have so many slots. buckets: how many lengths, the last of them C; no
+        other is 1, for marks like [CLS] alone.
     """
     longest = len(words_by_slots) - 1
     total = np.cumsum(words_by_slots)

@@ -24,7 +24,8 @@ from charlm.models.bert import BertConfig, BertEmbed, position_ids
 from charlm.models.heads import Pooler
 from charlm.models.outputs import CharBertOutput
 from charlm.nn.blocks import block_class, check_inputs
-from charlm.nn.embed import dot_general, gelu, kernel_init, layer_norm, table_init
+from charlm.nn.embed import Dense, gelu, kernel_init, layer_norm, table_init
+from charlm.nn.kernels import sum_dtype
 from charlm.nn.recurrent import BiGRU
 
 
@@ -131,7 +132,7 @@ class Fusion(nn.Module):
         ends = [cfg.hidden * n // len(cfg.windows) for n in range(len(cfg.windows) + 1)]
         sizes = zip(cfg.windows, ends[:-1], ends[1:], strict=True)
         parts = [_convolution(cfg, n, size, end - start)(mixed_BLE) for n, (size, start, end) in enumerate(sizes)]
-        m_BLD = jnp.concatenate(parts, axis=-1)
+        m_BLD = jnp.concatenate(parts, axis=-1).astype(cfg.dtype)
         to_tokens = to_chars = m_BLD
         if paper:
             m_BLD = jnp.tanh(m_BLD)
@@ -141,9 +142,8 @@ class Fusion(nn.Module):
         return norm(name="word_norm")(tokens_BLD + to_tokens), norm(name="char_norm")(chars_BLD + to_chars)
 
 
-def _dense(cfg: CharBertConfig, bias: bool, name: str) -> nn.Dense:
-    init = kernel_init(cfg.initializer)
-    return nn.Dense(cfg.hidden, use_bias=bias, dtype=cfg.dtype, kernel_init=init, name=name, dot_general=dot_general)
+def _dense(cfg: CharBertConfig, bias: bool, name: str) -> Dense:
+    return Dense(cfg.hidden, cfg.dtype, kernel_init(cfg.initializer), use_bias=bias, name=name)
 
 
 def _convolution(cfg: CharBertConfig, n: int, size: int, filters: int) -> nn.Conv:
@@ -152,8 +152,9 @@ def _convolution(cfg: CharBertConfig, n: int, size: int, filters: int) -> nn.Con
     init = lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
     padding = ((size - 1) // 2, size // 2)
     return nn.Conv(
-        filters, (size,), padding=(padding,), dtype=cfg.dtype, kernel_init=init, bias_init=init, name=f"convolution_{n}"
-    )
+        filters, (size,), padding=(padding,), dtype=sum_dtype(cfg.dtype), kernel_init=init, bias_init=init,
+        name=f"convolution_{n}",
+    )  # fmt: skip
 
 
 class CharBertEncoder(nn.Module):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from charlm.models.bert import Bert, BertConfig
 from charlm.models.gpt2 import GPT2, GPT2Config
 from charlm.models.heads import Pooler
-from charlm.nn.embed import dense, dot_general, kernel_init
+from charlm.nn.embed import Dense, dense, kernel_init
 
 SEQUENCE_CLASSIFICATION = "sequence_classification"
 TOKEN_CLASSIFICATION = "token_classification"
@@ -89,8 +89,7 @@ class GPT2ForSequenceClassification(nn.Module):
     def setup(self) -> None:
         cfg = self.config
         self.gpt2 = GPT2(cfg)
-        init = kernel_init(cfg.initializer)
-        self.label = nn.Dense(self.labels, use_bias=False, dtype=cfg.dtype, kernel_init=init, dot_general=dot_general)
+        self.label = Dense(self.labels, cfg.dtype, kernel_init(cfg.initializer), use_bias=False)
 
     def __call__(
         self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any

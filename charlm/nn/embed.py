@@ -45,15 +45,30 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any, fan_in: int) ->
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
-def dot_general(x: jax.Array, y: jax.Array, dimension_numbers: Any, precision: Any = None) -> jax.Array:
-    """`jax.lax.dot_general` for `nn.Dense`, forward and backward with sums in float32; see `summed_in_float32`."""
-    return jax.lax.dot_general(*summed_in_float32(x, y), dimension_numbers, precision).astype(x.dtype)
+class Dense(nn.Module):
+    """`nn.Dense` whose sums are float32, those of the gradients of kernel and bias too; see `kernels.sum_dtype`."""
+
+    features: int
+    dtype: Any
+    kernel_init: Initializer
+    bias_init: Initializer = nn.initializers.zeros
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns [..., features] of x [..., K]."""
+        kernel_KF = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
+        factors = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
+        y = jax.lax.dot_general(*factors, (((x.ndim - 1,), (0,)), ((), ())))
+        if self.use_bias:
+            bias_F = self.param("bias", self.bias_init, (self.features,), jnp.float32)
+            y += bias_F.astype(y.dtype).reshape((1,) * (y.ndim - 1) + (-1,))
+        return y.astype(self.dtype)
 
 
-def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | None = None) -> nn.Dense:
+def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | None = None) -> Dense:
     """Returns a Dense layer [..., fan_in] -> [..., features] with the named initialisation."""
-    kernel, bias = kernel_init(initializer), bias_init(initializer, fan_in)
-    return nn.Dense(features, dtype=dtype, kernel_init=kernel, bias_init=bias, dot_general=dot_general, name=name)
+    return Dense(features, dtype, kernel_init(initializer), bias_init(initializer, fan_in), name=name)
 
 
 def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
