@@ -84,10 +84,11 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
 
 
 def _cheapest_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
+    """Returns as many buckets as pay, up to `BUCKETS`: each must save `BUCKET_COST` slots."""
     total = np.cumsum(words_by_slots)
-    held = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
-    few = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
-    return min(few, key=lambda chosen: held(chosen) + BUCKET_COST * len(chosen))
+    slots = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
+    choices = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
+    return min(choices, key=lambda chosen: slots(chosen) + BUCKET_COST * len(chosen))
 
 
 def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:

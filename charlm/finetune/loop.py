@@ -81,10 +81,9 @@ class FineTuning:
     def _build(self, source: Pretrained, target: Any, mesh: Any) -> None:
         params = first_params(source, self._model, target, self._seed)
         held = held_params(source)
-        flat = traverse_util.flatten_dict(params, sep="/")
-        new = {name for name, value in flat.items() if held.get(name) is not value}
-        optimizer = make_optimizer(self._config, self._steps, new)
-        model, units, task = self._model.model, self._units, self._task
+        new = {name for name, x in traverse_util.flatten_dict(params, sep="/").items() if held.get(name) is not x}
+        model, units, task, cfg = self._model.model, self._units, self._task, self._config
+        optimizer = make_optimizer(cfg, self._steps, new)
 
         def loss_sums(params: Any, batch: Batch, key: jax.Array) -> TaskSums:
             logits = units.apply(model, params, batch.inputs, key)
@@ -97,11 +96,11 @@ class FineTuning:
         placed, spread = state_sharding(abstract, mesh), batch_sharding(mesh)
         everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         self._train_step = jax.jit(
-            make_train_step(loss_sums, optimizer, self._seed, tuple(self._config.optim.freeze)),
+            make_train_step(loss_sums, optimizer, self._seed, tuple(cfg.optim.freeze)),
             in_shardings=(placed, spread),
             out_shardings=(placed, everywhere, everywhere),
             donate_argnums=0,
-            compiler_options=step_options(self._config.model.remat),
+            compiler_options=step_options(cfg.model.remat),
         )
         self._init = lambda: jax.jit(init, out_shardings=placed)(jax.device_put(params, placed.params))
         self._abstract = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed)
