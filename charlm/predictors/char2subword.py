@@ -135,7 +135,8 @@ class Char2SubwordPredictor(Predictor):
         found: dict[int, np.ndarray] = {}
 
         def started() -> Iterator[tuple[list[int], jax.Array]]:
-            for chosen, codes_BL, mask_BL in batches([w.ids for _, w in parts], batch_size, self._longest, units.pad):
+            ids = [w.ids for _, w in parts]
+            for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=True):
                 inputs, method = self._inputs(units, codes_BL, mask_BL)
                 yield chosen, self._states(self._params, *inputs, method=method)
 

@@ -19,7 +19,7 @@ from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts, list_to_cache
-from charlm.predictors.windows import one_ahead, rounded
+from charlm.predictors.windows import of_like_length, one_ahead, rounded, rows_a_call
 from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
@@ -96,12 +96,12 @@ class HLMPredictor(Predictor):
         pieces = [(i, at) for i, w in enumerate(words) for at in range(0, len(w), room)]
         vectors: list[list[np.ndarray]] = [[] for _ in texts]
         # Neighbours of like length share a batch; results go back to their text in reading order.
-        order = sorted(range(len(pieces)), key=lambda n: min(room, len(words[pieces[n][0]]) - pieces[n][1]))
+        lengths = [min(room, len(words[i]) - at) + 2 for i, at in pieces]
+        most = lambda length: rows_a_call(batch_size, self._width(length))
         results: dict[int, np.ndarray] = {}
 
         def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:
-            for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
+            for chosen in of_like_length(lengths, most):
                 rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
                 yield chosen, rows, self._states([_sequence(r) for r in rows])
 
@@ -248,13 +248,13 @@ class HLMPredictor(Predictor):
         lengths, ids = self._encoder.encode(words)
         return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
 
-    def _width(self, sequences: list[Sequence]) -> int:
-        longest = max(len(s.chars_WC) for s in sequences)
+    def _width(self, longest: int) -> int:
+        """Returns how many words a batch is padded to, by the words of its longest sequence."""
         few = min(rounded(longest), -(-longest // 32) * 32)  # few widths, few programs; at most 31 words of padding
         return max(min(self._max_words, few), longest)
 
     def _pack(self, sequences: list[Sequence]) -> WordBatch:
-        return pack_all(sequences, self._width(sequences), self._buckets)
+        return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
     def _states(self, sequences: list[Sequence]) -> jax.Array:
         """Returns the contextual vectors [B, W, D] with padding after the words and after the sequences."""
@@ -263,7 +263,8 @@ class HLMPredictor(Predictor):
         if self.cache is None:
             return self._encode(params, positions, self._pack(sequences))
         rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
-        chars_BWC = np.zeros((rows, self._width(sequences), self._slots), np.uint16)
+        width = self._width(max(len(s.chars_WC) for s in sequences))
+        chars_BWC = np.zeros((rows, width, self._slots), np.uint16)
         for b, sequence in enumerate(sequences):
             chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
         words_BWD = self.cache.read(self._word_params, chars_BWC)

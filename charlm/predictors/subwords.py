@@ -105,7 +105,7 @@ class SubwordPredictor(Predictor):
         parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
         unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
         found: dict[int, np.ndarray] = {}
-        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad)
+        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad, encoder=True)
         started = (
             (chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])))
             for chosen, ids_BL, mask_BL in made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 
@@ -11,7 +12,6 @@ import pytest
 
 from charlm.batch import reshape_batch
 from charlm.cache import WordCache
-from charlm.data.batching import Sequence
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.predictors.base import Predictor
 from charlm.predictors.hlm import HLMPredictor
@@ -88,6 +88,18 @@ def test_vectors_do_not_depend_on_what_else_is_encoded(predictor, encoded):
         assert_same(got, want)
 
 
+def test_long_texts_are_read_a_few_at_a_time(predictor, monkeypatch):
+    together = predictor.encode([LONG, *TEXTS])
+    read, shapes = predictor._contextualize, []
+    alone = copy.copy(predictor)
+    alone._contextualize = lambda *inputs: shapes.append(inputs[-1].shape) or read(*inputs)
+    monkeypatch.setattr("charlm.predictors.windows.CPU_POSITIONS", 2 * (ROOM + 2))
+    for got, want in zip(alone.encode([LONG, *TEXTS]), together, strict=True):
+        assert_same(got, want)
+    assert len(shapes) > 2
+    assert max(rows * words for rows, words in shapes) == 2 * (ROOM + 2)
+
+
 def test_cached_words_give_the_same_vectors(predictor, encoded):
     """Also when the cache is smaller than a text, shared, or warm before the first."""
     other = HLMPredictor(predictor.config, predictor.vocab, jax.tree.map(lambda x: 1.5 * x, predictor._params))
@@ -141,8 +153,7 @@ def test_what_depends_on_parameters_alone_is_never_that_of_others(predictor):
 
 def test_batches_have_few_widths_and_little_padding(predictor, monkeypatch):
     monkeypatch.setattr(predictor, "_max_words", 512)
-    sequence = lambda n: Sequence(*[np.zeros((n, 8), np.uint16)] * 2)
-    widths = {n: predictor._width([sequence(3), sequence(n)]) for n in range(3, 513)}
+    widths = {n: predictor._width(n) for n in range(3, 513)}
     assert all(n <= width <= min(n + 31, 512) for n, width in widths.items())
     assert all(3 * (width - n) <= width for n, width in widths.items() if n >= 16)
     assert len(set(widths.values())) == 19

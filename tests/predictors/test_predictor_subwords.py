@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import json
@@ -117,6 +118,19 @@ def test_vectors_do_not_depend_on_what_else_is_encoded(predictor):
         assert_same(got, want)
     assert predictor.encode([]) == []
     assert_same(next(iter(predictor.encode(text for text in TEXTS))), together[0])
+
+
+def test_long_texts_are_read_a_few_at_a_time(predictor, monkeypatch):
+    together = predictor.encode([LONG, *TEXTS])
+    shapes = []
+    read = lambda params, *inputs: shapes.append(jax.tree.leaves(inputs)[0].shape) or predictor._states(params, *inputs)
+    alone = copy.copy(predictor)
+    alone._states = read
+    monkeypatch.setattr("charlm.predictors.windows.CPU_POSITIONS", 2 * POSITIONS)
+    for got, want in zip(alone.encode([LONG, *TEXTS]), together, strict=True):
+        assert_same(got, want)
+    assert len(shapes) > 2
+    assert max(rows * length for rows, length in shapes) <= 2 * POSITIONS
 
 
 def test_vectors_depend_on_what_stands_before(predictor):

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from charlm.nn.kernels import Machine
+from charlm.predictors import windows as windows_module
 from charlm.predictors.scoring import stretches
-from charlm.predictors.windows import Text, batches, rounded, window_around, windows
+from charlm.predictors.windows import Text, batches, of_like_length, rounded, rows_a_call, window_around, windows
 
 
 def text(lengths, prefix=(1,), suffix=(2,)):
@@ -85,7 +87,7 @@ def test_batches_hold_every_row(left):
     rng = np.random.default_rng(0)
     rows = [rng.integers(5, 90, rng.integers(1, 40)).tolist() for _ in range(23)]
     seen, shapes = {}, set()
-    for chosen, ids_BL, mask_BL in batches(rows, 8, 40, 3, left):
+    for chosen, ids_BL, mask_BL in batches(rows, 8, 40, 3, left=left):
         assert ids_BL.shape == mask_BL.shape
         assert (ids_BL.dtype, mask_BL.dtype) == (np.int32, bool)
         assert (ids_BL[~mask_BL] == 3).all()
@@ -98,6 +100,35 @@ def test_batches_hold_every_row(left):
     assert {rows for rows, _ in shapes} == {8}  # 8, 8 and 7
     assert max(length for _, length in shapes) <= 40
     assert [ids.shape for _, ids, _ in batches([[7]] * 3, 8, 40, 0)] == [(4, 16)]
+
+
+def test_processors_read_fewer_rows_a_call(monkeypatch):
+    assert [rows_a_call(32, length) for length in (16, 32, 33, 96, 128, 512, 1023, 1024, 5000)] == [
+        32, 32, 16, 8, 8, 2, 1, 1, 1,
+    ]  # fmt: skip
+    assert rows_a_call(5, 16) == 5
+    assert rows_a_call(100, 16) == 64
+    monkeypatch.setattr(windows_module, "this_machine", lambda: Machine("gpu", (9, 0)))
+    assert rows_a_call(32, 5000) == 32
+
+
+@given(st.lists(st.integers(0, 40), max_size=40), st.integers(1, 60), st.integers(1, 9))
+def test_batches_of_like_length_are_as_large_as_they_may_be(lengths, room, limit):
+    most = lambda length: max(1, min(limit, room // max(length, 1)))
+    made = list(of_like_length(lengths, most))
+    assert sorted(itertools.chain(*made)) == list(range(len(lengths)))
+    assert [lengths[n] for rows in made for n in rows] == sorted(lengths)
+    for rows, following in itertools.zip_longest(made, made[1:]):
+        assert 1 <= len(rows) <= most(lengths[rows[-1]])
+        if following:
+            assert len(rows) + 1 > most(lengths[following[0]])
+
+
+def test_batches_for_an_encoder_are_small_where_rows_are_long():
+    rows = [[7] * n for n in (500, 3, 200, 12, 130, 5, 500, 90)]
+    made = [(chosen, ids.shape) for chosen, ids, _ in batches(rows, 32, 512, 0, encoder=True)]
+    assert made == [([1, 5, 3, 7], (4, 96)), ([4, 2], (2, 256)), ([0, 6], (2, 512))]
+    assert [ids.shape for _, ids, _ in batches(rows, 32, 512, 0)] == [(8, 512)]
 
 
 @given(st.integers(0, 200), st.integers(2, 30))
