@@ -122,12 +122,16 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
 
 
 def place_state(state: Any, placed: Any) -> Any:
-    """Returns the arrays of a state, the same numpy arrays on every process, on the devices as `placed` says."""
+    """Returns the arrays of a state, the same on every process, on the devices as `placed` says.
+
+    An array that is there already keeps its memory.
+    """
     if hosts.alone():
         return jax.device_put(state, placed)
 
-    def place(x: np.ndarray, sharding: NamedSharding) -> jax.Array:
-        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+    def place(x: Any, sharding: NamedSharding) -> jax.Array:
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
     return jax.tree.map(place, state, placed)
 

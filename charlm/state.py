@@ -31,17 +31,22 @@ def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
 
 
 def on_processor(make: Callable[[], T]) -> T:
-    """Returns what a function of arrays makes, as numpy arrays that this machine's processor has computed.
+    """Returns what a function of arrays makes, computed by this machine's processor.
 
     For random parameters: they are the same whatever accelerator trains them, and compiling their hundreds of
     generators takes seconds; for an NVIDIA H200 (jax 0.11.2), HLM-Base's did not end in six minutes.
+
+    Returns:
+      Where accelerators are, numpy arrays; else JAX's own: `jax.device_put` of a numpy array may take it as it is, and
+      a step that it is donated to cannot use its memory.
     """
     try:
         processor = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS leaves it out
         processor = None
     with jax.default_device(processor):
-        return jax.device_get(jax.jit(make)())
+        made = jax.jit(make)()
+    return made if jax.default_backend() == "cpu" else jax.device_get(made)
 
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch: WordBatch, seed: int) -> TrainState:

@@ -15,13 +15,14 @@ def draw():
     return {"table": jax.random.normal(stream_key(7, "init"), (5, 3)), "step": jnp.zeros((), jnp.int32)}
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_the_processor_draws_the_same_numbers(here, monkeypatch):
+@pytest.mark.parametrize(("here", "default"), [(True, "cpu"), (True, "gpu"), (False, "gpu")])
+def test_the_processor_draws_the_same_numbers(here, default, monkeypatch):
     want = jax.jit(draw)()
     if not here:  # JAX_PLATFORMS=cuda leaves JAX without a processor
         monkeypatch.setattr(jax, "local_devices", lambda backend: jax.devices("no such platform"))
+    monkeypatch.setattr(jax, "default_backend", lambda: default)
     got = on_processor(draw)
-    assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(got))
+    assert all(isinstance(x, jax.Array if default == "cpu" else np.ndarray) for x in jax.tree.leaves(got))
     jax.tree.map(np.testing.assert_array_equal, got, jax.device_get(want))
 
 

@@ -1,7 +1,8 @@
-"""The optimizer step: recomputing activations saves memory on this very machine."""
+"""The optimizer step: recomputing activations saves memory on this very machine, and no state is held twice."""
 
 from __future__ import annotations
 
+import jax
 import pytest
 from small_run import on_devices
 
@@ -23,6 +24,17 @@ def test_remat_saves_memory(trained):
         return program.memory_analysis().temp_size_in_bytes
 
     assert temporary(remat=True) < 0.6 * temporary(remat=False)
+
+
+def test_the_first_step_uses_the_memory_of_the_first_state(trained):
+    config = trained.new_config()
+    config.data.table_shards, config.data.batch_size = 1, 64
+    with on_devices(1):
+        run = build(config, trained.data)
+        state = run.init()
+        places = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)]
+        state, *_ = run.train_step(state, run.place(run.empty))
+    assert {x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)} == set(places)
 
 
 @pytest.mark.parametrize(("platform", "remat", "found"), [("cpu", True, 1), ("cpu", False, 0), ("gpu", True, 0)])

@@ -27,6 +27,7 @@ from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.flops import BatchLengths
+from charlm.memory import give_memory_back
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
 from charlm.optim import make_optimizer
@@ -64,6 +65,12 @@ def device_name() -> str:
 def jax_peak() -> int | None:
     """Returns the peak memory of the first accelerator in bytes."""
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def compile_alone(step: Any, *inputs: Any) -> None:
+    """Compiles a step before it runs, as training does: what the compiler took is given back first."""
+    step.lower(*inputs).compile()
+    give_memory_back()
 
 
 def jax_speed(dtype: str) -> dict[str, float]:
@@ -263,8 +270,10 @@ class HLMTraining(_HLM):
     def warm(self, host: WordBatch) -> None:
         """See `Runner`."""
         micro_batch = jax.tree.map(lambda x: x[0], host)
-        state = on_processor(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))
-        self._state = jax.device_put(state)
+        first = on_processor(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))
+        self._state = jax.device_put(first)
+        del first  # the step may use its memory
+        compile_alone(self._step, self._state, host)
         self.run(host)
 
     def tokens(self, host: WordBatch) -> tuple[float, int]:

@@ -101,7 +101,8 @@ def _random(target: Target, seed: int) -> Any:
     abstract = target.params
     module = target.module
 
-    params = on_processor(lambda: module.init(stream_key(seed, "init"), _sample(target))["params"])
+    drawn = on_processor(lambda: module.init(stream_key(seed, "init"), _sample(target))["params"])
+    params = jax.device_get(drawn)  # more than one training may start from them
     assert jax.tree.structure(params) == jax.tree.structure(abstract)
     return params
 
