@@ -124,7 +124,7 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
 def place_state(state: Any, placed: Any) -> Any:
     """Returns the arrays of a state, the same on every process, on the devices as `placed` says.
 
-    An array that is there already keeps its memory.
+    In one process, an array of JAX that is there already is not copied.
     """
     if hosts.alone():
         return jax.device_put(state, placed)

@@ -46,7 +46,7 @@ def on_processor(make: Callable[[], T]) -> T:
         processor = None
     with jax.default_device(processor):
         made = jax.jit(make)()
-    return made if jax.default_backend() == "cpu" else jax.device_get(made)
+    return jax.block_until_ready(made) if jax.default_backend() == "cpu" else jax.device_get(made)
 
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch: WordBatch, seed: int) -> TrainState:

@@ -1,4 +1,4 @@
-"""The optimizer step: recomputing activations saves memory on this very machine, and no state is held twice."""
+"""The optimizer step: recomputing activations saves memory on this very machine, and needs the state once."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from charlm import flops
-from charlm.benchmark.hlm import compile_alone, device_name, hlm_config, jax_peak, jax_speed
+from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.optim import make_optimizer
@@ -163,8 +163,9 @@ class BertTraining(_Bert):
             params = self._model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"]
             return params, self._optimizer.init(params), jnp.zeros((), jnp.int32)
 
+        self._state = None  # of the batch before: there is never a second one
         self._state = jax.device_put(on_processor(init))
-        compile_alone(self._step, self._state, host)
+        compile_first(self._step, self._state, host)
         self.run(host)
 
     def tokens(self, host: MaskedSubwords) -> tuple[float, int]:

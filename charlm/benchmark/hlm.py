@@ -67,8 +67,8 @@ def jax_peak() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
-def compile_alone(step: Any, *inputs: Any) -> None:
-    """Compiles a step before it runs, as training does: what the compiler took is given back first."""
+def compile_first(step: Any, *inputs: Any) -> None:
+    """Compiles a training step before it runs, as training does, and gives back the memory that the compiler took."""
     step.lower(*inputs).compile()
     give_memory_back()
 
@@ -270,10 +270,10 @@ class HLMTraining(_HLM):
     def warm(self, host: WordBatch) -> None:
         """See `Runner`."""
         micro_batch = jax.tree.map(lambda x: x[0], host)
-        first = on_processor(lambda: init_state(self._model, self._optimizer, micro_batch, seed=0))
-        self._state = jax.device_put(first)
-        del first  # the step may use its memory
-        compile_alone(self._step, self._state, host)
+        init = lambda: init_state(self._model, self._optimizer, micro_batch, seed=0)
+        self._state = None  # of the batch before: there is never a second one
+        self._state = jax.device_put(on_processor(init))
+        compile_first(self._step, self._state, host)
         self.run(host)
 
     def tokens(self, host: WordBatch) -> tuple[float, int]:

@@ -102,7 +102,7 @@ def _random(target: Target, seed: int) -> Any:
     module = target.module
 
     drawn = on_processor(lambda: module.init(stream_key(seed, "init"), _sample(target))["params"])
-    params = jax.device_get(drawn)  # more than one training may start from them
+    params = jax.device_get(drawn)
     assert jax.tree.structure(params) == jax.tree.structure(abstract)
     return params
 

@@ -60,6 +60,11 @@ class SubwordPredictor(Predictor):
         self._score, self._write = scorer(model), writer(model)
         self._pieces: Pieces | None = None
 
+    @property
+    def _splits(self) -> bool:
+        """Whether `encode` may read a batch in several calls, see `rows_a_call`."""
+        return True
+
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
         """Returns the compiled last states [B, L, D], and log-probabilities [B, M, V] at some positions.
 
@@ -105,7 +110,7 @@ class SubwordPredictor(Predictor):
         parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
         unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
         found: dict[int, np.ndarray] = {}
-        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad, encoder=True)
+        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad, encoder=self._splits)
         started = (
             (chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])))
             for chosen, ids_BL, mask_BL in made

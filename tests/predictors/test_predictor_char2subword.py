@@ -114,6 +114,21 @@ def test_long_texts_are_read_in_windows(predictor):
     np.testing.assert_allclose(whole.sentence_D, np.concatenate(parts).mean(axis=0), atol=NOISE)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_with_a_cache_long_texts_are_read_a_few_at_a_time(predictor, kept, monkeypatch):
+    texts = [*TEXTS, "birds run and the " * 4]
+    together = predictor.encode(texts)
+    alone = Char2SubwordPredictor(predictor.pretrained)
+    read, calls = alone._states, []
+    alone._states = lambda *inputs, method: calls.append(method) or read(*inputs, method=method)
+    if not kept:
+        alone.cache = None
+    monkeypatch.setattr("charlm.predictors.windows.CPU_POSITIONS", 16)
+    for got, want in zip(alone.encode(texts), together, strict=True):
+        np.testing.assert_allclose(got.vectors_WD, want.vectors_WD, atol=NOISE)
+    assert (len(calls) > 1) == kept
+
+
 def test_what_is_kept_changes_nothing(predictor):
     cold = Char2SubwordPredictor(predictor.pretrained)
     first, second = cold.encode(TEXTS), cold.encode(TEXTS[::-1], batch_size=1)[::-1]

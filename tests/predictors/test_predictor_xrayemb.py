@@ -95,7 +95,9 @@ def test_what_is_kept_changes_nothing():
     stats = predictor.cache.stats
     assert stats.hits >= stats.words > 0
     assert len(predictor._units.spellings) == 0  # numbers of words are those of a call
+    assert predictor._splits
     predictor.cache = None
+    assert not predictor._splits
     for one, two, bare in zip(first, second, predictor.encode(TEXTS), strict=True):
         np.testing.assert_allclose(one.vectors_WD, bare.vectors_WD, atol=1e-5)
         np.testing.assert_allclose(two.vectors_WD, bare.vectors_WD, atol=1e-5)
