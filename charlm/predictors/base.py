@@ -161,6 +161,14 @@ class Predictor(abc.ABC):
             return ValueError(f"{self.headless}; it can {can}")
         return ValueError(f"a model of the kind {self.name} {CANNOT[ability]}: it can {can}")
 
+    @property
+    def _splits(self) -> bool:
+        """Whether `encode` may read a batch in several calls, see `charlm.predictors.windows.rows_a_call`.
+
+        A model that encodes words and has no cache does better in one: the rows of a call share their words.
+        """
+        return getattr(self, "cache", True) is not None
+
     @abc.abstractmethod
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"

@@ -136,8 +136,7 @@ class Char2SubwordPredictor(Predictor):
 
         def started() -> Iterator[tuple[list[int], jax.Array]]:
             ids = [w.ids for _, w in parts]
-            split = self.cache is not None  # else the rows of a call share their spellings: the more, the better
-            for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=split):
+            for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=self._splits):
                 inputs, method = self._inputs(units, codes_BL, mask_BL)
                 yield chosen, self._states(self._params, *inputs, method=method)
 

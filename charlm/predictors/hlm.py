@@ -97,8 +97,7 @@ class HLMPredictor(Predictor):
         vectors: list[list[np.ndarray]] = [[] for _ in texts]
         # Neighbours of like length share a batch; results go back to their text in reading order.
         lengths = [min(room, len(words[i]) - at) + 2 for i, at in pieces]
-        # Without a cache, the rows of a call share their words: the more, the better.
-        most = lambda length: batch_size if self.cache is None else rows_a_call(batch_size, self._width(length))
+        most = lambda length: rows_a_call(batch_size, self._width(length)) if self._splits else batch_size
         results: dict[int, np.ndarray] = {}
 
         def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:

@@ -60,11 +60,6 @@ class SubwordPredictor(Predictor):
         self._score, self._write = scorer(model), writer(model)
         self._pieces: Pieces | None = None
 
-    @property
-    def _splits(self) -> bool:
-        """Whether `encode` may read a batch in several calls, see `rows_a_call`."""
-        return True
-
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
         """Returns the compiled last states [B, L, D], and log-probabilities [B, M, V] at some positions.
 

@@ -57,11 +57,6 @@ class XRayEmbPredictor(SubwordPredictor):
         self._module_params = self._params["xr_enc"]
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
 
-    @property
-    def _splits(self) -> bool:
-        """Without a cache, the rows of a call share their words: the more, the better."""
-        return self.cache is not None
-
     def _refusal(self, ability: str) -> ValueError:
         """Names the way out where GPT-2 could; see `Predictor.require`."""
         error = super()._refusal(ability)
