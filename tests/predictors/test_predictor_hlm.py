@@ -98,6 +98,12 @@ def test_long_texts_are_read_a_few_at_a_time(predictor, monkeypatch):
         assert_same(got, want)
     assert len(shapes) > 2
     assert max(rows * words for rows, words in shapes) == 2 * (ROOM + 2)
+    whole, calls = predictor._encode, []
+    alone.cache = None  # then the rows of a call share their words
+    alone._encode = lambda *inputs: calls.append(inputs) or whole(*inputs)
+    for got, want in zip(alone.encode([LONG, *TEXTS]), together, strict=True):
+        assert_same(got, want)
+    assert len(calls) == 1
 
 
 def test_cached_words_give_the_same_vectors(predictor, encoded):
