@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+from charlm.durable import write_text
+
 
 class Position:
     """The position of a data iterator, in a file for each process; it can be read on any number of processes."""
@@ -26,7 +28,7 @@ class Position:
 
         async def write() -> None:
             folder = Path(await directory.await_creation())
-            (folder / f"process_{jax.process_index()}-of-{jax.process_count()}.json").write_text(text)
+            write_text(folder / f"process_{jax.process_index()}-of-{jax.process_count()}.json", text)
 
         return write()
 

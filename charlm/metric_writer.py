@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from charlm.durable import write_text
+
 FILE = "metrics.jsonl"
 
 
@@ -44,9 +46,7 @@ class MetricWriter:
         read = [(line, parse_line(line)) for line in lines if line.endswith("\n")]
         kept = [line for line, metrics in read if metrics is not None and metrics["step"] <= step]
         if kept != lines:
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text("".join(kept), encoding="utf-8")
-            os.replace(temporary, self._path)
+            write_text(self._path, "".join(kept))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Writes the scalars of a step.

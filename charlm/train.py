@@ -17,7 +17,7 @@ from charlm import flops, hosts
 from charlm import workdir as workdirs
 from charlm.checkpoint_store import Checkpoints
 from charlm.config import check_resumable, to_json
-from charlm.data.cache_files import write_text
+from charlm.durable import write_text
 from charlm.evaluate import evaluate
 from charlm.first_state import check_resumed, goes_on_from, initial_state
 from charlm.frozen import Frozen, at_start, check_unchanged
@@ -100,7 +100,7 @@ def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profil
         frozen = at_start(state.params, config.optim.freeze, past)
         store.describe(frozen=frozen)
         if hosts.is_primary():
-            write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
+            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
             run.objective.save_vocab(folder)
         # From scratch, step 0 is evaluated again.
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None

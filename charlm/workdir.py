@@ -34,7 +34,7 @@ def create(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".writable.{os.getpid()}"
-        probe.write_bytes(b"")
+        probe.touch()
         probe.unlink()
     except OSError as error:
         raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error

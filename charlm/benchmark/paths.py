@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from charlm.durable import write_json
+
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
 INSTALL = "pip install 'charlm[torch]' transformers"
@@ -92,7 +94,7 @@ class Job:
 
     def save(self, path: Path) -> None:
         """Writes the file that `load` reads."""
-        path.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+        write_json(path, dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: str) -> Job:

@@ -9,6 +9,7 @@ from typing import Any
 
 from charlm.benchmark.figures import Figure
 from charlm.benchmark.report import SETTINGS, setting
+from charlm.durable import replacing
 
 BARS = ("inference", "training_step", "tokenisation")
 CASES = ("inference", "training_step", "scaling")  # those with something to draw
@@ -64,7 +65,8 @@ def plot(figures: list[Figure], path: str) -> None:
         if said:
             axis.set_title(said, loc="left", fontsize=6, y=-0.3)
     try:
-        canvas.savefig(path, dpi=150)
+        with replacing(path) as temporary:
+            canvas.savefig(temporary, dpi=150, format=Path(path).suffix.removeprefix(".") or None)
     except (OSError, ValueError) as error:
         raise ValueError(f"--plot={path}: {error}") from None
 

@@ -15,6 +15,7 @@ import ml_collections
 
 from charlm.benchmark.figures import Figure, spread
 from charlm.benchmark.paths import INSTALL
+from charlm.durable import write_text
 
 STARTUP_TEXT = "The first words that somebody asks for."
 PARITY_BATCH = (4, 60)  # sequences, subwords
@@ -98,7 +99,7 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
         text = Path(folder) / "text.txt"
         source = open_source(config.data.train[0], split="all", heldout_fraction=0.0)
         documents = (document.replace("\n", " ") for part in source.parts for document in source.documents(part))
-        text.write_text("\n".join(documents), encoding="utf-8")
+        write_text(text, "\n".join(documents))
         config.data.train, config.data.heldout, config.data.encode_processes = (str(text),), (), 1
         for n in range(repeats):
             config.data.cache_dir = str(Path(folder) / str(n))

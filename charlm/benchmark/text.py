@@ -16,8 +16,9 @@ from pathlib import Path
 import ml_collections
 import numpy as np
 
-from charlm.data.cache_files import cache_dir, replacing, stable_hash
+from charlm.data.cache_files import cache_dir, stable_hash
 from charlm.data.sources import Source, open_source
+from charlm.durable import write_text
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter, Span
@@ -212,8 +213,7 @@ def _train_wordpiece(documents: Iterator[str], path: Path) -> None:
     lines = itertools.chain.from_iterable(document.split("\n") for document in documents)
     tokenizer.train_from_iterator(lines, trainer)
     pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    with replacing(str(path)) as temporary:
-        Path(temporary).write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
+    write_text(path, "".join(f"{piece}\n" for piece, _ in pieces))
 
 
 def load_wordpiece(path: str) -> SubwordTokenizer:

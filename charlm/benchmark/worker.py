@@ -22,6 +22,7 @@ from typing import Any
 
 from charlm.benchmark.breakdown import breakdown, table
 from charlm.benchmark.paths import INFERENCE, PATHS, Job, Runner
+from charlm.durable import write_text
 
 
 def main(path: str) -> int:
@@ -103,7 +104,7 @@ def _profile(runner: Runner, host: Any, folder: str) -> None:
     with jax.profiler.trace(folder, profiler_options=trace_options()):
         runner.run(host)
     parts = breakdown(Path(folder), runner.program(host))
-    (Path(folder) / "parts.txt").write_text(table(parts), encoding="utf-8")
+    write_text(Path(folder) / "parts.txt", table(parts))
 
 
 def peak_mebibytes() -> int:

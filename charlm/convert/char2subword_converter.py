@@ -21,6 +21,7 @@ from charlm.convert.files import find_state, open_state
 from charlm.convert.hf import CONFIG_FILE, SubwordConverter
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
+from charlm.durable import write_json
 from charlm.text.chars import CharVocab
 
 CHARS_FILE = "char_vocab.json"
@@ -110,7 +111,7 @@ class Char2SubwordConverter(SubwordConverter):
             path = folder / CONFIG_FILE
             theirs = json.loads(path.read_text(encoding="utf-8"))
             theirs[FAMILY]["rows"] = list(rows)
-            path.write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+            write_json(path, theirs)
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
 
 

@@ -22,6 +22,7 @@ from charlm.convert.family import ENCODER, MASKED_LM, config_to_dict
 from charlm.convert.hf import CONFIG_FILE, SubwordConverter, open_tokenizer
 from charlm.convert.model import Model
 from charlm.convert.word_level import check_words, word_level
+from charlm.durable import write_json
 from charlm.models.char2subword import Char2Subword
 from charlm.text.chars import CharVocab
 from charlm.text.spelled_words import SpelledWords, special_ids, spelling_slots
@@ -91,7 +92,7 @@ def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
     special = tokenizer.special
     ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}
     theirs |= {f"{role}_token_id": index for role, index in ids.items() if index is not None}
-    path.write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+    write_json(path, theirs)
 
 
 def read_words(path: str) -> list[str]:

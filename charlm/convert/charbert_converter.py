@@ -14,6 +14,7 @@ from charlm.convert.files import find_state, open_state
 from charlm.convert.hf import CONFIG_FILE, SubwordConverter, has_bare_vocab
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
+from charlm.durable import write_json
 from charlm.text.symbols import SymbolVocab
 
 log = logging.getLogger("charlm")
@@ -103,7 +104,7 @@ class CharBertConverter(SubwordConverter):
         theirs["model_type"] = self.name  # or transformers would make a BERT without characters of it
         if not config.compat_reference:
             theirs[COMPAT_KEY] = False  # their code knows no such model, so no key of theirs can tell
-        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / CONFIG_FILE, theirs)
         _state_case(folder)
         if "symbols" in model.metadata:
             SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
@@ -141,8 +142,7 @@ def has_characters(file: Path) -> bool:
 def _state_case(folder: Path) -> None:
     """Writes what a bare `vocab.txt` was read as, so that the folder says it itself."""
     if has_bare_vocab(folder):
-        text = json.dumps({"do_lower_case": False}, indent=2) + "\n"
-        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": False})
 
 
 def _symbols(path: str, beside: Path, family: CharBertFamily, rows: int) -> SymbolVocab | None:

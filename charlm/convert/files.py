@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from charlm.convert.hub import find_cached
+from charlm.durable import rename, replacing
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -230,18 +231,15 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarray]) -> None:
     """Writes a file that appears when it is complete; "pt" is the format that PyTorch's readers look for."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
     try:
-        partial.touch()
-        mode = partial.stat().st_mode  # safetensors would let nobody else read it
-        save_file({name: np.ascontiguousarray(value) for name, value in state.items()}, partial, {"format": "pt"})
-        os.chmod(partial, mode)
-        os.replace(partial, target)
+        with replacing(path) as partial:
+            Path(partial).touch()
+            mode = os.stat(partial).st_mode  # safetensors would let nobody else read it
+            save_file(arrays, partial, {"format": "pt"})
+            os.chmod(partial, mode)
     except SafetensorError as error:
-        raise ValueError(f"{target} cannot be written: {_one_line(error)}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise ValueError(f"{path} cannot be written: {_one_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -263,7 +261,7 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
         made = [folder for folder in target.parents if not folder.exists()]
         partial.mkdir(parents=True)
         yield partial
-        os.replace(partial, target)
+        rename(partial, target)
     except OSError as error:
         if error.filename is not None and not str(error.filename).startswith(str(partial.parent)):
             raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -5,7 +5,6 @@ A checkpoint made here stands alone: it says its family, config and head, and ho
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from charlm.convert.family import ENCODER, LABELS_MAX, Family, config_from_dict,
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
+from charlm.durable import write_json
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -132,7 +132,7 @@ class SubwordConverter(Converter):
         """Copies the tokenizer and their config, which says what ours does not: labels, names, dropout of heads."""
         copy_tokenizer(model.folder, folder)
         if theirs := model.metadata.get("hf_config"):
-            (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+            write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that transformers reads, and the tokenizer."""
@@ -143,7 +143,7 @@ class SubwordConverter(Converter):
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         theirs |= _labels_of(model.metadata)
-        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / CONFIG_FILE, theirs)
         copy_tokenizer(model.folder, folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.hlm_config import from_theirs, to_theirs
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, dense_rules, import_state, norm_rules
+from charlm.durable import write_json
 from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
 from charlm.pretraining import hlm_model
@@ -158,7 +158,7 @@ class HLMConverter(Converter):
                 "with model.label_head=reference"
             )
         theirs = to_theirs(from_dict(model.metadata["config"]), self.head_of(model.metadata), str(model.source))
-        (folder / CONFIG_FILES[0]).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / CONFIG_FILES[0], theirs)
         self.write_beside(model, folder)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from charlm.durable import write_text
 from charlm.text.subwords import SubwordTokenizer
 
 VOCAB_FILE = "vocab.txt"
@@ -76,7 +77,7 @@ def word_level(
         if ids != [vocab[word]]:
             raise ValueError(f"--words: {word!r} cannot be told apart from the other words; leave it out")
     own.save(folder)
-    (folder / VOCAB_FILE).write_text("".join(f"{token}\n" for token in vocab), encoding="utf-8")
+    write_text(folder / VOCAB_FILE, "".join(f"{token}\n" for token in vocab))
     return own
 
 

@@ -7,7 +7,6 @@ config beside them is ours, with `model_type` "xrayemb".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from charlm.convert.xrayemb_import import read_states
 from charlm.convert.xrayemb_states import ENCODER as ENCODER_PREFIX
 from charlm.convert.xrayemb_states import GENERATOR as GENERATOR_PREFIX
 from charlm.convert.xrayemb_states import decoder_rules, encoder_table, is_known, prefix_of, rules_of
+from charlm.durable import write_json
 from charlm.models import xrayemb_lm
 from charlm.models.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.text.xray_chars import XRayChars
@@ -192,7 +192,7 @@ class XRayEmbConverter(Converter):
         config = self.target(model.metadata, str(model.source)).config
         named = {key: model.metadata[key] for key in KEYS if key in model.metadata}
         theirs = {"model_type": NAME, **named, "model": config_to_dict(config)}
-        (folder / CONFIG_FILE).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / CONFIG_FILE, theirs)
 
 
 def _of_released_code(file: Path) -> bool:

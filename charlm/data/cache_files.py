@@ -1,4 +1,4 @@
-"""Files of the cache of encoded corpora: where it is, and how a file appears there whole or not at all."""
+"""Files of the cache of encoded corpora: where it is, and what is said when it cannot be written."""
 
 from __future__ import annotations
 
@@ -25,27 +25,6 @@ def cache_dir(config: ml_collections.ConfigDict) -> str:
 def stable_hash(*values: Any) -> str:
     """Returns a sha256 (hex) of plain values, equal in every process."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def replacing(path: str) -> Iterator[str]:
-    """Gives a temporary name beside `path` that becomes `path` on success and is removed on any failure.
-
-    The name is this process's own, so two processes that write the same file do not meet; the last one wins.
-    """
-    temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-
-
-def write_text(path: str, text: str) -> None:
-    """Writes a file that appears when complete."""
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 @contextlib.contextmanager

@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from charlm.data.cache_files import cache_dir, clear_write_errors, replacing, stable_hash, write_text
+from charlm.data.cache_files import cache_dir, clear_write_errors, stable_hash
 from charlm.data.encode import Job, Progress, encode, log_progress
 from charlm.data.forms import CharForm, Form, TextForm
 from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_shard, shard_paths
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
+from charlm.durable import write_text
 from charlm.text.chars import CharVocab
 from charlm.text.words import get_splitter
 
@@ -134,8 +135,8 @@ def prepare_corpus(
     corpus = encode_corpus(spec, config, split, form, record_words, progress, key)
     path = os.path.join(corpus.folder, "vocab.json")  # what makes shards usable without their text
     if not os.path.exists(path):
-        with clear_write_errors(corpus.folder), replacing(path) as temporary:
-            vocab.save(temporary)
+        with clear_write_errors(corpus.folder):
+            vocab.save(path)
     return corpus
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from charlm.data.cache_files import stable_hash, write_text
+from charlm.data.cache_files import stable_hash
 from charlm.data.parts import (
     BAD_UTF8,
     MAX_DOCUMENT_CHARS,
@@ -26,6 +26,7 @@ from charlm.data.parts import (
     decode,
     nearest,
 )
+from charlm.durable import write_text
 
 PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size: about half a minute of encoding each
 
@@ -35,6 +36,7 @@ _LINE_BYTES = {
 }  # a character: <= 4 bytes; \uXXXX twice
 _HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
 _HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
+_DIGEST = re.compile("[0-9a-f]{64}")
 BOM = b"\xef\xbb\xbf"
 
 
@@ -239,12 +241,21 @@ def file_sha256(path: str, cache_dir: str | None) -> str:
         status = os.stat(path)
     identity = stable_hash(os.path.abspath(path), status.st_size, status.st_mtime_ns)[:32]
     memo = os.path.join(cache_dir, "fingerprints", identity) if cache_dir else ""
-    if memo and os.path.exists(memo):
-        with open(memo) as file:
-            return file.read()
+    if memo and (remembered := _read_digest(memo)):
+        return remembered
     with clear_read_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if memo:
         os.makedirs(os.path.dirname(memo), exist_ok=True)
         write_text(memo, digest)
     return digest
+
+
+def _read_digest(memo: str) -> str | None:
+    """Returns what a memo of `file_sha256` holds, None where there is none or it is damaged."""
+    try:
+        with open(memo, "rb") as file:
+            digest = file.read().decode("ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return digest if _DIGEST.fullmatch(digest) else None

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from charlm.data.cache_files import clear_write_errors, replacing, stable_hash
+from charlm.data.cache_files import clear_write_errors, stable_hash
 from charlm.data.corpus import EncodedCorpus
 from charlm.data.text_records import read_text_record
+from charlm.durable import replacing, write_text
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords_pieces import byte_of_glyph
 from charlm.text.symbols import count_symbols
@@ -121,7 +122,7 @@ def build_wordpiece(counts: Mapping[str, int], size: int, path: str) -> None:
     pieces = tokenizer.get_vocab(with_added_tokens=False)
     os.makedirs(path)
     text = "\n".join(sorted(pieces, key=pieces.__getitem__)) + "\n"
-    (Path(path) / "vocab.txt").write_text(text, encoding="utf-8")
+    write_text(Path(path) / "vocab.txt", text)
     SubwordTokenizer.load(path, lowercase=False).save(path)
 
 

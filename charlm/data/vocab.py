@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import ml_collections
 import numpy as np
 
-from charlm.data.cache_files import cache_dir, clear_write_errors, replacing, stable_hash
+from charlm.data.cache_files import cache_dir, clear_write_errors, stable_hash
 from charlm.data.records import ENCODER_VERSION, is_encoded, shard_paths
 from charlm.data.sources import Source, open_configured
 from charlm.text.chars import CharVocab
@@ -71,8 +71,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
         os.makedirs(root, exist_ok=True)
         counts = count_chars(sources, config.text.normalize)
         vocab = CharVocab.build(counts, config.model.vocab_size)
-        with replacing(path) as temporary:
-            vocab.save(temporary)
+        vocab.save(path)
     log.info("character vocabulary: %d entries of %d distinct characters; %s", vocab.size, len(counts), path)
     return vocab
 

@@ -24,6 +24,7 @@ from charlm.data.subword_building import (
     tokenizer_of,
 )
 from charlm.data.xray_vocab import xray_chars_of_words
+from charlm.durable import write_text
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.xray_chars import XRayChars
 from charlm.text.xray_words import XRayWords
@@ -110,8 +111,7 @@ def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: in
         for start, end in zip(runs.starts_W.tolist(), runs.ends_W.tolist(), strict=True):
             read[words.text(item.ids[start:end])] += counts[word]
     found = sorted(read.items(), key=lambda item: (-item[1], item[0]))[:limit]
-    text = json.dumps(found, ensure_ascii=True)  # lone surrogates, too
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    write_text(path, json.dumps(found, ensure_ascii=True) + "\n")  # lone surrogates, too
 
 
 def _read_frequent(path: str) -> FrequentWords:

@@ -19,7 +19,7 @@ from flax import traverse_util
 
 from charlm import checkpoint as checkpoints
 from charlm.checkpoint_store import Checkpoints
-from charlm.data.cache_files import write_text
+from charlm.durable import write_json
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator
@@ -140,7 +140,7 @@ class FineTuning:
         finally:
             store.close()
         result = self._finish()
-        write_text(str(done), json.dumps(result, indent=2) + "\n")
+        write_json(done, result)
         shutil.rmtree(self._folder / STATE_FOLDER, ignore_errors=True)
         return result
 

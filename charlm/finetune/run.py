@@ -18,7 +18,7 @@ from charlm import metrics
 from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.model import NotChangeable
-from charlm.data.cache_files import write_text
+from charlm.durable import write_json, write_text
 from charlm.finetune.data import Examples, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
@@ -79,11 +79,11 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) ->
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
         run = FineTuning(config, seed, source, own, _with_dev(config, part, seed), place, profile)
-        write_text(str(folder / workdirs.CONFIG_FILE), to_json(config))
-        write_text(str(folder / DATA_FILE), json.dumps(_digests(examples), indent=2) + "\n")
+        write_text(folder / workdirs.CONFIG_FILE, to_json(config))
+        write_json(folder / DATA_FILE, _digests(examples))
         results[name] = run.run()
     summary = _summary(results, task)
-    write_text(str(folder / SUMMARY_FILE), json.dumps(summary, indent=2) + "\n")
+    write_json(folder / SUMMARY_FILE, summary)
     for part, scores in summary["scores"].items():
         if len(results) > 1:
             means = (f"{name} {value['mean']:.4f} +- {value['sd']:.4f}" for name, value in scores.items())

@@ -20,8 +20,9 @@ from charlm import checkpoint as checkpoints
 from charlm.convert.char2subword import FAMILY, TABLE, bert_config
 from charlm.convert.family import ENCODER, MASKED_LM, config_from_dict
 from charlm.convert.hf import open_tokenizer
-from charlm.data.cache_files import cache_dir, clear_write_errors, replacing
+from charlm.data.cache_files import cache_dir, clear_write_errors
 from charlm.data.corpus import EncodedCorpus, prepare_texts
+from charlm.durable import replacing
 from charlm.models.bert import BertConfig
 from charlm.models.char2subword import Char2SubwordConfig
 from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from charlm.data.cache_files import replacing
 from charlm.data.examples import TaggedExample
 from charlm.data.squad import Candidate
+from charlm.durable import replacing
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.settings import Settings
@@ -112,7 +112,7 @@ def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Pat
     path = folder / FOLDER / f"{subject.name.replace('/', '_')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     task = subject.task
-    with replacing(str(path)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for row in rows:
             shown = dict(row)
             for name in ("prediction", "attacked_prediction"):

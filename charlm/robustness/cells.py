@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charlm.data.cache_files import remove_stale, replacing, stable_hash
+from charlm.data.cache_files import remove_stale, stable_hash
+from charlm.durable import replacing
 
 log = logging.getLogger("charlm")
 
@@ -64,7 +65,7 @@ class Cells:
                 log.warning("%s is damaged (%s): computed again", path, error)
         cell = compute()
         self.computed += 1
-        with replacing(str(path)) as temporary, open(temporary, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **{_META: np.array(json.dumps(cell.values)), **cell.arrays})
         return _read(path)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import charlm
-from charlm.data.cache_files import write_text
 from charlm.data.files import matching_files
+from charlm.durable import write_text
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
 from charlm.robustness.results import plain, tables
@@ -83,7 +83,7 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any
     }
     results = plain(results)
     path = Path(settings.out) / RESULTS_FILE
-    write_text(str(path), json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     log.info("results: %s", path)
     return results
 

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from charlm.data.cache_files import write_text
+from charlm.durable import write_text
 from charlm.robustness.render_html import html
 from charlm.robustness.render_markdown import markdown
 from charlm.robustness.render_sections import report_of
@@ -43,7 +43,7 @@ def write_report(results: dict[str, Any], folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            write_text(str(folder / name), text)
+            write_text(folder / name, text)
     except OSError as error:
         raise ValueError(f"cannot write the report to {folder}: {error}") from error
     return [folder / name for name in texts]

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from charlm.durable import write_text
+
 PAD = 0
 CLS = 1
 SEP = 2
@@ -124,13 +126,7 @@ class CharVocab:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the JSON that `load` reads, in order of ids; a reader never sees half a file."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(json.dumps(self._ids, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, json.dumps(self._ids, ensure_ascii=False, indent=0) + "\n")
 
     @property
     def ids(self) -> Mapping[str, int]:

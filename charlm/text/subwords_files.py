@@ -9,12 +9,13 @@ XLM-R, ALBERT, XLNet). Beside them `tokenizer_config.json`, `special_tokens_map.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from charlm.durable import write_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -255,9 +256,4 @@ def save_files(folder: Path, tokenizer_json: str, config: Mapping[str, Any]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"tokenizer.json": tokenizer_json, "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     for name, content in contents.items():
-        partial = folder / f".{name}.{os.getpid()}.partial"
-        try:
-            partial.write_text(content, encoding="utf-8")
-            os.replace(partial, folder / name)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(folder / name, content)

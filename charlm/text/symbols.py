@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from charlm.durable import write_text
+
 UNKNOWN = "<unk>"
 SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a space in it
 
@@ -64,13 +66,7 @@ class SymbolVocab:
         """
         if broken := {"\n", "\r"} & set(self._symbols):
             raise ValueError(f"{path}: {broken.pop()!r} cannot be a line of a character vocabulary")
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text("\n".join(self._symbols) + "\n", encoding="utf-8")
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, "\n".join(self._symbols) + "\n")
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int = 1000) -> SymbolVocab:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from charlm.durable import write_text
+
 UNKNOWN = "<unk>"
 
 
@@ -73,13 +75,7 @@ class TermVocab:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the file that `load` reads; a reader never sees half a file."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.write_bytes(("\n".join(self._terms) + "\n").encode())
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, "\n".join(self._terms) + "\n")
 
     @property
     def terms(self) -> tuple[str, ...]:

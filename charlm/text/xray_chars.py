@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from charlm.durable import write_text
+
 PAD = 0
 FIRST_CHAR = 1
 SPECIALS = 3  # padding, unknown, end
@@ -113,13 +115,7 @@ class XRayChars:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the JSON list that `load` reads; a reader never sees half a file."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(json.dumps(self._chars, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, json.dumps(self._chars, ensure_ascii=False, indent=0) + "\n")
 
     def digest(self) -> str:
         """Returns the SHA-256 of the characters in hexadecimal: equal on every machine for equal vocabularies."""

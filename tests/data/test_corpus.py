@@ -133,6 +133,18 @@ def test_prepare_with_held_out_corpora_trains_on_everything(config, documents, t
         prepare(config, quiet)
 
 
+def test_damaged_memos_do_not_swap_held_out_text_for_training_text(config, documents, tmp_path):
+    (tmp_path / "h.txt").write_text("Held out.\n")
+    config.data.train, config.data.heldout = (str(tmp_path / "text" / "a.txt"),), (str(tmp_path / "h.txt"),)
+    first = prepare(config, quiet)
+    for memo in (tmp_path / "cache" / "fingerprints").iterdir():
+        memo.write_text("")
+    again = prepare(config, quiet)
+    assert again.heldout[0].paths == first.heldout[0].paths
+    assert again.heldout[0].stats == first.heldout[0].stats
+    assert again.heldout[0].stats.words == 3
+
+
 def test_nothing_held_out_says_what_to_set(config, documents):
     config.data.heldout_fraction = 0.0
     with pytest.raises(

@@ -77,6 +77,20 @@ def test_fingerprint_is_remembered_until_the_file_changes(tmp_path, monkeypatch)
     assert fingerprint() != first
 
 
+@pytest.mark.parametrize("content", [b"", b"0" * 63, b"\0" * 64, b"\xff" * 64, b"0" * 64 + b"\n"], ids=range(5))
+def test_a_damaged_memo_of_a_fingerprint_is_made_again(tmp_path, content):
+    (tmp_path / "a.txt").write_text("one")
+    fingerprint = lambda cache: open_source(str(tmp_path / "a.txt"), cache_dir=cache).fingerprint()
+    cache = tmp_path / "cache"
+    wanted = fingerprint(None)
+    assert fingerprint(str(cache)) == wanted
+    (memo,) = (cache / "fingerprints").iterdir()
+    good = memo.read_bytes()
+    memo.write_bytes(content)
+    assert fingerprint(str(cache)) == wanted
+    assert memo.read_bytes() == good
+
+
 def test_source_and_parts_are_picklable(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo")
     source = pickle.loads(pickle.dumps(open_source(str(tmp_path / "a.txt"))))
