@@ -17,6 +17,7 @@ from ml_collections import config_flags
 
 from charlm.config import defaults_of, flatten, get_config, load_config_file, split_lists, unknown_key, validate
 from charlm.finetune import config as finetuning
+from charlm.local_paths import check_options
 from charlm.logs import start_logging
 from charlm.pretraining import config as pretraining
 
@@ -36,6 +37,8 @@ def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
         start_logging()
         try:
             config = CONFIG.value
+            own = flags.FLAGS.get_flags_for_module("__main__")
+            check_options({flag.name: flag.value for flag in own}, needed=("workdir",))
             split_lists(config)
             validate(config)
             program(config)

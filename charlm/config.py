@@ -18,6 +18,7 @@ from typing import Any
 import ml_collections
 
 from charlm.finetune import config as finetuning
+from charlm.local_paths import check_path
 from charlm.pretraining import config as pretraining
 from charlm.pretraining.config import PRE_TRAINING, get_config
 
@@ -140,6 +141,10 @@ def validate(config: ml_collections.ConfigDict) -> None:
     for key in flat:
         if key not in known:
             raise ValueError(unknown_key(key, defaults))
+    for key, value in flat.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str):
+                check_path(key, one)
     for key, choices in choices_of(config).items():
         _check_choice(key, flat[key], choices)
     if is_fine_tuning(config):

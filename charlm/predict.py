@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from charlm.local_paths import check_options
 from charlm.predictors.base import Encoding, Fill, Generation, KnownWords, Predictor, Score
 from charlm.predictors.policy import HELP, load_with_policy
 from charlm.text.wordlist import WordList
@@ -112,6 +113,7 @@ def _fail(message: str) -> int:
 
 
 def _answer_all(args: argparse.Namespace) -> int:
+    check_options(vars(args), texts=("text", "pair", "query"), needed=("checkpoint", "context"))
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly

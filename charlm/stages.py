@@ -23,7 +23,7 @@ from charlm.pretraining.config import set_by
 from charlm.pretraining.registry import prepare
 from charlm.run import build
 from charlm.train import train
-from charlm.workdir import newest_step, origin_of
+from charlm.workdir import folder_of, newest_step, origin_of
 
 log = logging.getLogger("charlm")
 
@@ -55,7 +55,7 @@ def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str =
         return train(of_stage(config, config.stage), workdir, profile)
     if config.resume:
         raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
-    stages = _plan(config, Path(workdir))
+    stages = _plan(config, folder_of(workdir))
     _check_sources(stages)
     begun = max((at for at, stage in enumerate(stages) if stage.done is not None), default=0)
     for at, stage in enumerate(stages):

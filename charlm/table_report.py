@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charlm.local_paths import check_options
 from charlm.text.noise_words import CHAR2SUBWORD, one_edit
 
 WORDS = 2000  # in-vocabulary words that get a typo
@@ -178,6 +179,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
     try:
+        check_options(vars(args), needed=("checkpoint",))
         if args.words < 1 or args.seed < 0:
             raise ValueError(f"--words={args.words} and --seed={args.seed} must be at least 1 and 0")
         reports = [report(open_subject(path), args.words, args.seed) for path in args.checkpoint]

@@ -48,7 +48,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") ->
     Raises:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
     """
-    folder, profiler = Path(workdir), StepProfiler(profile)
+    folder, profiler = workdirs.folder_of(workdir), StepProfiler(profile)
     new = not folder.exists()
     hosts.primary_first(lambda: workdirs.create(folder))
     try:

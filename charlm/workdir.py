@@ -16,6 +16,7 @@ import ml_collections
 from charlm import checkpoint as checkpoints
 from charlm import hosts
 from charlm.config import flatten, from_dict
+from charlm.local_paths import check_path
 from charlm.pretraining.base import Objective
 
 log = logging.getLogger("charlm")
@@ -23,6 +24,16 @@ log = logging.getLogger("charlm")
 CONFIG_FILE = "config.json"
 VOCAB_FILE = "char_vocab.json"
 OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
+
+
+def folder_of(workdir: str | os.PathLike[str]) -> Path:
+    """Returns the folder that `--workdir` names.
+
+    Raises:
+      ValueError: it is empty, or an address.
+    """
+    check_path("--workdir", os.fspath(workdir), needed=True)
+    return Path(workdir)
 
 
 def create(folder: Path) -> None:

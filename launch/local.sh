@@ -103,6 +103,7 @@ if [[ -z $workdir ]]; then # as charlm.main names it
   [[ $config == *:?* ]] && stem+="_${config#*:}"
   workdir=runs/$stem
 fi
+[[ $workdir != *://* ]] || die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that"
 readonly log=$workdir/log${me:+.$me}.txt state_file=$workdir/launch_state${me:+.$me}
 command=("$python" -m charlm.main ${together[@]+"${together[@]}"} "--config=$config" "--workdir=$workdir")
 command+=(${overrides[@]+"${overrides[@]}"})

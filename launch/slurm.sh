@@ -63,6 +63,7 @@ done
 [[ -n $config ]] || die "--config is missing; for example --config=configs/hlm_base.py"
 [[ -f ${config%%:*} ]] || die "--config: no file ${config%%:*} in $PWD; submit from the root of the repository"
 [[ -n $workdir ]] || die "--workdir is missing: a folder that all nodes share"
+[[ $workdir != *://* ]] || die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that"
 $dry_run || [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a job: sbatch --nodes=N --gpus-per-node=N launch/slurm.sh ... (--help)"
 
 command=(srun --ntasks-per-node=1 --kill-on-bad-exit=1 --label "$python" -m charlm.main --multihost)

@@ -175,7 +175,7 @@ check_shared() {
 check_workdir() {
   workdir=${workdir:-runs/$name}
   case $workdir in
-    gs://*) die "--workdir=$workdir: charlm needs a folder; use --gcs-bucket=BUCKET and a relative --workdir" ;;
+    *://*) die "--workdir=$workdir: charlm needs a folder; use --gcs-bucket=BUCKET and a relative --workdir" ;;
     "$mount"/*) remote_workdir=$(quote "$workdir") ;;
     /*)
       [[ -z $bucket$nfs ]] || die "--workdir=$workdir lies outside the mounted folder $mount; give a relative one"

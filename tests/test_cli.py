@@ -57,6 +57,13 @@ def test_help_and_mistakes_do_not_import_jax():
         ([TINY, "--config.model.hidden=wide"], "flag --config.model.hidden=wide: invalid literal for int()"),
         ([TINY, "--config.model.heads=0"], "model.heads=0 must be at least 1"),
         ([TINY, "--confg=x"], "Unknown command line flag 'confg'. Did you mean: config ?"),
+        (
+            [TINY, "--workdir=gs://bucket/run"],
+            "--workdir=gs://bucket/run is an address: charlm reads and writes the file",
+        ),
+        ([TINY, "--workdir="], "--workdir= is empty: expected a path"),
+        ([TINY, "--profile=s3://bucket/x"], "--profile=s3://bucket/x is an address"),
+        ([TINY, "--config.data.train=a.txt,gs://bucket/b.txt"], "data.train=gs://bucket/b.txt is an address"),
         ([TINY, "stray"], "unexpected argument 'stray'; flags are written --name=value"),
         (["--config=configs/none.py"], "--config: no such file: configs/none.py"),
         (["--config=configs/hlm_base.py:huge"], "--config: configs/hlm_base.py has no variant 'huge'; choose"),

@@ -107,6 +107,7 @@ class TestLocal:
     @pytest.mark.parametrize(
         ("arguments", "parts"),
         [
+            ([CONFIG, "--workdir=gs://b/r"], ["--workdir=gs://b/r is an address"]),
             ([], ["--config is missing"]),
             (["--config=configs/nothing.py"], ["no file configs/nothing.py"]),
             ([CONFIG, "--workdir", "runs/hlm"], ["'--workdir'", "--name=value"]),
@@ -618,6 +619,7 @@ class TestSlurm:
             ([], ["--config is missing"]),
             (["--config=configs/nothing.py"], ["no file configs/nothing.py"]),
             (["--config=configs/hlm_base.py"], ["--workdir is missing"]),
+            (["--config=configs/hlm_base.py", "--workdir=s3://b/r"], ["--workdir=s3://b/r is an address"]),
             (["--config=configs/hlm_base.py", "--workdir=/s"], ["sbatch --nodes=N"]),
             (["--config=configs/hlm_base.py", "--nodes=4"], ["'--nodes=4'", "before the script"]),
         ],

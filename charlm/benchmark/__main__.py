@@ -54,6 +54,7 @@ from charlm.benchmark.figures import Figure, about_machine
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
+from charlm.local_paths import check_options
 from charlm.logs import start_logging
 
 log = logging.getLogger("charlm")
@@ -123,6 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     args = made.parse_args(argv)
     start_logging()
     try:
+        check_options({"from" if name == "saved" else name: value for name, value in vars(args).items()})
         with terminable():
             return _show_saved(made, args) if args.saved else _measure(made, args)
     except ValueError as error:

@@ -19,6 +19,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from charlm.local_paths import check_options
 from charlm.logs import start_logging
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    check_options(vars(args), needed=("input", "output", "checkpoint", "golden_dir"))
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
         from charlm.convert import char2subword_golden, charbert_golden, golden, hf_golden, hlm_golden, xrayemb_golden

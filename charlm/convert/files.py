@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 
 from charlm.convert.hub import find_cached
 from charlm.durable import rename, replacing
+from charlm.local_paths import check_path
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -252,6 +253,7 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
     Raises:
       ValueError: when `path` exists and is not an empty folder, or cannot be written.
     """
+    check_path(key.removesuffix("=") or "path", os.fspath(path), needed=True)
     target = Path(path).absolute()
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     made: list[Path] = []

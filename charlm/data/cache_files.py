@@ -13,12 +13,16 @@ from typing import Any
 
 import ml_collections
 
+from charlm.local_paths import check_path
+
 STALE_SECONDS = 3600  # a temporary file that nobody has written to for so long is left from a killed run
 
 
 def cache_dir(config: ml_collections.ConfigDict) -> str:
     """Returns the folder of encoded corpora: data.cache_dir, else $CHARLM_CACHE, else ~/.cache/charlm."""
-    folder = config.data.cache_dir or os.environ.get("CHARLM_CACHE") or os.path.join("~", ".cache", "charlm")
+    named = os.environ.get("CHARLM_CACHE", "")
+    check_path("CHARLM_CACHE", named)
+    folder = config.data.cache_dir or named or os.path.join("~", ".cache", "charlm")
     return os.path.abspath(os.path.expanduser(folder))
 
 

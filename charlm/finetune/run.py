@@ -48,7 +48,7 @@ def fine_tune(config: ml_collections.ConfigDict, workdir: str, profile: str = ""
     Raises:
       ValueError: when config, data, model or workdir do not allow it, or training diverged.
     """
-    folder = Path(workdir)
+    folder = workdirs.folder_of(workdir)
     new = not folder.exists()
     workdirs.create(folder)
     try:

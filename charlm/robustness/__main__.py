@@ -15,6 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from charlm.local_paths import check_options
 from charlm.robustness.settings import ALL, LEVELS, Settings, planned
 
 
@@ -50,8 +51,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when something is wrong, said in one line."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(_parser().parse_args(argv))
-    options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
     try:
+        check_options(options, needed=("models", "data", "out"))
+        options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
         options["levels"] = _levels(options["levels"])
         planned(Settings(**options))  # mistakes first: models load slowly
         from charlm.logs import start_logging

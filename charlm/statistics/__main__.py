@@ -30,6 +30,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from charlm.data.files import matching_files
+from charlm.local_paths import check_options
 from charlm.statistics.lengths import (
     FORMATS,
     Lengths,
@@ -85,6 +86,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
+    check_options(vars(args), needed=("model",))
     files = _files(args.data)  # mistakes first: models load slowly
     splitter = get_splitter(args.splitter, args.language)
     if args.sample is not None and args.sample < 1:
