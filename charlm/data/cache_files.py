@@ -6,14 +6,20 @@ import contextlib
 import glob
 import hashlib
 import json
+import logging
 import os
+import shutil
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import ml_collections
 
 from charlm.local_paths import check_path
+
+log = logging.getLogger("charlm")
+
+Made = TypeVar("Made")
 
 STALE_SECONDS = 3600  # a temporary file that nobody has written to for so long is left from a killed run
 
@@ -29,6 +35,22 @@ def cache_dir(config: ml_collections.ConfigDict) -> str:
 def stable_hash(*values: Any) -> str:
     """Returns a sha256 (hex) of plain values, equal in every process."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def load_cached(path: str, load: Callable[[str], Made], make: Callable[[], None]) -> Made:
+    """Returns what a file or folder of the cache holds; it is made where it is missing, and made again where damaged.
+
+    Args:
+      load: reads `path`; ValueError or OSError when it cannot. make: writes it.
+    """
+    if os.path.exists(path):
+        try:
+            return load(path)
+        except (ValueError, OSError) as error:
+            log.warning("%s is damaged: it is made again (%s)", path, error)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    make()
+    return load(path)
 
 
 @contextlib.contextmanager

@@ -24,8 +24,17 @@ import ml_collections
 
 from charlm.data.cache_files import cache_dir, clear_write_errors, stable_hash
 from charlm.data.encode import Job, Progress, encode, log_progress
+from charlm.data.files import file_sha256
 from charlm.data.forms import CharForm, Form, TextForm
-from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_shard, shard_paths
+from charlm.data.records import (
+    ENCODER_VERSION,
+    CorpusStats,
+    is_encoded,
+    read_counts,
+    read_shard,
+    remedy_of,
+    shard_paths,
+)
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
 from charlm.durable import write_text
@@ -233,6 +242,9 @@ def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab
             f"{vocab.digest()}; set text.char_vocab to {os.path.join(folder, 'vocab.json')!r}, or encode the text again"
         )
     for path in paths:
+        _, digest = read_counts(path) or (None, "")
+        if digest and file_sha256(path, cache_dir(config)) != digest:
+            raise ValueError(f"{key}: {path} is damaged: it is not what was encoded; {remedy_of(spec)}")
         next(read_shard(path, key))
     if sorted(known.get("paths", [])) == [os.path.basename(path) for path in paths]:
         stats = CorpusStats(**known["stats"])

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from charlm.data.cache_files import clear_write_errors, remove_stale
+from charlm.data.files import file_sha256
 from charlm.data.forms import Encoded, Form, RecordEncoder
 from charlm.data.parts import Part
-from charlm.data.records import CorpusStats, count_records
+from charlm.data.records import CorpusStats, count_records, read_counts, write_counts
 from charlm.data.sources import Source
-from charlm.durable import replacing, write_text
+from charlm.durable import replacing
 from charlm.text.sentences import sentence_ends
 from charlm.text.words import Splitter, get_splitter
 
@@ -50,13 +51,23 @@ class Job:
         return os.path.join(self.folder, f"part-{index:05d}.array_record")
 
     def finished(self, index: int) -> CorpusStats | None:
-        """Returns the counts of a shard when it is complete and readable (an empty one has no file), else None."""
-        try:
-            with open(f"{self.shard(index)}.json", encoding="utf-8") as file:
-                stats = CorpusStats.from_json(file.read())
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
+        """Returns the counts of a shard that is complete and as it was written, else None; an empty one has no file."""
+        shard = self.shard(index)
+        found = read_counts(shard)
+        if found is None:
             return None
-        return stats if count_records(self.shard(index)) == stats.records else None
+        stats, digest = found
+        if digest and os.path.exists(shard):
+            whole = self.digest(index) == digest
+        else:  # it was encoded before digests were kept
+            whole = count_records(shard) == stats.records
+        if not whole:
+            log.warning("%s is damaged or gone: it is encoded again", shard)
+        return stats if whole else None
+
+    def digest(self, index: int) -> str:
+        """Returns the sha256 (hex) of a shard, remembered in the cache while its size and time stay."""
+        return file_sha256(self.shard(index), os.path.dirname(self.folder))
 
 
 def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[tuple[list[str], list[bool]]]:
@@ -107,7 +118,7 @@ def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = No
             _write_shard(job.shard(index), itertools.chain([first], records), stats, report)
         encoder.finish(stats)
         stats.skipped = dict(job.source.skipped - skipped)
-        write_text(f"{job.shard(index)}.json", stats.to_json())
+        write_counts(job.shard(index), stats, "" if first is None else job.digest(index))
     return stats
 
 

@@ -236,7 +236,10 @@ def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[s
 
 
 def file_sha256(path: str, cache_dir: str | None) -> str:
-    """Returns the sha256 (hex) of a file, remembered in `cache_dir` by path, size and modification time."""
+    """Returns the sha256 (hex) of a file, remembered in `cache_dir` by path, size and modification time.
+
+    Where it cannot be remembered, such as on a disk that is read-only, it is computed each time.
+    """
     with clear_read_errors(path):
         status = os.stat(path)
     identity = stable_hash(os.path.abspath(path), status.st_size, status.st_mtime_ns)[:32]
@@ -246,8 +249,9 @@ def file_sha256(path: str, cache_dir: str | None) -> str:
     with clear_read_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if memo:
-        os.makedirs(os.path.dirname(memo), exist_ok=True)
-        write_text(memo, digest)
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(memo), exist_ok=True)
+            write_text(memo, digest)
     return digest
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import grain
 import numpy as np
@@ -19,7 +19,7 @@ from charlm.batch import WordBatch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, halve
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.masking import Masking, mask_words
-from charlm.data.records import EncodedRecord, read_record
+from charlm.data.records import EncodedRecord, clear_damage, count_records, read_record, remedy_of
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
 
@@ -172,6 +172,34 @@ def empty_batch(shape: BatchShape, shards: int, accumulation: int = 1) -> WordBa
     return stack([stack([shard] * shards)] * accumulation)
 
 
+class ShardSource(grain.sources.ArrayRecordDataSource):
+    """The records of an encoded corpus (`EncodedCorpus`); of a damaged shard one line says which it is."""
+
+    def __init__(self, corpus: Any) -> None:
+        super().__init__(list(corpus.paths))
+        self._remedy = remedy_of(corpus.name)
+
+    def __getitem__(self, number: SupportsIndex) -> bytes:
+        """Returns a record; ValueError when it cannot be read."""
+        try:
+            return super().__getitem__(number)
+        except RuntimeError as error:
+            with clear_damage(self._shard_of(number.__index__()), self._remedy):
+                raise error
+
+    def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
+        """Returns several records, as `__getitem__`."""
+        return [self[number] for number in numbers]
+
+    def _shard_of(self, number: int) -> str:
+        for path in self.paths:
+            records = count_records(path)
+            if number < records:
+                break
+            number -= records
+        return path
+
+
 def record_lanes(
     corpora: Iterable[Any],
     weights: tuple[float, ...] = (),
@@ -196,7 +224,7 @@ def record_lanes(
       read: parses a record.
     """
     corpora = list(corpora)
-    sources = [grain.sources.ArrayRecordDataSource(list(corpus.paths)) for corpus in corpora]
+    sources = [ShardSource(corpus) for corpus in corpora]
     datasets = [grain.MapDataset.source(source).seed(seed + i) for i, source in enumerate(sources)]
     if shuffle:
         datasets = [dataset.shuffle() for dataset in datasets]

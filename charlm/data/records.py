@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import itertools
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from charlm.durable import write_text
 
 LONGEST_COUNTED = 255  # characters; longer words count as such
 ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently
@@ -102,15 +105,6 @@ class CorpusStats:
         for n in np.flatnonzero(slots):
             self.slots_histogram[n] += int(slots[n])
 
-    def to_json(self) -> str:
-        """Returns the counts as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> CorpusStats:
-        """Inverse of `to_json`."""
-        return cls(**json.loads(text))
-
     def describe(self) -> str:
         """Returns one line that says what was encoded and what was lost, as shares and counts."""
         if self.words and not self.documents:  # records that were counted without their text
@@ -141,12 +135,49 @@ def count_records(path: str) -> int:
         return 0
     try:
         reader = array_record_module.ArrayRecordReader(path)
-    except (RuntimeError, ValueError):  # cut short
+        records = reader.num_records()
+        reader.close()  # of a file that is cut short, only this fails
+    except (RuntimeError, ValueError):
         return 0
+    return records
+
+
+def counts_file(shard: str) -> str:
+    """Returns the path of the counts of a shard, which lie beside it."""
+    return f"{shard}.json"
+
+
+def write_counts(shard: str, stats: CorpusStats, digest: str) -> None:
+    """Writes the counts of a shard that is complete, and its sha256 (hex); "" when it has no record and no file."""
+    write_text(counts_file(shard), json.dumps(dataclasses.asdict(stats) | {"sha256": digest}))
+
+
+def read_counts(shard: str) -> tuple[CorpusStats, str] | None:
+    """Returns what `write_counts` wrote, None when it is not there or damaged; a digest of "" is not known."""
     try:
-        return reader.num_records()
-    finally:
-        reader.close()
+        with open(counts_file(shard), encoding="utf-8") as file:
+            counts = json.load(file)
+        digest = counts.pop("sha256", "")
+        return CorpusStats(**counts), digest
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+@contextlib.contextmanager
+def clear_damage(path: str, remedy: str) -> Iterator[None]:
+    """Turns what is raised while a shard is read into one line that names it and says what to do."""
+    try:
+        yield
+    except (RuntimeError, OSError, IndexError, ValueError) as error:
+        reason = " ".join(str(error).split()).split(", chunk at")[0][:200] or "it cannot be read"
+        raise ValueError(f"{path} is damaged: {reason}; {remedy}") from error
+
+
+def remedy_of(corpus: str) -> str:
+    """Returns what to do about a damaged shard of a corpus, given as the config names it."""
+    if is_encoded(corpus):
+        return "put a good copy in its place, or encode its text again"
+    return "remove it: the same command encodes it again"
 
 
 def shard_paths(spec: str, key: str) -> list[str]:
@@ -165,8 +196,8 @@ def read_shard(path: str, key: str) -> Iterator[EncodedRecord]:
     try:
         reader = ArrayRecordReader(path)
         size = reader.num_records()
-        if not size:  # what a file that is no ArrayRecord at all looks like, too
-            raise ValueError("it holds no record")
+        if not size:  # what a file that is cut short, or no ArrayRecord at all, looks like
+            raise ValueError("it holds no record, or is damaged")
         for i in range(size):
             yield read_record(reader.read([i])[0])
         reader.close()

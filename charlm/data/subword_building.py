@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from charlm.data.cache_files import clear_write_errors, stable_hash
+from charlm.data.cache_files import clear_write_errors, load_cached, stable_hash
 from charlm.data.corpus import EncodedCorpus
+from charlm.data.records import clear_damage, remedy_of
 from charlm.data.text_records import read_text_record
 from charlm.durable import replacing, write_text
 from charlm.text.subwords import SubwordTokenizer
@@ -45,15 +46,17 @@ class BuiltOnce:
     def __init__(self, root: str, corpora: Sequence[EncodedCorpus]) -> None:
         self._root, self._corpora = root, [os.path.basename(corpus.folder) for corpus in corpora]
 
-    def get(self, kind: str, key: object, build: Callable[[str], None]) -> str:
-        """Returns the path of a file; builds it when it is not there."""
+    def get(self, kind: str, key: object, build: Callable[[str], None], load: Callable[[str], Vocab]) -> Vocab:
+        """Returns what `load` reads; `build` writes it when it is not there or damaged."""
         path = os.path.join(self._root, f"{kind}-{stable_hash(self._corpora, kind, key)[:16]}")
+
+        def make() -> None:
+            with replacing(path) as temporary:
+                build(temporary)
+            log.info("vocabulary of %s built: %s", kind, path)
+
         with clear_write_errors(self._root):
-            if not os.path.exists(path):
-                with replacing(path) as temporary:
-                    build(temporary)
-                log.info("vocabulary of %s built: %s", kind, path)
-        return path
+            return load_cached(path, load, make)
 
 
 def read_named(key: str, path: str, load: Callable[[str], Vocab]) -> Vocab | None:
@@ -82,13 +85,14 @@ def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
     """Yields the words of every record of encoded corpora, in order."""
     from array_record.python.array_record_module import ArrayRecordReader
 
-    for path in itertools.chain.from_iterable(corpus.paths for corpus in corpora):
-        reader = ArrayRecordReader(path)
-        try:
-            for i in range(reader.num_records()):
-                yield read_text_record(reader.read([i])[0]).texts()
-        finally:
-            reader.close()
+    for name, path in ((corpus.name, path) for corpus in corpora for path in corpus.paths):
+        with clear_damage(path, remedy_of(name)):
+            reader = ArrayRecordReader(path)
+            try:
+                for i in range(reader.num_records()):
+                    yield read_text_record(reader.read([i])[0]).texts()
+            finally:
+                reader.close()
 
 
 def count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:

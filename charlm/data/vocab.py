@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import ml_collections
 import numpy as np
 
-from charlm.data.cache_files import cache_dir, clear_write_errors, stable_hash
+from charlm.data.cache_files import cache_dir, clear_write_errors, load_cached, stable_hash
 from charlm.data.records import ENCODER_VERSION, is_encoded, shard_paths
 from charlm.data.sources import Source, open_configured
 from charlm.text.chars import CharVocab
@@ -66,14 +66,15 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
         content = [(source.fingerprint(), source.split, source.heldout_fraction) for source in sources]
         settings = [config.text.normalize, config.model.vocab_size, ENCODER_VERSION]
         path = os.path.join(root, f"vocab-{stable_hash(content, settings)[:16]}.json")
-        if os.path.exists(path):
-            return CharVocab.load(path)
-        os.makedirs(root, exist_ok=True)
-        counts = count_chars(sources, config.text.normalize)
-        vocab = CharVocab.build(counts, config.model.vocab_size)
-        vocab.save(path)
-    log.info("character vocabulary: %d entries of %d distinct characters; %s", vocab.size, len(counts), path)
-    return vocab
+
+        def make() -> None:
+            os.makedirs(root, exist_ok=True)
+            counts = count_chars(sources, config.text.normalize)
+            vocab = CharVocab.build(counts, config.model.vocab_size)
+            vocab.save(path)
+            log.info("character vocabulary: %d entries of %d distinct characters; %s", vocab.size, len(counts), path)
+
+        return load_cached(path, CharVocab.load, make)
 
 
 def count_chars(sources: Sequence[Source], normalize: str) -> Counter[str]:

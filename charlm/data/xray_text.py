@@ -84,11 +84,11 @@ def prepare_xray(
     if chars is None:
         size = config.text.chars + len(("padding", "<unk>", "<e>")) if config.text.chars else None
         build = lambda path: xray_chars_of_words(counts(), tokenizer, size).save(path)
-        chars = XRayChars.load(cached.get("xray-chars", f"{size}-{tokenizer.digest()[:8]}", build))
+        chars = cached.get("xray-chars", f"{size}-{tokenizer.digest()[:8]}", build, XRayChars.load)
     limit = config.cycle.vocabulary
     build = lambda path: _write_frequent(counts(), tokenizer, limit, path)
-    found = cached.get("frequent-words", f"{limit}-{tokenizer.digest()[:8]}", build)
-    return XRayData(tokenizer, chars, _read_frequent(found), train, heldout)
+    frequent = cached.get("frequent-words", f"{limit}-{tokenizer.digest()[:8]}", build, _read_frequent)
+    return XRayData(tokenizer, chars, frequent, train, heldout)
 
 
 def _built(
@@ -97,9 +97,10 @@ def _built(
     """Returns subwords built from the corpora, of the backbone's kind."""
     size, kind = config.text.pieces, config.model.backbone or "bert"
     if kind == "bert":
-        return SubwordTokenizer.load(cached.get("subwords", size, lambda path: build_wordpiece(counts(), size, path)))
+        build = lambda path: build_wordpiece(counts(), size, path)
+        return cached.get("subwords", size, build, SubwordTokenizer.load)
     build = lambda path: build_byte_level(counts(), size, path, kind)
-    return SubwordTokenizer.load(cached.get(f"subwords-{kind}", size, build))
+    return cached.get(f"subwords-{kind}", size, build, SubwordTokenizer.load)
 
 
 def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: int, path: str) -> None:
@@ -118,6 +119,6 @@ def _read_frequent(path: str) -> FrequentWords:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
         words, counts = zip(*found, strict=True)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}; delete it, and it is made again") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} holds no words and counts: {error}") from None
     return FrequentWords(tuple(words), np.array(counts, np.int64))

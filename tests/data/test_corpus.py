@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +16,10 @@ from reading import decoded_words, expected_words, never, quiet
 
 from charlm.data import encode
 from charlm.data.cache_files import cache_dir
-from charlm.data.corpus import prepare, prepare_corpus
+from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
+from charlm.data.pipeline import record_dataset
 from charlm.data.sources import Source
+from charlm.data.subword_building import read_texts
 from charlm.data.vocab import load_or_build_vocab
 from charlm.text.chars import CharVocab
 
@@ -189,6 +193,114 @@ def test_encoded_shards_that_do_not_fit_are_refused(config, documents, tmp_path)
     os.remove(f"{folder}/vocab.json")
     with pytest.raises(ValueError, match=r"has no vocab.json beside it; set text.char_vocab"):
         prepare(config, quiet)
+
+
+DAMAGES = {
+    "empty": lambda data: b"",
+    "one byte": lambda data: data[:1],
+    "cut": lambda data: data[: len(data) // 2],
+    "cut by ten bytes": lambda data: data[:-10],
+    "zeroed head": lambda data: bytes(200) + data[200:],
+    "zeroed middle": lambda data: data[:3000] + bytes(1000) + data[4000:],
+    "no ArrayRecord": lambda data: b"garbage",
+}
+
+
+def damage(path, how, digest=True, unseen=False):
+    """Damages a shard; its counts keep no digest, or its time is as before, where that is asked."""
+    status = os.stat(path)
+    Path(path).write_bytes(DAMAGES[how](Path(path).read_bytes()))
+    if unseen:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    if not digest:
+        counts = json.loads(Path(f"{path}.json").read_text())
+        counts.pop("sha256", None)
+        Path(f"{path}.json").write_text(json.dumps(counts))
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_shard_of_the_cache_is_encoded_again(config, documents, log_lines, how):
+    first = prepare(config, quiet)
+    kept, damaged = first.train[0].paths[:2]
+    content, before = Path(damaged).read_bytes(), os.stat(kept).st_mtime_ns
+    damage(damaged, how)
+    again = prepare(config, quiet)
+    assert f"{damaged} is damaged or gone: it is encoded again" in log_lines.lines
+    assert Path(damaged).read_bytes() == content
+    assert os.stat(kept).st_mtime_ns == before
+    assert (again.train, again.heldout) == (first.train, first.heldout)
+    log_lines.lines.clear()
+    prepare(config, never)
+    assert "is damaged or gone" not in str(log_lines)
+
+
+@pytest.mark.parametrize("content", ["", "{", "\0" * 100])
+def test_a_damaged_character_vocabulary_of_the_cache_is_built_again(config, documents, content):
+    first = prepare(config, quiet)
+    (path,) = Path(config.data.cache_dir).glob("vocab-*.json")
+    path.write_text(content)
+    assert prepare(config, never).vocab == first.vocab
+
+
+@pytest.mark.parametrize("how", ["empty", "one byte", "cut", "cut by ten bytes", "no ArrayRecord"])
+def test_a_shard_that_is_cut_short_is_noticed_without_a_digest(config, documents, how):
+    first = prepare(config, quiet)
+    content = Path(first.train[0].paths[1]).read_bytes()
+    damage(first.train[0].paths[1], how, digest=False)
+    again = prepare(config, quiet)
+    assert Path(first.train[0].paths[1]).read_bytes() == content
+    assert (again.train, again.heldout) == (first.train, first.heldout)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_damage_that_nobody_could_notice_before_is_one_line_when_it_is_read(config, documents, threads):
+    prepared = prepare(config, quiet)
+    path = prepared.train[0].paths[1]
+    damage(path, "zeroed middle", digest=threads > 0, unseen=threads > 0)
+    train = prepare(config, never).train
+    options = {"shuffle": True, "seed": 3, "reader_threads": threads}
+    with pytest.raises(ValueError, match="is damaged") as caught:
+        list(record_dataset(train, **options))
+    said = str(caught.value)
+    assert said.startswith(f"{path} is damaged: Corrupted ")
+    assert said.endswith("; remove it: the same command encodes it again")
+    assert "\n" not in said
+    os.remove(path)
+    again = prepare(config, quiet).train
+    assert again == train
+    assert sum(len(record.words) for record in record_dataset(again, **options)) == train[0].stats.words
+
+
+def test_damage_of_text_that_vocabularies_are_built_from_is_one_line(config, documents):
+    config.data.max_length = 20
+    train, _ = prepare_texts(config, "it reads text", quiet)
+    damage(train[0].paths[1], "zeroed middle")
+    with pytest.raises(
+        ValueError, match=rf"^{train[0].paths[1]} is damaged: Corrupted .*; remove it: the same command"
+    ):
+        list(read_texts(train))
+
+
+def test_damaged_shards_of_the_user_are_named(config, documents, tmp_path):
+    config.data.heldout = (str(tmp_path / "text" / "a.txt"),)
+    folder = Path(shutil.copytree(prepare(config, quiet).train[0].folder, tmp_path / "mine"))
+    config.data.train = (str(folder / "*.array_record"),)
+    path = sorted(folder.glob("*.array_record"))[1]
+    content = path.read_bytes()
+    for how in DAMAGES:
+        damage(path, how)
+        message = rf"^data.train: {path} is damaged: it is not what was encoded; put a good copy in its place, or"
+        with pytest.raises(ValueError, match=message):
+            prepare(config, never)
+        path.write_bytes(content)
+    Path(f"{path}.json").unlink()
+    damage(path, "cut")
+    with pytest.raises(ValueError, match=rf"^data.train: {path} is not an encoded corpus of charlm: it holds no "):
+        prepare(config, never)
+    path.write_bytes(content)
+    damage(path, "zeroed middle", digest=True)
+    with pytest.raises(ValueError, match=rf"^{path} is damaged: Corrupted [^\n]*; put a good copy in its place"):
+        list(record_dataset(prepare(config, never).train))
 
 
 def test_foreign_shards_are_refused(config, documents, tmp_path):

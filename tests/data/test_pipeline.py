@@ -413,7 +413,7 @@ def corpora(tmp_path):
             for _ in range(records):
                 writer.write(write_record(*record([[(next(number),)]])))
             writer.close()
-        made.append(SimpleNamespace(paths=tuple(paths)))
+        made.append(SimpleNamespace(name=name, paths=tuple(paths)))
     return made
 
 

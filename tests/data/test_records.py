@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from charlm.data.records import CorpusStats, EncodedRecord, read_record, write_record
+from charlm.data.records import CorpusStats, EncodedRecord, read_counts, read_record, write_counts, write_record
 
 
 def test_record_round_trip():
@@ -51,13 +51,14 @@ def test_reading_a_record_is_fast():
     assert min(times) < 100e-6  # about 10 µs on a free core; the machine may be busy
 
 
-def test_stats_add_up_and_round_trip():
+def test_stats_add_up_and_round_trip(tmp_path):
     a = CorpusStats(1, 2, 3, 4, 5, 6, 7, 8, {"x": 1}, [0, 1])
     b = CorpusStats(10, 20, 30, 40, 50, 60, 70, 5, {"x": 2, "y": 3}, [1, 1, 4])
     total = CorpusStats(11, 22, 33, 44, 55, 66, 77, 8, {"x": 3, "y": 3}, [1, 2, 4])
     assert a + b == total == b + a
     assert a + CorpusStats() == a
-    assert CorpusStats.from_json(total.to_json()) == total
+    write_counts(str(tmp_path / "shard"), total, "00ff")
+    assert read_counts(str(tmp_path / "shard")) == (total, "00ff")
 
 
 def test_stats_describe_shares_and_counts():

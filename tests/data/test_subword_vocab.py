@@ -59,6 +59,17 @@ def test_built_once_and_the_same_again(config, monkeypatch):
     assert other["words"] != first.digests()["words"]
 
 
+@pytest.mark.parametrize("kind", ["subwords", "chars", "terms"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 500], ids=["empty", "zeroed"])
+def test_damaged_vocabularies_of_the_cache_are_built_again(config, log_lines, kind, content):
+    first = prepare_subwords(config)
+    (path,) = Path(config.data.cache_dir).glob(f"{kind}-*")
+    for file in (path / "tokenizer.json", path / "vocab.txt") if path.is_dir() else (path,):
+        file.write_bytes(content)
+    assert prepare_subwords(config).digests() == first.digests()
+    assert f"{path} is damaged: it is made again" in str(log_lines)
+
+
 def test_vocabularies_from_files(config, tmp_path):
     first = prepare_subwords(config)
     first.save(tmp_path / "files")

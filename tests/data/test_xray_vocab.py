@@ -54,6 +54,20 @@ def test_frequent_words_are_those_that_a_policy_finds(tmp_path, backbone, with_s
     assert (counts["the"], counts["dog"]) == (120, 40)
 
 
+@pytest.mark.parametrize("kind", ["subwords", "xray-chars", "frequent-words"])
+def test_what_is_damaged_in_the_cache_is_built_again(tmp_path, kind):
+    (tmp_path / "text.txt").write_text("the cat sat. the dog ran! the cat slept.\n" * 40, encoding="utf-8")
+    config = small_xrayemb_config(tmp_path / "text.txt", tmp_path / "cache")
+    config.data.heldout = config.data.train
+    first = prepare_xray(config)
+    (path,) = (tmp_path / "cache").glob(f"{kind}-*")
+    for file in path.iterdir() if path.is_dir() else (path,):
+        file.write_bytes(b"")
+    again = prepare_xray(config)
+    assert again.digests() == first.digests()
+    assert again.frequent.words == first.frequent.words
+
+
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_the_usual_splitter_leaves_subwords_as_they_are(kind):
     tokenizer = SubwordTokenizer.load(release(kind))
