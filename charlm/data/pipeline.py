@@ -176,8 +176,13 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
     """The records of an encoded corpus (`EncodedCorpus`); of a damaged shard one line says which it is."""
 
     def __init__(self, corpus: Any) -> None:
-        super().__init__(list(corpus.paths))
         self._remedy = remedy_of(corpus.name)
+        try:
+            super().__init__(list(corpus.paths))
+        except RuntimeError as error:
+            damaged = next((path for path in corpus.paths if not count_records(path)), corpus.paths[0])
+            with clear_damage(damaged, self._remedy):
+                raise error
 
     def __getitem__(self, number: SupportsIndex) -> bytes:
         """Returns a record; ValueError when it cannot be read."""

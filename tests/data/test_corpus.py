@@ -252,6 +252,14 @@ def test_a_shard_that_is_cut_short_is_noticed_without_a_digest(config, documents
     assert (again.train, again.heldout) == (first.train, first.heldout)
 
 
+@pytest.mark.parametrize("how", ["empty", "cut"])
+def test_a_shard_that_is_cut_while_its_time_stays_is_one_line(config, documents, how):
+    train = prepare(config, quiet).train
+    damage(train[0].paths[1], how)
+    with pytest.raises(ValueError, match=rf"^{train[0].paths[1]} is damaged: .*; remove it: the same command encodes"):
+        record_dataset(train)
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 def test_damage_that_nobody_could_notice_before_is_one_line_when_it_is_read(config, documents, threads):
     prepared = prepare(config, quiet)
