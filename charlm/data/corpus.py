@@ -17,7 +17,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import ml_collections
@@ -273,10 +273,10 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
         raise ValueError(f"{path}: damaged description of an encoded corpus ({error})") from error
 
 
-def _table(data: Any) -> str:
+def _table(corpora: Iterable[EncodedCorpus]) -> str:
     """Returns a table of the prepared corpora."""
     rows = [("corpus", "split", "documents", "words", "chars", "cut %", "unknown %", "skipped", "shards", "folder")]
-    for corpus in (*data.train, *data.heldout):
+    for corpus in corpora:
         s = corpus.stats
         cut, unknown = 100 * s.words_cut / max(s.words, 1), 100 * s.chars_unknown / max(s.chars, 1)
         counts = (f"{s.documents:,}", f"{s.words:,}", f"{s.chars:,}", f"{cut:.3g}", f"{unknown:.3g}")
@@ -286,21 +286,38 @@ def _table(data: Any) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _print_table(config: ml_collections.ConfigDict) -> None:
-    """Prepares the corpora of the config and prints what they hold."""
-    if config.family == "charbert":
-        from charlm.data.subword_vocab import prepare_subwords  # it builds on this module
+def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
+    """Encodes what a run of the config reads, and makes its vocabularies; ValueError when it reads no such text."""
+    from charlm.config import is_fine_tuning  # like all below, it is above this module
 
-        print(_table(prepare_subwords(config)))
-    elif config.family == "xrayemb":
+    if is_fine_tuning(config):
+        raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
+    if config.family == "char2subword":  # what it starts from has all vocabularies
+        from charlm.pretraining.char2subword_config import CONTEXTUAL, of_stage
+
+        if CONTEXTUAL not in (config.stage or config.stages):
+            stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))
+            raise ValueError(f"stage {stages} of Char2Subword reads no text; there is nothing to encode")
+        train, heldout = prepare_texts(of_stage(config, CONTEXTUAL), "Char2Subword reads text")
+        return [*train, *heldout]
+    if config.family == "hlm":
+        data: Any = prepare(config)
+    elif config.init_from or config.resume:  # which have vocabularies that need not be built
+        from charlm.pretraining.registry import prepare as prepare_run
+
+        data = prepare_run(config)
+    elif config.family == "charbert":
+        from charlm.data.subword_vocab import prepare_subwords
+
+        data = prepare_subwords(config)
+    else:
         from charlm.data.xray_text import prepare_xray
 
-        print(_table(prepare_xray(config)))
-    else:
-        print(_table(prepare(config)))
+        data = prepare_xray(config)
+    return [*data.train, *data.heldout]
 
 
 if __name__ == "__main__":
     from charlm import cli
 
-    cli.run(_print_table)
+    cli.run(lambda config: print(_table(_prepare_for_run(config))))

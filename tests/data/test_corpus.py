@@ -12,8 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from predictors.tiny_models import release
 from reading import decoded_words, expected_words, never, quiet
 
+from charlm.config import load_config_file
+from charlm.data import corpus as corpus_module
 from charlm.data import encode
 from charlm.data.cache_files import cache_dir
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
@@ -21,6 +24,7 @@ from charlm.data.pipeline import record_dataset
 from charlm.data.sources import Source
 from charlm.data.subword_building import read_texts
 from charlm.data.vocab import load_or_build_vocab
+from charlm.pretraining.char2subword_config import of_stage
 from charlm.text.chars import CharVocab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -390,6 +394,41 @@ def test_command_line_errors_are_one_line(config, tmp_path):
         assert result.stderr.startswith(message)
         assert result.stderr.count("\n") == 1
     assert run_cli().stderr.startswith("error: --config is missing")
+
+
+def test_command_line_encodes_what_the_contextual_stage_of_char2subword_finds(config, documents):
+    own = [f"--config.data.cache_dir={config.data.cache_dir}", f"--config.data.train={config.data.train[0]}"]
+    own += ["--config.text.splitter=rules", "--config.data.encode_processes=1"]
+    result = run_cli("--config=configs/char2subword_base.py:tiny", *own)
+    assert result.returncode == 0, result.stderr
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["split", "train", "heldout"]
+    run = load_config_file(f"{ROOT}/configs/char2subword_base.py:tiny")
+    run.data.train, run.data.cache_dir, run.text.splitter = config.data.train, config.data.cache_dir, "rules"
+    train, heldout = prepare_texts(of_stage(run, "contextual"), "it reads text", never)
+    assert [line.split()[-1] for line in result.stdout.splitlines()[1:]] == [train[0].folder, heldout[0].folder]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("char2subword_base.py:approximation", "stage approximation of Char2Subword reads no text"),
+        ("tag.py", "task=tagging: fine-tuning reads its examples as they are; there is nothing to encode"),
+    ],
+)
+def test_command_line_says_when_there_is_nothing_to_encode(name, message):
+    result = run_cli(f"--config=configs/{name}", "--config.init_from=x", "--config.data.train=x.txt")
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_it_builds_no_vocabulary_that_the_run_takes_over(config, documents):
+    run = load_config_file(f"{ROOT}/configs/charbert_base.py:tiny")
+    run.data.train, run.data.cache_dir, run.data.encode_processes = config.data.train, config.data.cache_dir, 1
+    run.text.splitter, run.init_from = "rules", str(release("bert"))
+    assert [corpus.split for corpus in corpus_module._prepare_for_run(run)] == ["train", "heldout"]
+    assert not glob.glob(f"{config.data.cache_dir}/subwords-*")
+    assert glob.glob(f"{config.data.cache_dir}/terms-*")
 
 
 def test_command_line_splits_lists_of_corpora(config, documents, tmp_path):
