@@ -11,7 +11,9 @@
 
 The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it; tag,
 classify, measure, answer and rank take one that was fine-tuned. Texts are arguments, or lines of standard input. Every
-result is a JSON line, in the order of the texts.
+text has one JSON line, in the order of the texts: line n of the output is of text n. What cannot be answered has the
+keys "text" and "error" alone, a line on standard error that names the text, and makes the exit status 1 at the end; the
+other texts are answered.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from charlm.local_paths import check_options
-from charlm.predictors.base import Encoding, Fill, Generation, KnownWords, Predictor, Score
+from charlm.predictors.base import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
 from charlm.predictors.policy import HELP, load_with_policy
 from charlm.text.wordlist import WordList
 
@@ -39,7 +41,7 @@ BATCHES_AT_A_TIME = 4  # read before they are answered, so that texts of like le
 
 
 class _Asked(NamedTuple):
-    """A text, where it stands ("" for an argument), and how often it was asked before."""
+    """A text, where it stands ("text 2", "line 2"), and how often it was asked before."""
 
     text: str
     where: str
@@ -128,39 +130,49 @@ def _answer_all(args: argparse.Namespace) -> int:
         size = 1  # a person waits
     while chunk := list(itertools.islice(texts, size)):
         for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
-            if isinstance(result, ValueError):
-                status = _fail(f"{asked.where}{result}")
-            else:
-                print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
+            if isinstance(result, str):
+                status = _fail(f"{asked.where}: {result}")
+                result = {"error": result}
+            print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
         sys.stdout.flush()
     if getattr(args, "stats", False):
         print(predictor.cache.stats, file=sys.stderr)
     return status
 
 
-def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | ValueError]:
-    """Answers texts together, or one by one when something is wrong with any: the others are answered."""
+def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
+    """Answers texts together, or one by one when something is wrong with any: the others are answered.
+
+    Returns:
+      For each text its answer, or what is wrong with it. No text ends the stream, whatever is raised for it.
+    """
     try:
         for asked in chunk:
             if any("\ud800" <= char <= "\udfff" for char in asked.text):
                 raise ValueError("expected a text in UTF-8")
         return answer(chunk)
-    except ValueError as error:
-        return [error] if len(chunk) == 1 else [_answers(answer, [asked])[0] for asked in chunk]
+    except Exception as error:
+        if len(chunk) > 1:
+            return [_answers(answer, [asked])[0] for asked in chunk]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        return [" ".join(f"{kind}{error}".split())]
 
 
 def _texts(arguments: list[str]) -> Iterator[_Asked]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were no UTF-8 become JSON's own escape, as "\udcff"
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     seen: Counter[str] = Counter()
     for number, line in enumerate(arguments or sys.stdin, start=1):
         text = line if arguments else line.rstrip("\r\n")
-        yield _Asked(text, "" if arguments else f"line {number}: ", seen[text])
+        yield _Asked(text, f"{'text' if arguments else 'line'} {number}", seen[text])
         seen[text] += 1
 
 
 def _length(text: str) -> int | Literal["auto"]:
-    if text != "auto" and not (text.isascii() and text.isdigit() and int(text) > 0):
+    digits = text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS
+    if text != "auto" and not (digits and int(text) > 0):
         raise ValueError(f'--length={text}: expected a positive number of characters or "auto"')
     return "auto" if text == "auto" else int(text)
 

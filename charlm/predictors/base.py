@@ -20,6 +20,8 @@ CANNOT = {  # ability: what is said of a model without it
     "neighbors": "makes no rows of a table from strings",
 }
 
+LENGTH_DIGITS = 18  # of the length of a word, as it is written: more are no length, and int() takes no end of them
+
 
 class Encoding(NamedTuple):
     """The vectors of one text.
@@ -242,6 +244,17 @@ def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -
         if not isinstance(text, str):
             raise ValueError(f"{what}: expected texts, but number {n} is a {type(text).__name__}")
     return texts
+
+
+def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Literal["auto"]:
+    """Returns the characters of the word in a gap: what "[MASK:5]" says, or `length` where it says nothing.
+
+    Raises:
+      ValueError: more digits are written than any length has.
+    """
+    if written is not None and len(written) > LENGTH_DIGITS:
+        raise ValueError(f"[MASK:{written[:LENGTH_DIGITS]}...]: expected a length of at most {LENGTH_DIGITS} digits")
+    return length if written is None else int(written)
 
 
 def checked_list(words: Iterable[str]) -> list[str]:

@@ -14,7 +14,16 @@ import numpy as np
 from charlm.cache import CacheStats, WordCache
 from charlm.models.char2subword import Char2Subword
 from charlm.models.char2subword_bert import Char2SubwordForMaskedLM
-from charlm.predictors.base import Encoding, Fill, Neighbor, Predictor, checked_list, checked_texts, list_to_cache
+from charlm.predictors.base import (
+    Encoding,
+    Fill,
+    Neighbor,
+    Predictor,
+    checked_list,
+    checked_texts,
+    gap_length,
+    list_to_cache,
+)
 from charlm.predictors.gaps import Gap, Pieces
 from charlm.predictors.spelled import put_in, read_codes
 from charlm.predictors.windows import Text, batches, one_ahead, window_around, windows
@@ -230,7 +239,7 @@ class Char2SubwordPredictor(Predictor):
         parts = units.encode([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
         codes, gaps = parts[0].content.tolist(), []
         for match, part in zip(matches, parts[1:], strict=True):
-            wanted = int(match[1]) if match[1] else length
+            wanted = gap_length(match[1], length)
             if wanted != "auto" and wanted < 1:
                 raise ValueError(f"length={wanted}: expected a positive number of characters")
             gaps.append(Gap(len(codes), wanted, True, False))

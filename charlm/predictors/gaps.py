@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from charlm.predictors.base import Fill, checked_list
+from charlm.predictors.base import Fill, checked_list, gap_length
 from charlm.predictors.windows import Text, text_of
 from charlm.text.subwords import SubwordTokenizer
 
@@ -53,7 +53,7 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
         raise ValueError(f"{len(matches)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")
     gaps = []
     for match, place in zip(matches, places, strict=True):
-        wanted = int(match[1]) if match[1] else length
+        wanted = gap_length(match[1], length)
         if wanted != "auto" and wanted < 1:
             raise ValueError(f"length={wanted}: expected a positive number of characters")
         gaps.append(Gap(place, wanted, text[match.start() - 1 : match.start()] == " ", place == 0))

@@ -18,7 +18,15 @@ from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.models.hlm import HLM, HLMForMaskedLM
 from charlm.nn.attention import PROJECTED
-from charlm.predictors.base import Encoding, Fill, Predictor, checked_list, checked_texts, list_to_cache
+from charlm.predictors.base import (
+    Encoding,
+    Fill,
+    Predictor,
+    checked_list,
+    checked_texts,
+    gap_length,
+    list_to_cache,
+)
 from charlm.predictors.windows import of_like_length, one_ahead, rounded, rows_a_call
 from charlm.pretraining.hlm_model import model_config
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
@@ -156,8 +164,11 @@ class HLMPredictor(Predictor):
         words, gaps, at = [], [], 0
         for match in MASK_PATTERN.finditer(text):
             words += self._split(text[at : match.start()])
-            gaps.append((len(words), int(match[1]) if match[1] else length))
-            words.append("?" * (OTHER_MASK_LENGTH if gaps[-1][1] == "auto" else gaps[-1][1]))
+            wanted = gap_length(match[1], length)
+            if wanted != "auto":
+                self._check_length(wanted)  # before a word of that length is made
+            gaps.append((len(words), wanted))
+            words.append("?" * (OTHER_MASK_LENGTH if wanted == "auto" else wanted))
             at = match.end()
         words += self._split(text[at:])
         if not gaps:
@@ -191,13 +202,11 @@ class HLMPredictor(Predictor):
         hidden = set(hidden)
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
-        limit = self._slots - 1
         if length == "auto":
-            lengths = list(range(1, limit + 1))
+            lengths = list(range(1, self._slots))
         else:
             lengths = [len(self._encoder.encode([words[position]])[1]) if length == "same" else length]
-        if not all(1 <= n <= limit for n in lengths):
-            raise ValueError(f"length={length}: the model holds words of 1 to {limit} characters")
+            self._check_length(lengths[0])
         start = max(0, min(position - (self._max_words - 2) // 2, len(words) - (self._max_words - 2)))
         window = words[start : start + self._max_words - 2]
         fills = []
@@ -210,6 +219,10 @@ class HLMPredictor(Predictor):
                 found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
             fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
         return sorted(fills, key=lambda fill: -fill.score)[:top]
+
+    def _check_length(self, length: int) -> None:
+        if not 1 <= length < self._slots:
+            raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
 
     def _predict(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> Iterator[np.ndarray]:
         """Yields for each length the log-probabilities [length, V] of the characters at `position`."""

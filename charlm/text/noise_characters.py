@@ -143,6 +143,12 @@ def is_mark(char: str) -> bool:
     return bool(Characters.of(char).marks_U[:1].any())
 
 
+@functools.lru_cache(1 << 14)
+def is_letter(char: str) -> bool:
+    """Whether a character is a letter or digit, also a letter of Han that is newer than Python's Unicode."""
+    return bool(Characters.of(char).letters_U[:1].any())
+
+
 def other_case(char: str) -> str:
     """Returns a code point in the other case, or unchanged where that is not one code point either (ß, İ)."""
     for changed in (char.lower(), char.upper()):

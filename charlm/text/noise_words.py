@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from charlm.text.keyboards import AUTO, Keyboard, keyboard_for
-from charlm.text.noise_characters import Characters, is_mark, other_case
+from charlm.text.noise_characters import Characters, is_letter, is_mark, other_case
 from charlm.text.noise_edits import Edit
 from charlm.text.noise_operations import How
 
@@ -224,7 +224,7 @@ def _pick(choices: Sequence[T], share: float) -> T | None:
 
 def _letters(chars: Sequence[str], latin: str, keyboard: Keyboard) -> str:
     """Returns the letters to add to a word: `latin`, or for other scripts those of its keyboard, or its own."""
-    bases = [char[0] for char in chars if char[0].isalnum()]
+    bases = [char[0] for char in chars if is_letter(char[0])]
     if any(base.isascii() for base in bases):
         return latin
     alphabets = (keyboard.alphabets[base] for base in bases if base in keyboard.alphabets)

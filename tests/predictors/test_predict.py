@@ -85,11 +85,28 @@ def test_fill_mask_from_a_list_of_words(ask, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no gap", 'no "[MASK]" in the text'),
+        ("[MASK:30]", "length=30: the model holds words of 1 to 7 characters"),
+        ("a [MASK:99999999999999] b", "length=99999999999999: the model holds words of 1 to 7 characters"),
+        (f"a [MASK:{'9' * 5000}] b", f"[MASK:{'9' * 18}...]: expected a length of at most 18 digits"),
+    ],
+)
+def test_a_gap_that_cannot_be_filled_is_one_line_and_the_others_are_filled(ask, text, message):
+    status, lines, errors = ask("fill-mask", "--top=1", text, "the [MASK] sat")
+    assert (status, [line["text"] for line in lines]) == (1, [text, "the [MASK] sat"])
+    assert set(lines[0]) == {"text", "error"}
+    assert message in lines[0]["error"]
+    assert errors == f"error: text 1: {lines[0]['error']}\n"
+    assert len(lines[1]["fills"]) == 1
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["no gap"], 'no "[MASK]" in the text'),
-        (["[MASK:30]"], "length=30: the model holds words of 1 to 7 characters"),
         (["--length=long", "[MASK]"], "--length=long: expected a positive number of characters"),
+        ([f"--length={'9' * 5000}", "[MASK]"], "expected a positive number of characters"),
         (["--top=0", "[MASK]"], "--top=0: expected at least 1"),
         (["--words=nowhere.txt", "[MASK]"], "--words=nowhere.txt cannot be read"),
     ],
@@ -184,12 +201,36 @@ def test_generate(ask_tiny):
 def test_a_bad_text_does_not_lose_the_others(ask_tiny):
     long = "birds " * 60
     status, lines, errors = ask_tiny("gpt2", "generate", "--max-new=5", stdin=f"She\n{long}\nThe\n")
-    assert (status, [line["text"] for line in lines]) == (1, ["She", "The"])
+    assert (status, [line["text"] for line in lines]) == (1, ["She", long, "The"])
+    assert ["generated" in line for line in lines] == [True, False, True]
     assert errors.startswith("error: line 2: max_new=5: the model has room for 40 tokens")
     assert errors.count("\n") == 1
     status, lines, errors = ask_tiny("bert", "encode", "a", "b\udcff", "c")
-    assert (status, [line["text"] for line in lines]) == (1, ["a", "c"])
-    assert errors == "error: expected a text in UTF-8\n"
+    assert (status, [line["text"] for line in lines]) == (1, ["a", "b\udcff", "c"])
+    assert lines[1] == {"text": "b\udcff", "error": "expected a text in UTF-8"}
+    assert errors == "error: text 2: expected a text in UTF-8\n"
+
+
+@pytest.mark.parametrize("name", ["encode", "score", "generate", "fill-mask"])
+@pytest.mark.parametrize("error", [MemoryError("no room"), TypeError("a defect\nof ours"), ValueError("out of range")])
+def test_whatever_a_text_raises_the_others_are_answered(ask_tiny, monkeypatch, name, error):
+    family = "bert" if name == "fill-mask" else "gpt2"
+    model, method = type(Predictor.from_checkpoint(release(family))), name.replace("-", "_")
+    answer = getattr(model, method)
+
+    def fails(self, texts, *args, **options):
+        if "[MASK] bad" in texts:  # a list of texts, or one text
+            raise error
+        return answer(self, texts, *args, **options)
+
+    monkeypatch.setattr(model, method, fails)
+    texts = ["[MASK] a", "[MASK] bad", "[MASK] b"]
+    options = ["--max-new=2"] if name == "generate" else []
+    status, lines, errors = ask_tiny(family, name, *options, stdin="\n".join(texts) + "\n")
+    assert (status, [line["text"] for line in lines]) == (1, texts)
+    assert [set(line) == {"text", "error"} for line in lines] == [False, True, False]
+    kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+    assert errors == f"error: line 2: {kind}{' '.join(str(error).split())}\n"
 
 
 def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch):
@@ -197,7 +238,7 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
     monkeypatch.setattr("sys.stdin", stdin)
     status = main(["encode", f"--checkpoint={release('bert')}", "--sentence-only"])
     captured = capsys.readouterr()
-    assert [json.loads(line)["text"] for line in captured.out.splitlines()] == ["naïve", "birds"]
+    assert [json.loads(line)["text"] for line in captured.out.splitlines()] == ["naïve", "\udcff", "birds"]
     assert (status, captured.err) == (1, "error: line 2: expected a text in UTF-8\n")
 
 
@@ -226,7 +267,6 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
         ("gpt2", ["score", "--batch-size=0", "a", "b"], "a positive batch_size"),
         ("bert", ["encode", "--batch-size=0", "a", "b"], "a positive batch_size"),
         ("bert", ["encode", "--stats", "a", "b"], "--stats: a BERT keeps no words in a cache"),
-        ("bert", ["fill-mask", "no gap"], 'no "[MASK]" in the text'),
     ],
 )
 def test_what_cannot_be_asked_is_said_once(ask_tiny, family, arguments, message):

@@ -35,7 +35,7 @@ ZWJ, ACUTE = "\u200d", "\u0301"
 WORDS = ["The", "because", "don't", "A", "a", "to", "straße", "İstanbul", "1984", "U.S.", "«", ",", "...", "coffee"]
 WORDS += ["ＡＢ", "ǅ", "नमस्ते", "हिन्दी", "ภาษา", "ที่", "กำ", "中文字", "日", "ｶﾞ"]
 WORDS += ["Привет", "שלום", "क्" + ZWJ + "ष", "e" + ACUTE, "a\u00adb", "\ud800x", "\U00020000", ACUTE + "x", ACUTE]
-WORDS += ["👩" + ZWJ + "💻", "👍🏽", "❤\ufe0f", "🇩🇪"]
+WORDS += ["\U00031350", "👩" + ZWJ + "💻", "👍🏽", "❤\ufe0f", "🇩🇪"]
 SPACES = [" ", "  ", "\n", "\t", "\u00a0", "\u3000", ""]
 RATES = st.sampled_from([0.05, 0.3, 0.5, 1.0])
 
@@ -502,6 +502,9 @@ def test_charbert_inside_of_words():
     changes = [drops("abbc", [1, 2]), inserts("abbc", [1, 2, 3], any_case)]
     assert_outcomes("charbert_inner:1", "abbc", spread(1, changes), 20000)
     assert_outcomes("charbert_inner:1", "日本", spread(1, inserts("日本", [1], "日本")))
+    newer = "\U00031350\U00031351"  # Han since Unicode 15, which Python 3.11 does not know: letters all the same
+    assert_outcomes("charbert_inner:1", newer, spread(1, inserts(newer, [1], newer)))
+    assert_outcomes("charbert_nlm:1", newer[0], spread(1, inserts(newer[0], [0], newer[0])))
     assert_outcomes("charbert_inner:1", "a", {"a": 1})
 
 
