@@ -18,6 +18,7 @@ import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
+from charlm import checksums
 from charlm.checkpoint_parts import Position
 from charlm.sharding import path_name
 
@@ -115,17 +116,19 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[
     Raises:
       ValueError: when the folder is no checkpoint of charlm, or of another kind or family.
     """
-    metadata = _stored(checkpoint).custom_metadata
+    metadata = description(checkpoint)
     if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
         raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
     if (stored := family_of(metadata)) not in families:
         raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
-    return dict(metadata)
+    return metadata
 
 
 def description(checkpoint: Path) -> dict[str, Any]:
     """Returns what was stored as `metadata` with a checkpoint of whatever family; {} where there is none."""
-    return dict(_stored(checkpoint).custom_metadata or {})
+    stored = _stored(checkpoint).custom_metadata or {}
+    with clear_reads(checkpoint):
+        return checksums.undescribed(stored)
 
 
 def family_of(metadata: Mapping[str, Any]) -> str:
@@ -152,21 +155,43 @@ def clear_reads(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        older = [s for s in complete_steps(checkpoint.parent) if checkpoint.name.isdigit() and s < int(checkpoint.name)]
-        hint = f"; the checkpoint before it is step {max(older)}" if older else ""
+        good = newest_whole(checkpoint.parent, int(checkpoint.name)) if checkpoint.name.isdigit() else None
+        hint = "" if good is None else f"; the last good checkpoint before it is step {good}"
         raise ValueError(f"{checkpoint} is damaged or incomplete: {reason(error)}{hint}") from error
     finally:
         for log, level in zip(loggers, levels, strict=True):
             log.setLevel(level)
 
 
+def check_whole(checkpoint: Path) -> None:
+    """Checks that a checkpoint holds what was saved, byte for byte; logs of an old one that it has no checksums.
+
+    Raises:
+      ValueError: when it does not, naming the last good one before it.
+    """
+    with clear_reads(checkpoint):
+        checksums.check(checkpoint)
+
+
+def newest_whole(folder: Path, below: int) -> int | None:
+    """Returns the newest step below another whose checkpoint in a folder is whole; None where there is none."""
+    for step in sorted((step for step in complete_steps(folder) if step < below), reverse=True):
+        try:
+            checksums.check(folder / str(step))
+            return step
+        except (ValueError, OSError):
+            continue
+    return None
+
+
 def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     """Returns the whole state of a checkpoint that may lie anywhere; moves the iterator `data` to its position.
 
     Raises:
-      ValueError: when names or shapes of parameters differ, listing every missing, unexpected and misshapen one; when
-        there is nothing but parameters.
+      ValueError: when it is damaged; when names or shapes of parameters differ, listing every missing, unexpected and
+        misshapen one; when there is nothing but parameters.
     """
+    check_whole(checkpoint)
     stored = _stored(checkpoint).metadata["state"]
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
@@ -201,8 +226,9 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
       abstract_params: all of them. names: those to load, as "hlm/embed/norm/scale"; None: all.
 
     Raises:
-      ValueError: when names or shapes differ, listing every missing, unexpected and misshapen one.
+      ValueError: when it is damaged; when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
+    check_whole(checkpoint)
     stored = stored_params(checkpoint)
     check_fits(checkpoint, stored, abstract_params)
     if names is not None:
@@ -237,7 +263,9 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
     context.array.saving.use_compression = False
     try:
         with context:
-            ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=metadata)
+            stored = checksums.described(metadata)
+            ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=stored)
+        checksums.write(folder)
     except Exception as error:  # orbax raises every kind
         raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
 

@@ -13,8 +13,11 @@ from typing import Any
 
 from orbax.checkpoint import v1 as ocp
 
-from charlm.checkpoint import BEST_METRIC, FILES, FOLDER, clear_reads, complete, find_latest, reason
+from charlm import checksums, hosts
+from charlm.checkpoint import BEST_METRIC, FILES, FOLDER, check_whole, clear_reads, complete, find_latest, reason
 from charlm.checkpoint_parts import Files, Position
+
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that orbax has not finished
 
 
 class Checkpoints:
@@ -45,8 +48,11 @@ class Checkpoints:
         self._metadata = metadata
         self._write_files = write_files
         self._folder = Path(workdir).absolute() / folder
+        context = ocp.Context()
+        context.async_options.post_finalization_callback = self._add_checksums
         self._checkpointer = ocp.training.Checkpointer(
             self._folder,
+            context=context,
             save_decision_policy=_Always(),
             preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
             cleanup_tmp_directories=True,
@@ -79,7 +85,7 @@ class Checkpoints:
             self.wait()
             if complete(self._folder / str(step)):
                 return
-        metadata = {**(self._metadata or {}), "unreported": list(unreported)}
+        metadata = checksums.described({**(self._metadata or {}), "unreported": list(unreported)})
         parts = {"state": state, "data": Position(data)}
         if self._write_files is not None:
             parts[FILES] = Files(self._write_files)
@@ -93,10 +99,25 @@ class Checkpoints:
             )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
-        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position."""
+        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position.
+
+        Raises:
+          ValueError: when the checkpoint is damaged, naming the last good one before it.
+        """
+        check_whole(self.folder(step))
         with clear_reads(self.folder(step)):
             wanted = {"state": abstract_state, "data": Position(data)}
             return self._checkpointer.load_checkpointables(step, wanted)["state"]
+
+    def _add_checksums(self) -> None:
+        """Adds checksums to what all processes have written; orbax calls it before it gives that its final name."""
+        if not hosts.is_primary():
+            return
+        written = [folder for folder in self._folder.glob(f"*{UNFINISHED}*") if folder.is_dir()]
+        if not written:
+            raise FileNotFoundError(f"there is no unfinished checkpoint in {self._folder}")
+        for folder in written:
+            checksums.write(folder)
 
     def folder(self, step: int) -> Path:
         """Returns the folder of a step."""

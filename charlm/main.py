@@ -21,6 +21,11 @@ from charlm.config import is_fine_tuning
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
 _PROFILE = flags.DEFINE_string("profile", "", "Folder for a trace of three steps, the sixth to the eighth of the run.")
+_SKIP_DAMAGED = flags.DEFINE_bool(
+    "skip_damaged",
+    False,
+    "If the newest checkpoint of the run is damaged, set it aside as STEP.damaged and go on from the one before it.",
+)
 _MULTIHOST = flags.DEFINE_bool(
     "multihost",
     False,
@@ -55,7 +60,7 @@ def main(config: ml_collections.ConfigDict) -> None:
             raise ValueError("--multihost: fine-tuning runs in one process, on all of its devices")
         from charlm.finetune.run import fine_tune
 
-        fine_tune(config, workdir, profile=_PROFILE.value)
+        fine_tune(config, workdir, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
         return
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
@@ -63,7 +68,8 @@ def main(config: ml_collections.ConfigDict) -> None:
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
     with hosts.ending_together():
-        (train_stages if "stages" in config else train)(config, workdir, profile=_PROFILE.value)
+        program = train_stages if "stages" in config else train
+        program(config, workdir, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
 
 
 if __name__ == "__main__":

@@ -41,18 +41,21 @@ class Stage(NamedTuple):
         return self.done is not None and self.done >= self.config.train.steps
 
 
-def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> bool:
+def train_stages(
+    config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
+) -> bool:
     """Trains all stages that a config names; returns whether the last one is finished.
 
     Args:
-      profile: as in `charlm.train.train`: of each stage that trains, in a folder of its own.
+      profile: as in `charlm.train.train`: of each stage that trains, in a folder of its own. skip_damaged: as there,
+        of each stage.
 
     Raises:
       ValueError: as `charlm.train.train`; and before anything trains, when a later stage could not train, or did not
         start from what the one before it has made, naming what to remove.
     """
     if config.stage:
-        return train(of_stage(config, config.stage), workdir, profile)
+        return train(of_stage(config, config.stage), workdir, profile, skip_damaged)
     if config.resume:
         raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
     stages = _plan(config, folder_of(workdir))
@@ -65,7 +68,8 @@ def train_stages(config: ml_collections.ConfigDict, workdir: str, profile: str =
             continue
         if not stage.finished:
             _check_later(stage, stages[at + 1 :])
-        if not train(stage.config, str(stage.folder), str(Path(profile) / stage.folder.name) if profile else ""):
+        own_profile = str(Path(profile) / stage.folder.name) if profile else ""
+        if not train(stage.config, str(stage.folder), own_profile, skip_damaged):
             return False
     return True
 

@@ -28,6 +28,7 @@ from charlm.pretraining.config import set_by
 from charlm.pretraining.registry import objective_of, prepare
 from charlm.profiling import StepProfiler
 from charlm.progress import Window, duration, read_metrics, report_finished, report_heldout, report_start, stop_signal
+from charlm.recovery import check_newest
 from charlm.run import Run, build
 from charlm.state import TrainState
 from charlm.step import Sums, mean_loss
@@ -39,11 +40,12 @@ class NonFiniteLoss(ValueError):
     """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
 
 
-def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> bool:
+def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False) -> bool:
     """Pre-trains as `config` says, or goes on with the run found in `workdir`; returns False if a signal stopped it.
 
     Args:
-      profile: folder for a trace of a few steps; "": none.
+      profile: folder for a trace of a few steps; "": none. skip_damaged: set the newest checkpoint aside if it is
+        damaged, and go on from the one before.
 
     Raises:
       ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
@@ -54,7 +56,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") ->
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            return _train(config, folder, workdir, profiler)
+            return _train(config, folder, workdir, profiler, skip_damaged)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
             for empty in (folder / checkpoints.FOLDER, folder):
@@ -62,12 +64,16 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "") ->
                     empty.rmdir()
 
 
-def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler) -> bool:
+def _train(
+    config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler, skip_damaged: bool
+) -> bool:
     workdirs.check_same_config(config)
     if not hosts.shares(folder):
         raise ValueError(
             f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
         )
+    newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
+    hosts.primary_first(newest)
     done = workdirs.newest_step(folder)
     # Without a checkpoint there is nothing to go on from, whatever config lies there.
     saved = None if done is None else workdirs.saved_config(folder)

@@ -18,7 +18,7 @@ import test_hosts
 from small_run import ROOT, metrics_without_timings, on_devices
 
 from charlm import checkpoint as checkpoints
-from charlm import hosts
+from charlm import checksums, hosts
 from charlm.config import to_json
 from charlm.train import train
 
@@ -109,6 +109,9 @@ def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained
     ]  # fmt: skip
     lanes = [json.loads(p.read_text())["lanes"].keys() for p in sorted((stopped / "data").glob("process_*"))]
     assert lanes == [{"0", "1", "2", "3"}, {"4", "5", "6", "7"}]
+    sums = json.loads((stopped / checksums.FILE).read_text())[checksums.KEY]  # of what both have written
+    assert sums.keys() >= {f"data/process_{i}-of-2.json" for i in range(2)}
+    assert {name.split("/")[1] for name in sums if "/ocdbt.process_" in name} == {"ocdbt.process_0", "ocdbt.process_1"}
 
     unbroken = tmp_path / "unbroken"
     with on_devices(1):

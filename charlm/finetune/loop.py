@@ -30,6 +30,7 @@ from charlm.metric_writer import MetricWriter
 from charlm.pretrained import Pretrained
 from charlm.profiling import StepProfiler
 from charlm.progress import duration, read_metrics, stop_signal
+from charlm.recovery import check_newest
 from charlm.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.state import TrainState
 from charlm.step import make_train_step, step_options
@@ -113,8 +114,11 @@ class FineTuning:
             rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
         return rows, epoch_groups(rows, self._lengths, self._config.data.batch_size, self._seed, epoch)
 
-    def run(self) -> dict[str, Any]:
+    def run(self, skip_damaged: bool = False) -> dict[str, Any]:
         """Trains, or goes on with, and returns the result, which `RESULT_FILE` then holds, too.
+
+        Args:
+          skip_damaged: as in `charlm.train.train`.
 
         Raises:
           ValueError: when training diverged. Stopped: when a signal came.
@@ -123,6 +127,7 @@ class FineTuning:
         if done.exists():
             log.info("%s holds a finished run: nothing to do", self._folder)
             return json.loads(done.read_text(encoding="utf-8"))
+        check_newest(self._folder / STATE_FOLDER, skip_damaged)
         store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest = Position(), store.latest
         try:

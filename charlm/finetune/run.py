@@ -42,8 +42,13 @@ OF_FAMILIES = {  # key of `model` that one family alone has: what it needs, and 
 MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
 
 
-def fine_tune(config: ml_collections.ConfigDict, workdir: str, profile: str = "") -> dict[str, Any]:
+def fine_tune(
+    config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
+) -> dict[str, Any]:
     """Fine-tunes as `config` says, or goes on with what is found in `workdir`; returns the summary of all runs.
+
+    Args:
+      profile, skip_damaged: as in `charlm.train.train`.
 
     Raises:
       ValueError: when config, data, model or workdir do not allow it, or training diverged.
@@ -53,7 +58,7 @@ def fine_tune(config: ml_collections.ConfigDict, workdir: str, profile: str = ""
     workdirs.create(folder)
     try:
         with workdirs.alone(folder):
-            return _fine_tune(config, folder, profile)
+            return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
     finally:
@@ -62,7 +67,7 @@ def fine_tune(config: ml_collections.ConfigDict, workdir: str, profile: str = ""
                 folder.rmdir()
 
 
-def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) -> dict[str, Any]:
+def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> dict[str, Any]:
     _check_same(config, folder)
     source = load_source(config)
     task = task_of(config)
@@ -81,7 +86,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str) ->
         run = FineTuning(config, seed, source, own, _with_dev(config, part, seed), place, profile)
         write_text(folder / workdirs.CONFIG_FILE, to_json(config))
         write_json(folder / DATA_FILE, _digests(examples))
-        results[name] = run.run()
+        results[name] = run.run(skip_damaged)
     summary = _summary(results, task)
     write_json(folder / SUMMARY_FILE, summary)
     for part, scores in summary["scores"].items():
