@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ VOCAB_FILE = "char_vocab.json"
 OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
 
 
-def create(folder: Path) -> None:
-    """Makes the folder of a run, if need be.
+def create(folder: Path, key: str = "--workdir") -> None:
+    """Makes the folder of a run, if need be; `key` names it in errors.
 
     Raises:
       ValueError: when it cannot be written.
@@ -37,7 +37,20 @@ def create(folder: Path) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
+        raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
+    """Makes a folder as `create` does; of what could not begin, nothing stays."""
+    new = not folder.exists()
+    create(folder, key)
+    try:
+        yield
+    finally:
+        if new:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
 
 
 @contextmanager

@@ -101,8 +101,7 @@ def test_errors(call, message):
 )
 def test_missing_extra_says_how_to_install_it(monkeypatch, module, call):
     monkeypatch.setitem(sys.modules, module, None)
-    name = module.split(".")[0]
-    with pytest.raises(ValueError, match=rf'scores need {name}: pip install -e "\.\[eval\]"'):
+    with pytest.raises(ValueError, match=r'scores: .* pip install -e "\.\[eval\]"'):
         call()
     assert ranking_scores(["q"], [1], [0.5])["mrr"] == 1, "what needs no library does without"
 
