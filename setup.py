@@ -4,7 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-EVAL = ["seqeval", "scikit-learn", "scipy", "matplotlib"]
+EVAL = ["scikit-learn", "scipy", "matplotlib"]
 
 EXTRAS = {
     "text": ["spacy>=3.8,<4"],

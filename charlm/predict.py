@@ -117,8 +117,9 @@ def _fail(message: str) -> int:
 def _answer_all(args: argparse.Namespace) -> int:
     check_options(vars(args), texts=("text", "pair", "query"), needed=("checkpoint", "context"))
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
+    _check(args)  # mistakes first: models load slowly
     if args.command in makers:
-        length = _length(args.length) if args.command == "fill-mask" else "auto"  # mistakes first: models load slowly
+        length = _length(args.length) if args.command == "fill-mask" else "auto"
         predictor = load_with_policy(Predictor.from_checkpoint, args)
         predictor.require(args.command.replace("-", "_"))
         answer, size = makers[args.command](predictor, args, length)
@@ -138,6 +139,15 @@ def _answer_all(args: argparse.Namespace) -> int:
     if getattr(args, "stats", False):
         print(predictor.cache.stats, file=sys.stderr)
     return status
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises ValueError for what is wrong with the options whatever the model."""
+    for name in ("top", "batch_size"):
+        if getattr(args, name, 1) < 1:
+            raise ValueError(f"--{name.replace('_', '-')}={getattr(args, name)}: expected at least 1")
+    if getattr(args, "words", None):
+        _read_words(args.words)
 
 
 def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
@@ -177,11 +187,15 @@ def _length(text: str) -> int | Literal["auto"]:
     return "auto" if text == "auto" else int(text)
 
 
-def _known(path: str, predictor: Predictor) -> KnownWords:
+def _read_words(path: str) -> set[str]:
     try:
-        words = set(Path(path).read_text(encoding="utf-8").split())
+        return set(Path(path).read_text(encoding="utf-8").split())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {error}") from error
+
+
+def _known(path: str, predictor: Predictor) -> KnownWords:
+    words = _read_words(path)
     known = predictor.known_words(words)
     if len(known) < len(words):
         left_out = f"{len(words) - len(known)} of {len(words)} words {predictor.unknown_words}"
@@ -208,8 +222,6 @@ def _encode(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Ans
 
 
 def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answer, int]:
-    if args.top < 1:
-        raise ValueError(f"--top={args.top}: expected at least 1")
     known = _known(args.words, predictor) if args.words else None
 
     def result(asked: _Asked) -> dict[str, Any]:
@@ -220,9 +232,6 @@ def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal[
 
 
 def _near(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    if args.top < 1:
-        raise ValueError(f"--top={args.top}: expected at least 1")
-
     def result(asked: _Asked) -> dict[str, Any]:
         found = predictor.neighbors(asked.text, args.top)
         return {"neighbors": [{"subword": near.subword, "cosine": round(near.cosine, 6)} for near in found]}

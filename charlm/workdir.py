@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ def folder_of(workdir: str | os.PathLike[str]) -> Path:
     return Path(workdir)
 
 
-def create(folder: Path) -> None:
-    """Makes the folder of a run, if need be.
+def create(folder: Path, key: str = "--workdir") -> None:
+    """Makes the folder of a run, if need be; `key` names it in errors.
 
     Raises:
       ValueError: when it cannot be written.
@@ -48,7 +48,20 @@ def create(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
+        raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
+    """Makes a folder as `create` does; of what could not begin, nothing stays."""
+    new = not folder.exists()
+    create(folder, key)
+    try:
+        yield
+    finally:
+        if new:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
 
 
 @contextmanager

@@ -138,4 +138,5 @@ def train_once(folder: Path) -> Trained:
 def metrics_without_timings(workdir: Path) -> list[dict[str, float]]:
     """Returns the lines of metrics.jsonl without what depends on the machine's speed."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in TIMINGS} for line in lines]
+    timing = lambda name: name.removeprefix("train_") in TIMINGS  # as fine-tuning calls them
+    return [{k: v for k, v in json.loads(line).items() if not timing(k)} for line in lines]

@@ -27,7 +27,6 @@ from charlm.metrics import (
 
 pytest.importorskip("sklearn")
 pytest.importorskip("scipy")
-pytest.importorskip("seqeval")
 
 GOLDENS = Path(__file__).parent / "goldens" / "tasks"
 
@@ -98,13 +97,11 @@ def test_errors(call, message):
     [
         ("sklearn.metrics", lambda: classification_scores(["a"], ["a"])),
         ("scipy.stats", lambda: regression_scores([1, 2], [1, 2])),
-        ("seqeval.metrics", lambda: entity_scores([["O"]], [["O"]])),
     ],
 )
 def test_missing_extra_says_how_to_install_it(monkeypatch, module, call):
     monkeypatch.setitem(sys.modules, module, None)
-    name = module.split(".")[0]
-    with pytest.raises(ValueError, match=rf'scores need {name}: pip install -e "\.\[eval\]"'):
+    with pytest.raises(ValueError, match=r'scores: .* pip install -e "\.\[eval\]"'):
         call()
     assert ranking_scores(["q"], [1], [0.5])["mrr"] == 1, "what needs no library does without"
 

@@ -19,7 +19,6 @@ from charlm.metrics import (
 
 pytest.importorskip("sklearn")
 pytest.importorskip("scipy")
-pytest.importorskip("seqeval")
 
 
 def random_tags(rng, tags, sentences=80):

@@ -6,8 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from charlm.benchmark import cases, plot
+from charlm.benchmark import cases, plot, standalone
 from charlm.benchmark.paths import GENERATOR, INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
+from charlm.benchmark.text import load_wordpiece
+from charlm.data.sources import open_configured
 
 SPELLED = (*cases.SPELLED, GENERATOR)
 READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
@@ -38,7 +40,8 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
       args, usual: what was given, and the defaults. chosen: cases.
 
     Raises:
-      ValueError: an option that nothing chosen would read, a path that cannot run, a file that cannot be written.
+      ValueError: an option that nothing chosen would read, a path or case that cannot run, a file that cannot be read
+        or written.
     """
     runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in cases.CASES}
     check_asked(args.paths, runners, args.hlm_code)
@@ -54,6 +57,13 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
     for shape in (shape for case in chosen if case in cases.CASES for shape in cases.shapes_of(case, settings)):
         if args.drawn:
             shape.drawn_lengths()
+    if "parity" in chosen:
+        standalone.check_parity()
+    if args.bert_vocab:
+        load_wordpiece(args.bert_vocab)
+    if set(READ_BY["text"]) & set(chosen):
+        config = args.config if set(READ_BY["config"]) & set(chosen) else ""
+        open_configured(args.text, cases.load_config(config, args.text), "all", "--text")
     if args.plot:
         plot.check(args.plot, chosen)
     if args.profile:

@@ -8,18 +8,17 @@ from __future__ import annotations
 import abc
 import dataclasses
 import difflib
-import importlib.util
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from charlm import extras
 from charlm.durable import write_json
 
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
-INSTALL = "pip install 'charlm[torch]' transformers"
 CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
 
@@ -109,9 +108,8 @@ def threads() -> int:
 
 def missing(name: str, hlm_code: str) -> str:
     """Returns why a path cannot run here and what to do about it; "" when it can."""
-    for package in PATHS[name].packages:
-        if importlib.util.find_spec(package) is None:
-            return f"{package} is not installed: {INSTALL}"
+    if reason := extras.missing(*PATHS[name].packages):
+        return reason
     if name == "authors_hlm" and not hlm_code:
         return f"needs the authors' code: {CLONE}"
     if name == "authors_hlm" and not (Path(hlm_code) / "model" / "hlm.py").is_file():

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from charlm import extras
 from charlm.benchmark.figures import Figure
 from charlm.benchmark.report import SETTINGS, setting
 from charlm.durable import replacing
@@ -17,14 +18,11 @@ CASES = ("inference", "training_step", "scaling")  # those with something to dra
 
 def check(path: str, cases: Iterable[str] = CASES) -> None:
     """Raises ValueError when no picture of these cases could be written: known before anything is measured."""
-    try:
-        from matplotlib.backend_bases import FigureCanvasBase
-    except ImportError:
-        raise ValueError("--plot: matplotlib is not installed: pip install 'charlm[eval]'") from None
+    canvas = extras.load("--plot", "matplotlib.backend_bases").FigureCanvasBase
     if not set(cases) & set(CASES):
         raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(CASES)} with --case")
     kind = Path(path).suffix.removeprefix(".").lower()
-    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    kinds = sorted(canvas.get_supported_filetypes())
     if kind not in kinds:
         raise ValueError(f"--plot={path}: the name must end in one of {', '.join('.' + known for known in kinds)}")
     folder = Path(path).parent

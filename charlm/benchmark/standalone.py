@@ -13,8 +13,8 @@ from typing import Any
 
 import ml_collections
 
+from charlm import extras
 from charlm.benchmark.figures import Figure, spread
-from charlm.benchmark.paths import INSTALL
 from charlm.durable import write_text
 
 STARTUP_TEXT = "The first words that somebody asks for."
@@ -175,19 +175,22 @@ def _save_small_model(folder: Path) -> None:
     save_params(folder, params, {"config": config.to_dict(), "char_vocab": vocab.to_dict()})
 
 
+def check_parity() -> None:
+    """Raises ValueError when `parity` cannot be measured here."""
+    extras.check("parity", "torch", "transformers")
+
+
 def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     """The largest difference of our BERT's last states and Hugging Face's: the same weights and ids, float32.
 
     Raises:
       ValueError: when PyTorch or transformers is not installed.
     """
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise ValueError(f"parity: {error.name} is not installed: {INSTALL}") from None
+    check_parity()
     import jax
     import numpy as np
+    import torch
+    import transformers
 
     from charlm.convert.bert import BERT
     from charlm.convert.family import ENCODER

@@ -186,8 +186,8 @@ def _export_table(args: argparse.Namespace, converter: Converter) -> str:
         raise ValueError(f"{option}: a {converter.title} makes no rows of characters; expected a char2subword")
     words = read_words(args.words) if args.words else []
     source = checkpoints.find(args.checkpoint)
-    model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
     with new_folder(args.output) as folder:
+        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
         if words:
             tensors = write_words(model, words, folder, args.words)
             return f"{args.output}: a table of {len(words)} words for transformers, {tensors} tensors, from {source}"
@@ -208,8 +208,8 @@ def _export_backbone(args: argparse.Namespace, converter: Converter) -> str:
             f"--backbone-only: expected an XRayEmb, whose backbone can be used alone, got a {converter.name}"
         )
     source = checkpoints.find(args.checkpoint)
-    model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
     with new_folder(args.output) as folder:
+        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
         tensors = write_backbone(model, folder)
     backbone, head = model.metadata["backbone"], model.metadata["head"].replace("_", " ")
     return f"{args.output}: the {backbone} of an XRayEmb, {head}, {tensors} tensors, from {source}"

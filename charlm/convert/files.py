@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from charlm import extras
 from charlm.convert.hub import find_cached
 from charlm.durable import rename, replacing
 from charlm.local_paths import check_path
@@ -158,10 +159,7 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
 
 def _read_torch(path: Path, mapped: bool) -> dict[str, np.ndarray]:
     """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
-    try:
-        import torch
-    except ImportError:
-        raise ValueError(f"{path} is read with PyTorch, which is not installed: pip install 'charlm[torch]'") from None
+    torch = extras.load(f"{path} is read with PyTorch", "torch")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle that is about to be refused

@@ -69,9 +69,7 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
     Raises:
       ValueError: no training corpus, nothing held out, or any error of `prepare_corpus` and `load_or_build_vocab`.
     """
-    if not config.data.train:
-        raise ValueError('data.train is empty: expected at least one corpus, such as "builtin"')
-    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
+    check_readable(config)
     vocab = load_or_build_vocab(config)
 
     def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
@@ -80,6 +78,29 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
         return prepare_corpus(spec, config, split, vocab, progress, key)
 
     return PreparedData(vocab, *split_corpora(config, get_one))
+
+
+def check_readable(config: ml_collections.ConfigDict, only_text: str = "") -> None:
+    """Opens every corpus that a config names, and its splitter: to encode one may take hours, and the next be missing.
+
+    Args:
+      only_text: who reads no encoded words, as error messages say it: "CharBERT misspells text"; "": they are welcome.
+
+    Raises:
+      ValueError: no training corpus, a file, a data set or a package is missing, a corpus is none of those that are
+        read.
+    """
+    if not config.data.train:
+        raise ValueError('data.train is empty: expected at least one corpus, such as "builtin"')
+    get_splitter(config.text.splitter, config.text.language)
+    for key in ("data.train", "data.heldout"):
+        for spec in config.data[key.removeprefix("data.")]:
+            if not is_encoded(spec):
+                open_configured(spec, config, "all", key)
+            elif only_text:
+                raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; {only_text}: name that")
+            else:
+                shard_paths(spec, key)
 
 
 def split_corpora(
@@ -160,12 +181,10 @@ def prepare_texts(
     Raises:
       ValueError: as `prepare_corpus`, or a corpus holds encoded words.
     """
-    get_splitter(config.text.splitter, config.text.language)  # a missing package is better known before the work
+    check_readable(config, reader)
     words = max(config.data.max_length - 2, 1)
 
     def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
-        if is_encoded(spec):
-            raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; {reader}: name that")
         return encode_corpus(spec, config, split, TextForm(), words, progress, key)
 
     return split_corpora(config, get_one)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from charlm import extras
 from charlm.data.cache_files import stable_hash
 from charlm.data.parts import (
     BAD_UTF8,
@@ -190,13 +191,9 @@ def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
 
 def open_parquet(path: str) -> Any:
     """Opens a Parquet file; ValueError when it is none, or pyarrow is missing."""
+    pyarrow, parquet = (extras.load(f"{path} is Parquet", name) for name in ("pyarrow", "pyarrow.parquet"))
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ValueError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow)") from error
-    try:
-        return pyarrow.parquet.ParquetFile(path)
+        return parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
 

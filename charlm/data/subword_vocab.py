@@ -69,24 +69,26 @@ def prepare_subwords(
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of a family that
         CharBERT is not made for.
     """
+    text = config.text
+    # What is read comes before what is encoded and built, which may take hours.
+    tokenizer = read_named("text.tokenizer", text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
+    if tokenizer is not None:
+        _check_family(tokenizer)
+    chars = read_named("text.char_vocab", text.char_vocab, SymbolVocab.load) or symbols
+    chars = chars or _beside(source, CHAR_FILE, SymbolVocab.load)
+    terms = read_named("text.term_vocab", text.term_vocab, TermVocab.load) or _beside(source, TERM_FILE, TermVocab.load)
+    if terms is None and symbols is not None:
+        raise ValueError(f"init_from: {source} has no {TERM_FILE}: name the words that it predicts in text.term_vocab")
     train, heldout = prepare_texts(config, "CharBERT misspells text", progress)
     counts = functools.cache(lambda: count_words(train))  # read once, when something is built
-    text = config.text
     cached = BuiltOnce(cache_dir(config), train)
-    tokenizer = read_named("text.tokenizer", text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
     if tokenizer is None:
         build = lambda path: build_wordpiece(counts(), text.pieces, path)
         tokenizer = cached.get("subwords", text.pieces, build, SubwordTokenizer.load)
-    _check_family(tokenizer)
-    chars = read_named("text.char_vocab", text.char_vocab, SymbolVocab.load) or symbols
-    chars = chars or _beside(source, CHAR_FILE, SymbolVocab.load)
     if chars is None:
         key = f"{text.chars}-{tokenizer.digest()[:8]}"
         build = lambda path: _build_chars(counts(), tokenizer, text.chars).save(path)
         chars = cached.get("chars", key, build, SymbolVocab.load)
-    terms = read_named("text.term_vocab", text.term_vocab, TermVocab.load) or _beside(source, TERM_FILE, TermVocab.load)
-    if terms is None and symbols is not None:
-        raise ValueError(f"init_from: {source} has no {TERM_FILE}: name the words that it predicts in text.term_vocab")
     if terms is None:
         build = lambda path: TermVocab.build(counts(), text.terms).save(path)
         terms = cached.get("terms", text.terms, build, TermVocab.load)

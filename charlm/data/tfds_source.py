@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from charlm import extras
 from charlm.data.parts import Part, column_texts, nearest
 
 PART_EXAMPLES = 50_000  # examples of one part
@@ -49,11 +50,9 @@ def tfds_parts(spec: str, text_key: str, key: str) -> tuple[list[Part], list[str
 
 def _builder(full_name: str, spec: str, key: str) -> Any:
     """Opens a data set from its files alone: no code of it runs and nothing is fetched."""
-    try:
-        import tensorflow_datasets as tfds
-        from tensorflow_datasets.core import read_only_builder
-    except ImportError as error:
-        raise ValueError(f"{key}: {spec!r} needs tensorflow_datasets (pip install tensorflow-datasets)") from error
+    tfds = extras.load(f"{key}: {spec!r}", "tensorflow_datasets")
+    from tensorflow_datasets.core import read_only_builder
+
     data_dir = os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or tfds.core.constants.DATA_DIR)
     try:
         return read_only_builder.builder_from_files(full_name, data_dir=data_dir)

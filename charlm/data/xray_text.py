@@ -74,13 +74,14 @@ def prepare_xray(
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of another family
         than BERT, RoBERTa and GPT-2.
     """
+    # What is read comes before what is encoded and built, which may take hours.
+    tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
+    if tokenizer is not None and tokenizer.family not in (None, *BACKBONES):
+        raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {', '.join(BACKBONES)}")
     train, heldout = prepare_texts(config, "XRayEmb reads text", progress)
     counts = functools.cache(lambda: count_words(train))  # read once, when something is built
     cached = BuiltOnce(cache_dir(config), train)
-    tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
     tokenizer = tokenizer or _built(config, cached, counts)
-    if tokenizer.family not in (None, *BACKBONES):
-        raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {', '.join(BACKBONES)}")
     if chars is None:
         size = config.text.chars + len(("padding", "<unk>", "<e>")) if config.text.chars else None
         build = lambda path: xray_chars_of_words(counts(), tokenizer, size).save(path)

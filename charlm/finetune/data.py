@@ -26,6 +26,25 @@ class Examples(NamedTuple):
     test: list[Any]
 
 
+def check_files(config: ml_collections.ConfigDict) -> None:
+    """Checks that the files of a config are there: models load slowly, and so do other files.
+
+    Raises:
+      ValueError: naming the key and what is missing.
+    """
+    for key in ("train", "dev", "test"):
+        _files(config.data[key], f"data.{key}")
+    read_misspellings(config.data.misspellings)
+
+
+def read_misspellings(path: str) -> Misspellings | None:
+    """Returns the list of `data.misspellings`, None where it names none; ValueError when it cannot be read."""
+    try:
+        return Misspellings.read(path) if path else None
+    except OSError as error:
+        raise ValueError(f"data.misspellings={path} cannot be read: {error.strerror}") from error
+
+
 def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
     """Returns the examples that a config names, and sets the task's labels.
 
@@ -113,7 +132,7 @@ class NoisyExamples:
     """
 
     def __init__(self, kinds: Sequence[str], share: float, seed: int, misspellings: str = "") -> None:
-        words = Misspellings.read(misspellings) if misspellings else None
+        words = read_misspellings(misspellings)
         self._noisers = [Noiser(Noise.parse(kind), seed, words) for kind in kinds]
         self._share, self._seed = share, seed
 

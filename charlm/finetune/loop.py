@@ -129,16 +129,17 @@ class FineTuning:
             return json.loads(done.read_text(encoding="utf-8"))
         check_newest(self._folder / STATE_FOLDER, skip_damaged)
         store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
-        position, latest = Position(), store.latest
+        position, latest, window = Position(), store.latest, Window()
         try:
             if latest is None:
                 state = self._init()
             else:
                 log.info("resuming at step %d", latest)
                 state = store.restore(latest, self._abstract, position)
+                window = Window(checkpoints.unreported(store.folder(latest)))
             writer = MetricWriter(self._folder, resume_step=latest or -1)
             try:
-                self._train(state, position, store, writer)
+                self._train(state, position, window, store, writer)
             finally:
                 self._profiler.close()
                 writer.close()
@@ -149,24 +150,20 @@ class FineTuning:
         shutil.rmtree(self._folder / STATE_FOLDER, ignore_errors=True)
         return result
 
-    def _train(self, state: TrainState, position: Position, store: Checkpoints, writer: MetricWriter) -> None:
+    def _train(
+        self, state: TrainState, position: Position, window: Window, store: Checkpoints, writer: MetricWriter
+    ) -> None:
         dev = self._evaluator.prepare(self._dev())
-        scores = [m for m in read_metrics(self._folder) if "dev_loss" in m]
-        best = max((m[self._dev_metric] for m in scores), default=-math.inf)
-        since = 0 if not scores else len(scores) - 1 - max(
-            n for n, m in enumerate(scores) if m[self._dev_metric] == best
-        )  # fmt: skip
+        best = position.best_among(m[self._dev_metric] for m in read_metrics(self._folder) if "dev_loss" in m)
         patience = self._config.train.patience
         with stop_signal() as stopped:
             for epoch in range(position.place.epoch, self._config.train.epochs):
-                if patience and since >= patience:
+                if patience and best.since >= patience:
                     log.info("no better score in %d epochs: training ends", patience)
                     break
-                state = self._train_epoch(state, position, store, writer, stopped)
-                score = self._evaluate(state, dev, writer, epoch)
-                since = 0 if score > best else since + 1
-                if score > best:
-                    best = score
+                state = self._train_epoch(state, position, window, store, writer, stopped)
+                window = Window()
+                if best.add(self._evaluate(state, dev, writer, epoch)):
                     self._keep(int(state.step), state.params)
                 store.save(int(state.step), state, position)
                 if stopped(int(state.step)):
@@ -183,14 +180,16 @@ class FineTuning:
         return f"dev_{self._task.metric}"
 
     def _train_epoch(
-        self, state: TrainState, position: Position, store: Checkpoints, writer: MetricWriter, stopped: Any
-    ) -> TrainState:
+        self, state: TrainState, position: Position, window: Window, store: Checkpoints, writer: MetricWriter,
+        stopped: Any,
+    ) -> TrainState:  # fmt: skip
         """Returns the state after an epoch; `position` is then at the next."""
         train, epoch = self._config.train, position.place.epoch
         rows, groups = self._epoch(epoch)
         step = int(state.step)
-        window, unread = Window(), None
+        unread = None
         rest = groups[position.place.batch :]
+        window.start()
         for batch in self._batches(rows, rest):
             step += 1
             self._profiler.before(step)
@@ -213,7 +212,7 @@ class FineTuning:
             if not last and (stopped(step) or step % train.checkpoint_every == 0):
                 window.read(unread)
                 unread = None
-                store.save(step, state, position)
+                store.save(step, state, position, unreported=window.unreported)
                 if stopped(step):
                     self._stop(store, step)
         position.place = Place(epoch + 1, 0)

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import logging
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.model import NotChangeable
 from charlm.durable import write_json, write_text
-from charlm.finetune.data import Examples, folds_of, read, set_aside
+from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
 from charlm.pretrained import Pretrained, from_pretrained
@@ -54,36 +53,33 @@ def fine_tune(
       ValueError: when config, data, model or workdir do not allow it, or training diverged.
     """
     folder = workdirs.folder_of(workdir)
-    new = not folder.exists()
-    workdirs.create(folder)
     try:
-        with workdirs.alone(folder):
+        with workdirs.created(folder), workdirs.alone(folder):
             return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
-    finally:
-        if new:  # of a run that could not begin, nothing stays
-            with suppress(OSError):
-                folder.rmdir()
 
 
 def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> dict[str, Any]:
     _check_same(config, folder)
+    check_files(config)
     source = load_source(config)
     task = task_of(config)
     examples = read(config, task)
+    task.check_scores()
     log.info(
         "%s: %d examples to learn from, %d to choose by, %d to test; labels: %s",
         task.name, len(examples.train), len(examples.dev), len(examples.test), ", ".join(task.labels[:20]) or "none",
     )  # fmt: skip
     _check_same_data(examples, folder)
     runs = _runs(config, task, examples)
+    parts = {name: _with_dev(config, part, seed) for name, (seed, part) in runs.items()}
     results = {}
-    for name, (seed, part) in runs.items():
+    for name, (seed, _) in runs.items():
         place = folder / name if len(runs) > 1 else folder
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
-        run = FineTuning(config, seed, source, own, _with_dev(config, part, seed), place, profile)
+        run = FineTuning(config, seed, source, own, parts[name], place, profile)
         write_text(folder / workdirs.CONFIG_FILE, to_json(config))
         write_json(folder / DATA_FILE, _digests(examples))
         results[name] = run.run(skip_damaged)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from charlm.metrics.optional import check_lengths, load
+from charlm import extras
+from charlm.metrics.optional import check_lengths
 
 _NO_VARIANCE = 1e-12  # share of a sum of squares below which its variance is a rounding error
 
@@ -31,7 +32,7 @@ def classification_scores(
       ValueError: no examples, lengths that differ, a positive class that occurs nowhere.
     """
     check_lengths(gold, predicted)
-    metrics = load("sklearn.metrics")
+    metrics = extras.load("scores", "sklearn.metrics")
     gold, predicted = [str(label) for label in gold], [str(label) for label in predicted]
     scores = {
         "accuracy": float(metrics.accuracy_score(gold, predicted)),
@@ -61,7 +62,7 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
     x, y = _numbers(gold, predicted)
     scores = {"pearson": 0.0, "spearman": 0.0, "mse": float(np.mean((x - y) ** 2))}
     if np.ptp(x) > 0 and np.ptp(y) > 0:
-        stats = load("scipy.stats")
+        stats = extras.load("scores", "scipy.stats")
         with warnings.catch_warnings():  # of numbers that hardly vary
             warnings.simplefilter("ignore")
             scores["pearson"] = float(stats.pearsonr(x, y).statistic)
@@ -145,7 +146,7 @@ def per_example_numbers(gold: Sequence[float], predicted: Sequence[float]) -> np
     in the whole set: of a resample, they stand for its own.
     """
     x, y = _numbers(gold, predicted)
-    rank = load("scipy.stats").rankdata
+    rank = extras.load("scores", "scipy.stats").rankdata
     columns = [np.ones_like(x), (x - y) ** 2]
     for a, b in ((x, y), (rank(x), rank(y))):
         a, b = (values - values.mean() if np.ptp(values) else np.zeros_like(values) for values in (a, b))

@@ -1,24 +1,33 @@
 """Scores of tags and of entities, as shares of 1.
 
-Entities are counted as conlleval counts them (seqeval's default mode). Undefined cases: no entity predicted is
-precision 0, none right is recall 0, neither is F1 0, as conlleval prints; nothing to score is a ValueError.
+Entities are counted as conlleval counts them, which is seqeval's default mode; strict as its strict mode of IOB2.
+Undefined cases: no entity predicted is precision 0, none right is recall 0, neither is F1 0, as conlleval prints;
+nothing to score is a ValueError.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from charlm.data.tag_schemes import entities, is_iob, strict_entities, to_iob2
+from charlm.data.tag_schemes import entities, is_iob, strict_entities
 from charlm.metrics.classification import classification_scores, divide, per_example_classes
-from charlm.metrics.optional import check_lengths, load
+from charlm.metrics.optional import check_lengths
 
 Tags = Sequence[Sequence[str]]
 
-_BEYOND_SEQEVAL = set("LUMW")  # letters of BILOU and BMES
+UNTYPED = "_"  # stands for the type of B, I and the like, which have none
+
+
+class _Counts(NamedTuple):
+    """How many entities of each type are right, were predicted, and are in the gold tags."""
+
+    right: Counter[str]
+    predicted: Counter[str]
+    gold: Counter[str]
 
 
 def tag_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
@@ -53,35 +62,48 @@ def entity_scores(gold: Tags, predicted: Tags, *, strict: bool = False) -> dict[
 
     Returns:
       "precision", "recall", "f1" and "accuracy"; "macro_f1" over the types that occur in either; and for each type
-      "precision/TYPE", "recall/TYPE", "f1/TYPE" and "support/TYPE" (right entities).
+      "precision/TYPE", "recall/TYPE", "f1/TYPE" and "support/TYPE" (entities in `gold`); TYPE is `UNTYPED` for B or I.
 
     Raises:
       ValueError: no words, sentences that differ in length, tags that mark no entities, strict without IOB2's tags.
     """
     flat_gold, flat_predicted = _flat(gold, predicted)
-    _check_entities({*flat_gold, *flat_predicted}, strict)
-    sequence_labeling = load("seqeval.metrics")
-    if {tag[0] for tag in (*flat_gold, *flat_predicted)} & _BEYOND_SEQEVAL:
-        gold, predicted = [to_iob2(tags) for tags in gold], [to_iob2(tags) for tags in predicted]
-    scores = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "macro_f1": 0.0}
-    options = {"mode": "strict", "scheme": load("seqeval.scheme").IOB2} if strict else {}
-    read = strict_entities if strict else entities
-    if any(read(tags) for tags in (*gold, *predicted)):
-        with warnings.catch_warnings():  # NumPy's, of a type that nobody predicted
-            warnings.simplefilter("ignore")
-            report = sequence_labeling.classification_report(
-                [list(tags) for tags in gold], [list(tags) for tags in predicted],
-                output_dict=True, zero_division=0, **options,
-            )  # fmt: skip
-        total = report.pop("micro avg")
-        scores |= {"precision": total["precision"], "recall": total["recall"], "f1": total["f1-score"]}
-        scores["macro_f1"] = report.pop("macro avg")["f1-score"]
-        report.pop("weighted avg")
-        for kind, values in sorted(report.items()):
-            for name in ("precision", "recall", "f1-score", "support"):
-                scores[f"{name.removesuffix('-score')}/{kind}"] = values[name]
+    totals = _Counts(Counter(), Counter(), Counter())
+    for sentence in _counts(gold, predicted, strict):
+        for total, part in zip(totals, sentence, strict=True):
+            for kind, count in part.items():
+                total[kind or UNTYPED] += count
+    kinds = sorted({*totals.predicted, *totals.gold})
+    right, found, wanted = (np.array([part[kind] for kind in kinds], np.int64) for part in totals)
+    overall, by_kind = _shares(right.sum(), found.sum(), wanted.sum()), _shares(right, found, wanted)
+    scores = {name: float(value) for name, value in overall.items()}
+    scores["macro_f1"] = float(by_kind["f1"].mean()) if kinds else 0.0
+    for n, kind in enumerate(kinds):
+        scores |= {f"{name}/{kind}": float(values[n]) for name, values in by_kind.items()}
+        scores[f"support/{kind}"] = float(wanted[n])
     scores["accuracy"] = sum(a == b for a, b in zip(flat_gold, flat_predicted, strict=True)) / len(flat_gold)
-    return {name: float(value) for name, value in scores.items()}
+    return scores
+
+
+def _shares(right: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns precision, recall and f1; the last from the first two, so that not a bit differs from seqeval's."""
+    precision, recall = divide(right, predicted), divide(right, gold)
+    return {"precision": precision, "recall": recall, "f1": divide(2 * precision * recall, precision + recall)}
+
+
+def _counts(gold: Tags, predicted: Tags, strict: bool) -> list[_Counts]:
+    """Returns the counts of each sentence.
+
+    Raises:
+      ValueError: tags that mark no entities, strict without IOB2's tags.
+    """
+    _check_entities({tag for part in (gold, predicted) for tags in part for tag in tags}, strict)
+    read = strict_entities if strict else entities
+    counts = []
+    for right, guess in zip(gold, predicted, strict=True):
+        wanted, found = {*read(right)}, {*read(guess)}
+        counts.append(_Counts(*(Counter(entity.type for entity in part) for part in (wanted & found, found, wanted))))
+    return counts
 
 
 def _check_entities(tags: set[str], strict: bool) -> None:
@@ -107,13 +129,8 @@ def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False, t
     Args:
       types: of entities that have a column whether they occur or not.
     """
-    flat_gold, flat_predicted = _flat(gold, predicted)
-    _check_entities({*flat_gold, *flat_predicted}, strict)
-    read = strict_entities if strict else entities
-    counts = []
-    for right, guess in zip(gold, predicted, strict=True):
-        wanted, found = {*read(right)}, {*read(guess)}
-        counts.append([Counter(entity.type for entity in part) for part in (wanted & found, found, wanted)])
+    _flat(gold, predicted)  # checks them
+    counts = _counts(gold, predicted, strict)
     kinds = sorted({kind for sentence in counts for part in sentence for kind in part}.union(types))
     rows = [
         [

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import charlm
+from charlm import workdir as workdirs
 from charlm.data.files import matching_files
 from charlm.durable import write_text
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
 from charlm.robustness.results import plain, tables
-from charlm.robustness.settings import Settings, planned
+from charlm.robustness.settings import Level, Settings, planned
 from charlm.robustness.subjects import load
 from charlm.robustness.versions import sentences_of
 from charlm.tasks.base import Task
@@ -61,8 +62,16 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any
     levels, notes = planned(settings)
     misspellings = _misspellings(settings.misspellings)
     files = [file for spec in settings.data for file in _files(spec)]
+    with workdirs.created(Path(settings.out), "--out"):
+        return _measure(settings, levels, notes, misspellings, files)
+
+
+def _measure(
+    settings: Settings, levels: list[Level], notes: list[str], misspellings: Misspellings | None, files: list[str]
+) -> dict[str, Any]:
     subjects = load(settings.models, settings.batch_size, settings.task)
     task = subjects[0].task
+    task.check_scores()
     examples = _examples(task, files, settings)
     known = groups.known_words(settings.train_words, subjects[0], notes)
     tokenizer = groups.reference_tokenizer(settings.tokenizer, subjects, notes)

@@ -29,6 +29,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from charlm import extras
 from charlm.data.files import matching_files
 from charlm.local_paths import check_options
 from charlm.statistics.lengths import (
@@ -113,11 +114,14 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _files(specs: Iterable[str]) -> list[str]:
-    """Returns the files of paths and globs."""
+    """Returns the files of paths and globs; ValueError when one is not there, or the package that reads it."""
     found: list[str] = []
     for spec in specs:
         whole = spec == "builtin" or spec.startswith("tfds:")
         found += [spec] if whole else matching_files(spec, "--data")
+    for path in found:
+        if path.endswith(".parquet"):
+            extras.load(f"{path} is Parquet", "pyarrow")
     return found
 
 

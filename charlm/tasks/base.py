@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm import extras
 from charlm.text.noise import Noiser
 from charlm.units.base import Joined, Units
 
@@ -52,17 +53,24 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       name: of the task. head: of the model that does it, see `charlm.models.labels`.
       metric: the score that says which of two models is better; larger is better.
       labels: what there is to predict, in the order of the logits; () where it is a number or a place.
+      scored_with: module of an optional package that the scores need; "": none. It is known with the labels.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
     metric: str
     labels: tuple[str, ...] = ()
+    scored_with: str = ""
 
     @property
     @abc.abstractmethod
     def outputs(self) -> int:
         """Logits of a row or position."""
+
+    def check_scores(self) -> None:
+        """Checks that predictions can be scored; ValueError when a package is missing, or there is no such `metric`."""
+        if self.scored_with:
+            extras.load(f"scores of {self.name.replace('_', ' ')}", self.scored_with)
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:

@@ -82,6 +82,7 @@ class Classification(_TextTask):
 
     name = "classification"
     head = "sequence_classification"
+    scored_with = "sklearn.metrics"
 
     def __init__(self, columns: Columns, labels: Sequence[str] = (), metric: str = "accuracy") -> None:
         super().__init__(columns)
@@ -91,6 +92,15 @@ class Classification(_TextTask):
     def outputs(self) -> int:
         """A logit for each class."""
         return len(self.labels)
+
+    def check_scores(self) -> None:
+        """Checks that predictions can be scored; see `Task.check_scores`."""
+        super().check_scores()
+        if self.metric == "f1" and len(self.labels) != 2:
+            raise ValueError(
+                f"data.metric=f1 is that of the second of two classes, and there are {len(self.labels)}; "
+                "macro_f1 is their mean"
+            )
 
     def settings(self) -> dict[str, Any]:
         """Returns name, columns, labels and metric."""
@@ -160,6 +170,7 @@ class Regression(_TextTask):
     name = "regression"
     head = "sequence_classification"
     metric = "pearson"
+    scored_with = "scipy.stats"
 
     def __init__(self, columns: Columns, mean: float = 0.0, sd: float = 1.0) -> None:
         super().__init__(columns)

@@ -101,6 +101,11 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             _check_entities(found, entities=bool(self.entities))
         return found
 
+    @property
+    def scored_with(self) -> str:  # type: ignore[override]
+        """scikit-learn for tags that mark no entities: they are classes."""
+        return "" if self.entities else "sklearn.metrics"
+
     def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
         """Takes the tags of the examples, "O" first; of entities both B- and I- of every type."""
         tags = {tag for example in examples for tag in example.tags or ()}

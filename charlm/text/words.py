@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from charlm import extras
+
 Span = tuple[int, int]
 
 
@@ -274,10 +276,9 @@ class SpacySplitter:
 def _spacy_tokenizer(language: str):
     """Returns spaCy's blank tokenizer of a language; ValueError if spaCy or the language is missing."""
     try:
-        import spacy
-    except ImportError:
-        message = 'text.splitter="spacy" needs spaCy: pip install -e ".[text]"; text.splitter="rules" needs nothing'
-        raise ValueError(message) from None
+        spacy = extras.load('text.splitter="spacy"', "spacy")
+    except ValueError as error:
+        raise ValueError(f'{error}; text.splitter="rules" needs nothing') from error.__cause__
     code = "xx" if re.split("[-_]", language.lower())[0] in _NEUTRAL_LANGUAGES else language
     try:
         return spacy.blank(code).tokenizer

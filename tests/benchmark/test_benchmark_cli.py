@@ -13,6 +13,8 @@ from charlm.benchmark import __main__ as benchmark
 from charlm.benchmark import cases, report, standalone
 from charlm.benchmark.cases import Outcome
 
+NO_TORCH = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
+
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 
 
@@ -75,7 +77,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
     [
         (["--paths", "tabel"], "--paths: 'tabel' is not one of reshape, table"),
         (["--paths", "tabel"], "nearest: 'table'"),
-        (["--paths", "canine"], "--paths: canine: torch is not installed: pip install 'charlm[torch]' transformers"),
+        (["--paths", "canine"], f"--paths: canine: {NO_TORCH}"),
         (["--case=training_step", "--paths", "cache_warm"], "--paths: cache_warm is a path of inference only"),
         (["--case=parameters", "--dtype=bfloat16"], "--dtype is read by inference, training_step, scaling, memory"),
         (["--case=parameters", "--no-compile"], "--no-compile is read by"),
@@ -87,20 +89,24 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=memory", "--case=parity", "--repeats=3"], "--repeats is read by startup, input_pipeline, inference"),
         (["--case=inference", "--paths", "table", "--bert-vocab=v.txt"], "--bert-vocab is read by bert, hf_bert, and"),
         (["--case=inference", "--paths", "table", "--hlm-code=there"], "--hlm-code is read by authors_hlm, and none"),
-        (["--case=inference", "--hlm-code=there"], "none of these is measured: torch is not installed: pip install"),
+        (["--case=inference", "--hlm-code=there"], f"none of these is measured: {NO_TORCH}"),
         (["--case=inference", "--no-compile"], "--no-compile is read by hf_bert, canine, byt5, authors_hlm, and none"),
         (["--case=memory", "--remat", "--paths", "table"], "--remat is read by reshape_remat, table_remat, and none"),
         (["--case=inference", "--batch=1", "--drawn"], "--drawn: 1 x 46 words cannot vary in length: expected two"),
         (["--case=scaling", "--lengths", "3", "--drawn"], "--drawn: 2 x 3 words cannot vary in length"),
         (["--case=scaling", "--lengths", "4", "6"], "--lengths: each must divide the longest, 6"),
         (["--case=parameters", "--config=configs/none.py"], "--config: no Python file configs/none.py"),
-        (["--case=parity"], "parity: torch is not installed: pip install 'charlm[torch]' transformers"),
+        (["--case=parity"], f"parity: {NO_TORCH}"),
+        (["--case=parameters", "--case=parity"], f"parity: {NO_TORCH}"),
+        (["--case=parameters", "--case=input_pipeline", "--text=none.txt"], "--text: 'none.txt' does not exist"),
+        (["--case=parameters", "--case=inference", "--bert-vocab=none.txt"], "none.txt"),
         (["--from=nothing.jsonl", "--smoke"], "--from measures nothing and goes with --plot alone, not with smoke"),
         (["--from=nothing.jsonl"], "--from=nothing.jsonl: cannot be read"),
     ],
 )
 def test_mistakes_are_one_line(capsys, monkeypatch, arguments, message):
-    monkeypatch.setitem(sys.modules, "torch", None)
+    for package in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, package, None)
     status, figures, errors = ask(capsys, *arguments)
     assert (status, figures) == (1, [])
     assert message in errors
@@ -110,7 +116,7 @@ def test_mistakes_are_one_line(capsys, monkeypatch, arguments, message):
 
 @pytest.mark.parametrize("code", ["", "/nowhere"])
 def test_the_authors_code_has_to_be_named(capsys, monkeypatch, code):
-    monkeypatch.setattr("charlm.benchmark.paths.importlib.util.find_spec", lambda name: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     flag = [f"--hlm-code={code}"] if code else []
     status, _, errors = ask(capsys, "--case=inference", "--paths", "authors_hlm", *flag)
     assert status == 1

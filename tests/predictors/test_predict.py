@@ -264,8 +264,8 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
         ("gpt2", ["generate", "--seed=-1", "a", "b"], "seed=-1: expected a whole number from 0 to 4294967295"),
         ("bert", ["fill-mask", "--length=²", "[MASK]"], "--length=²: expected a positive number of characters"),
         ("bert", ["fill-mask", "--length=0", "[MASK]", "[MASK]"], "--length=0: expected a positive number"),
-        ("gpt2", ["score", "--batch-size=0", "a", "b"], "a positive batch_size"),
-        ("bert", ["encode", "--batch-size=0", "a", "b"], "a positive batch_size"),
+        ("gpt2", ["score", "--batch-size=0", "a", "b"], "--batch-size=0: expected at least 1"),
+        ("bert", ["encode", "--batch-size=0", "a", "b"], "--batch-size=0: expected at least 1"),
         ("bert", ["encode", "--stats", "a", "b"], "--stats: a BERT keeps no words in a cache"),
     ],
 )

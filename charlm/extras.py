@@ -1,0 +1,74 @@
+"""Packages that only some uses of charlm need: what is missing is said in one line, before any work is done.
+
+Whoever reads, scores or draws with such a package loads it here; a command that will need one at its end loads it, too,
+before it begins.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+from typing import NamedTuple
+
+
+class _Package(NamedTuple):
+    """The name that a package is installed by, and charlm's extra that brings it; "": none does."""
+
+    name: str
+    extra: str
+
+
+_PACKAGES = {
+    "matplotlib": _Package("matplotlib", "eval"),
+    "pyarrow": _Package("pyarrow", ""),
+    "scipy": _Package("scipy", "eval"),
+    "sklearn": _Package("scikit-learn", "eval"),
+    "spacy": _Package("spacy", "text"),
+    "tensorflow_datasets": _Package("tensorflow-datasets", ""),
+    "torch": _Package("torch", "torch"),
+    "transformers": _Package("transformers", ""),
+}
+
+
+def load(what: str, module: str) -> ModuleType:
+    """Imports a module of an optional package.
+
+    Args:
+      what: what needs it, as the message says it: "--plot". module: its name: "scipy.stats".
+
+    Raises:
+      ValueError: the package is not installed, or cannot be imported; says how to install it.
+    """
+    package = module.partition(".")[0]
+    check(what, package)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module:  # an older release, perhaps
+            error.msg = f"it has no {module}"
+        raise ValueError(
+            f"{what}: {_PACKAGES[package].name} cannot be imported ({error.msg}): {_install([package])}"
+        ) from error
+
+
+def check(what: str, *packages: str) -> None:
+    """Raises ValueError, as `load` does, when packages are not installed; imports none of them."""
+    if reason := missing(*packages):
+        raise ValueError(f"{what}: {reason}")
+
+
+def missing(*packages: str) -> str:
+    """Returns which packages, by the names of their modules, are not installed and how to install them; "": none."""
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
+    if not absent:
+        return ""
+    names = " and ".join(_PACKAGES[package].name for package in absent)
+    return f"{names} {'is' if len(absent) == 1 else 'are'} not installed: {_install(absent)}"
+
+
+def _install(packages: list[str]) -> str:
+    found = [_PACKAGES[package] for package in packages]
+    extras = ",".join(dict.fromkeys(package.extra for package in found if package.extra))
+    names = [package.name for package in found if not package.extra]
+    return " ".join(["pip install", *([f'-e ".[{extras}]"'] if extras else []), *names])
