@@ -28,7 +28,9 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["charlm", "charlm.*"]),
+    # The files of configs/ are installed as charlm/configs, where --config=configs/NAME.py finds them from any folder.
+    packages=[*find_packages(include=["charlm", "charlm.*"]), "charlm.configs"],
+    package_dir={"charlm.configs": "configs"},
     package_data={"charlm": ["py.typed"], "charlm.robustness": ["*.css"], "charlm.text": ["*.json"]},
     install_requires=[
         "jax>=0.10",

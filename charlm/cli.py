@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -15,18 +17,34 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
-from charlm.config import defaults_of, flatten, get_config, load_config_file, split_lists, unknown_key, validate
+from charlm.config import (
+    CARRIED,
+    defaults_of,
+    find_config_file,
+    flatten,
+    get_config,
+    load_config_file,
+    no_config_file,
+    split_lists,
+    unknown_key,
+    validate,
+)
 from charlm.finetune import config as finetuning
 from charlm.local_paths import check_options
 from charlm.logs import start_logging
 from charlm.pretraining import config as pretraining
 
 CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny."
+    "config",
+    None,
+    "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny. A configs/NAME.py "
+    "that the current folder does not have is the one that charlm carries.",
 )
 
 # Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
 _LISTS = re.compile(r"(--?config\.(?:data\.(?:train|heldout|dev|test|noise|skip_labels)|optim\.freeze)=)([^(\['\"].*)")
+log = logging.getLogger("charlm")
+
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
@@ -35,6 +53,9 @@ def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
 
     def main(argv: list[str]) -> None:
         start_logging()
+        file = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0]
+        if Path(file).parent == CARRIED:  # perhaps not the folder that the user thought of
+            log.info("config %s", file)
         try:
             config = CONFIG.value
             own = flags.FLAGS.get_flags_for_module("__main__")
@@ -57,6 +78,7 @@ def _parse(argv: list[str]) -> list[str]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
+        argv = _with_carried(argv)
         rest = flags.FLAGS([_LISTS.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
             flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
@@ -69,6 +91,18 @@ def _parse(argv: list[str]) -> list[str]:
     if len(rest) > 1:
         _fail(f"unexpected argument {rest[1]!r}; flags are written --name=value")
     return rest
+
+
+def _with_carried(argv: list[str]) -> list[str]:
+    """Returns the arguments with --config=FILE, or --config FILE, as `find_config_file` finds it."""
+    found = list(argv)
+    for i, argument in enumerate(argv):
+        name, equals, spec = argument.partition("=")
+        if name in ("--config", "-config") and equals:
+            found[i] = f"{name}={find_config_file(spec)}"
+        elif name in ("--config", "-config") and i + 1 < len(argv):
+            found[i + 1] = find_config_file(argv[i + 1])
+    return found
 
 
 def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
@@ -87,7 +121,7 @@ def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
 
 def _flag_error(error: BaseException) -> str:
     if missing := re.search(r"No such file or directory: '([^']*)'", _one_line(error)):
-        return f"--config: no such file: {missing[1]}"
+        return f"--config: {no_config_file(missing[1])}"
     if "Traceback" not in str(error):
         return _one_line(error)
     reason = re.sub(r"^\w*Error: ", "", str(error).strip().splitlines()[-1].strip())  # raised by the config file

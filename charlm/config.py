@@ -28,6 +28,10 @@ TASKS = (PRE_TRAINING, *finetuning.TASKS)
 
 Variant = Callable[[ml_collections.ConfigDict], None]
 
+_PACKAGE = Path(__file__).resolve().parent
+# The files of configs/: an installed package has them inside; a checkout, editable or not, beside it.
+CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
+
 
 def family_of(config: ml_collections.ConfigDict) -> str:
     """Returns the family that a config of pre-training names; ValueError when there is none of that name."""
@@ -55,16 +59,32 @@ def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
     return config.get("task", PRE_TRAINING) in finetuning.TASKS
 
 
+def find_config_file(spec: str) -> str:
+    """Returns path/to/file.py[:variant]; configs/x.py that the current folder does not have becomes charlm's own."""
+    path, colon, variant = spec.partition(":")
+    own = CARRIED / Path(path).name
+    if Path(path).parts[:-1] != ("configs",) or Path(path).is_file() or not own.is_file():
+        return spec
+    return f"{own}{colon}{variant}"
+
+
+def no_config_file(path: str) -> str:
+    """Returns what is said of a config file that is not there."""
+    own = sorted(file.name for file in CARRIED.glob("[a-z]*.py"))
+    carried = f" and is none of the configs/ that charlm carries: {', '.join(own)}" if own else ""
+    return f"no such file: {path} is not in {Path.cwd()}{carried}"
+
+
 def load_config_file(spec: str) -> ml_collections.ConfigDict:
     """Returns the config that --config=path/to/file.py[:variant] names on the command line.
 
     Raises:
-      ValueError: there is no such file, it defines no get_config, or it has no such variant.
+      ValueError: there is no such file (see `find_config_file`), it defines no get_config, or it has no such variant.
     """
-    path, _, variant = spec.partition(":")
+    path, _, variant = find_config_file(spec).partition(":")
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
     if module_spec is None or not Path(path).is_file():
-        raise ValueError(f"--config: no Python file {path}")
+        raise ValueError(f"--config: {no_config_file(path)}")
     module = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(module)
     if not hasattr(module, "get_config"):

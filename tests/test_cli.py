@@ -65,7 +65,8 @@ def test_help_and_mistakes_do_not_import_jax():
         ([TINY, "--profile=s3://bucket/x"], "--profile=s3://bucket/x is an address"),
         ([TINY, "--config.data.train=a.txt,gs://bucket/b.txt"], "data.train=gs://bucket/b.txt is an address"),
         ([TINY, "stray"], "unexpected argument 'stray'; flags are written --name=value"),
-        (["--config=configs/none.py"], "--config: no such file: configs/none.py"),
+        (["--config=configs/none.py"], f"--config: no such file: configs/none.py is not in {ROOT} and is none"),
+        (["--config=other/hlm_base.py"], "--config: no such file: other/hlm_base.py is not in"),
         (["--config=configs/hlm_base.py:huge"], "--config: configs/hlm_base.py has no variant 'huge'; choose"),
         (["--config=configs/hlm_large.py:huge"], "--config: this file has no variants"),
         ([], "--config is missing; for example --config=configs/hlm_base.py:tiny"),
@@ -87,3 +88,39 @@ def test_workdir_is_named_after_config_and_variant(tmp_path):
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert "error: --workdir=runs/hlm_base_tiny cannot be written" in result.stderr
+
+
+@pytest.mark.parametrize("form", [["--config=configs/hlm_base.py:tiny"], ["--config", "configs/hlm_base.py:tiny"]])
+def test_configs_are_found_from_any_folder(tmp_path, form):
+    """The folder's own file comes first."""
+    command = [sys.executable, "-m", "charlm.main", *form, "--config.data.train=none.txt", "--workdir=run"]
+    run = lambda: subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )  # fmt: skip
+    *_, config, error = run().stderr.splitlines()
+    assert config.endswith(f"config {ROOT}/configs/hlm_base.py")
+    assert error.startswith("error: data.train: 'none.txt' does not exist")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "hlm_base.py").write_text(
+        "def get_config(variant):\n    raise ValueError('mine, ' + variant)"
+    )
+    assert run().stderr == "error: --config: mine, tiny\n"
+
+
+def test_an_installed_package_carries_the_configs(tmp_path):
+    """What setup.py lays into a wheel, used from another folder."""
+    pytest.importorskip("setuptools")
+    build = [sys.executable, "setup.py", "-q", "build_py", f"--build-lib={tmp_path / 'lib'}"]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    carried = tmp_path / "lib" / "charlm" / "configs"
+    assert {file.name for file in carried.glob("*.py")} == {file.name for file in (ROOT / "configs").glob("*.py")}
+    (tmp_path / "elsewhere").mkdir()
+    command = [sys.executable, "-m", "charlm.main", TINY, "--config.data.train=none.txt", "--workdir=run"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "lib")}
+    result = subprocess.run(
+        command, cwd=tmp_path / "elsewhere", env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    *_, config, error = result.stderr.splitlines()
+    assert config.endswith(f"config {carried}/hlm_base.py")
+    assert error.startswith("error: data.train: 'none.txt' does not exist")

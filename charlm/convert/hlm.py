@@ -15,8 +15,9 @@ from charlm.batch import reshape_batch
 from charlm.config import from_dict
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.hlm_config import from_theirs, to_theirs
+from charlm.convert.hlm_positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.convert.model import Converter, Model, Names, Target
-from charlm.convert.rules import Leave, Rule, build_table, dense_rules, import_state, norm_rules
+from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
 from charlm.durable import write_json
 from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
@@ -35,6 +36,7 @@ _ENCODERS = {
     "global_layer": "hlm/inter_word",
     "local_layer_last": "head/encoder",
 }
+_POSITIONS = "rel_embeddings.weight"
 _LAYER_DENSE = {
     "attention.self.query_proj": "attention/query",
     "attention.self.key_proj": "attention/key",
@@ -49,7 +51,7 @@ _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm
 
 
 def _encoder(theirs: str, ours: str) -> list[Rule]:
-    rules = [Rule(f"{theirs}.rel_embeddings.weight", f"{ours}/positions/embedding")]
+    rules = [Rule(f"{theirs}.{_POSITIONS}", f"{ours}/positions/embedding")]
     rules += norm_rules(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
     for part, name in _LAYER_DENSE.items():
         rules += dense_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
@@ -135,6 +137,16 @@ class HLMConverter(Converter):
         head, labels = head_of(state, str(file), head)
         metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
         where = target(hlm_model.model_config(config), head, labels)
+        if moved := [name for name, entry in where.table.items() if entry.rows and not _together(state, name, entry)]:
+            log.info(
+                "%s: %s was trained on with all its rows, so they stay: model.position_buckets=%d",
+                file,
+                moved[0],
+                POSITION_BUCKETS,
+            )
+            config.model.position_buckets = POSITION_BUCKETS
+            metadata["config"] = config.to_dict()
+            where = target(hlm_model.model_config(config), head, labels)
         return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
@@ -167,7 +179,13 @@ def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead =
     model = hlm_with_head(shape, head, labels, label_head)
     word = np.ones((1, 1, shape.char_slots), np.uint16)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
-    return Target(shape, model, params, build_table(rules(head, label_head), params), left_out(head))
+    table = build_table(rules(head, label_head), params)
+    for encoder, ours in _ENCODERS.items():
+        name, distance = f"{_STACK}{encoder}.{_POSITIONS}", shape.inter if ours == "hlm/inter_word" else shape.intra
+        rows = rows_in_theirs(shape.position_buckets, distance.max_distance)
+        if name in table and rows:
+            table[name] = table[name]._replace(shape=(len(rows), shape.hidden), rows=rows)
+    return Target(shape, model, params, table, left_out(head))
 
 
 def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:
@@ -197,6 +215,11 @@ def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[
             f"head={wanted}: {where} holds {weight or 'lm_layer.weight'}, a tensor of {' or '.join(choices)}"
         )
     return wanted or choices[0], (*state[weight].shape, 0)[0] if weight else 0
+
+
+def _together(state: Mapping[str, Tensor], name: str, entry: Entry) -> bool:
+    """Says whether rows of a tensor of theirs that are one row of ours are still the same."""
+    return name not in state or state[name].shape != entry.shape or same_rows(np.asarray(state[name]), entry.rows)
 
 
 def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:

@@ -12,14 +12,14 @@ from typing import Any
 
 import ml_collections
 
-from charlm.config import get_config
+from charlm.config import flatten, get_config, validate
+from charlm.convert.hlm_positions import POSITION_BUCKETS, rows_in_theirs
 
 log = logging.getLogger("charlm")
 
 LAYERS, SIZE = 512, 65_536  # more is a mistake, and would be allocated before anything shows it
 HEADS = 12  # BertEncoder's own default: their model never passes attention_heads on to it
-POSITION_BUCKETS = 256  # fixed in BertEncoder, as are the next two
-ATTENTION_DROPOUT = 0.1
+ATTENTION_DROPOUT = 0.1  # fixed in BertEncoder, as is the next
 EPSILON = 1e-7
 
 # Their key -> ours in config.model.
@@ -49,6 +49,10 @@ FIXED: dict[str, tuple[Any, Any, str]] = {
     "pos_att_type": ("p2c|c2p", "p2c|c2p", "our attention has both position terms and no other"),
     "layer_norm_eps": (EPSILON, EPSILON, "our encoders and embeddings share one epsilon"),
 }
+# Ours that their JSON cannot say and their code does not read; an export keeps them under OWN, for an import by us.
+OWN = "charlm"
+OWN_KEYS = ("text.splitter", "text.language", "text.normalize", "data.max_words", "model.heads",
+            "model.position_buckets", "model.attention_dropout", "model.initializer")  # fmt: skip
 WRITTEN = {"masking_type": "rand_char", "max_char_length": 2048}  # told to their code, read by none of the model
 
 
@@ -56,8 +60,8 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
     """Returns our whole config for a model config of theirs.
 
     Args:
-      theirs: their keys. where: what errors call them, for example the file. heads: attention heads; 0: the 12 that
-        their code always has.
+      theirs: their keys, and perhaps `OWN`. where: what errors call them, for example the file. heads: attention
+        heads; 0: those of an export of ours, else the 12 that their code always has.
 
     Raises:
       ValueError: naming every missing key, or the first whose value our model cannot represent.
@@ -80,6 +84,8 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
         raise ValueError(f"{where}: dropout={dropout!r}, expected a number in [0, 1)")
     if not isinstance(theirs["use_projection"], bool):
         raise ValueError(f"{where}: use_projection={theirs['use_projection']!r}, expected true or false")
+    own = _own(theirs, where)
+    heads = heads or own.get("model.heads", 0)
     said = theirs.get("attention_heads", HEADS)
     if said != (heads or HEADS):
         why = f"--heads={heads}" if heads else f"their code ignores it and always has {HEADS} (patched: --heads=N)"
@@ -89,7 +95,30 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
             f"{where}: hidden_size={theirs['hidden_size']} is not a multiple of {heads or HEADS} heads"
             + ("" if heads else "; was their code patched to have another number? --heads=N")
         )
-    return _config(theirs, heads or HEADS)
+    config = _config(theirs, heads or HEADS)
+    config.update_from_flattened_dict(own | {"model.heads": heads or HEADS})
+    return config
+
+
+def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns what an export of ours kept beside their keys; ValueError naming what cannot be."""
+    own = theirs.get(OWN, {})
+    if not isinstance(own, dict) or own.keys() - set(OWN_KEYS):
+        raise ValueError(f"{where}: {OWN}={own!r:.80}, expected a table of {', '.join(OWN_KEYS)}")
+    config = get_config()
+    config.model.update(hidden=theirs["hidden_size"], heads=1)  # for heads of `own` to be compared with
+    for key, value in own.items():
+        try:
+            config.update_from_flattened_dict({key: value})
+        except TypeError as error:
+            raise ValueError(f"{where}: {OWN}: {key}={value!r} has the wrong type") from error
+        if isinstance(value, int) and not 0 < value <= SIZE:
+            raise ValueError(f"{where}: {OWN}: {key}={value!r}, expected a whole number from 1 to {SIZE}")
+    try:
+        validate(config)
+    except ValueError as error:
+        raise ValueError(f"{where}: {OWN}: {error}") from error
+    return own
 
 
 def _config(theirs: Mapping[str, Any], heads: int) -> ml_collections.ConfigDict:
@@ -124,23 +153,31 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> dict[
         for key, only, read in (
             ("aggregation", "word_cls", True),
             ("word_residual", False, True),
-            ("position_buckets", POSITION_BUCKETS, True),
             ("head_transform", True, head == "masked_lm"),
         )
         if read and model[key] != only
     ]
+    for key in ("char_slots", "max_relative_words"):
+        if rows_in_theirs(model.position_buckets, model[key]) is None:
+            wrong.append(
+                f"model.position_buckets={model.position_buckets} (their {POSITION_BUCKETS} buckets do not make the "
+                f"same ones of the distances up to model.{key}={model[key]})"
+            )
     if wrong:
         raise ValueError(f"{where} cannot be exported, the released code has no such model: {', '.join(wrong)}")
     for note in _notes(config):
         log.info("%s: %s", where, note)
     theirs = {key: model[ours] for key, ours in SIZES.items()}
     fixed = {key: only for key, (only, _, _) in FIXED.items() if key not in ("pos_att_type", "layer_norm_eps")}
-    return WRITTEN | theirs | fixed | {
+    theirs = WRITTEN | theirs | fixed | {
         "attention_heads": model.heads,
         "dropout": model.dropout,
         "use_projection": model.wiring == "reference",
         "for_token_classification": head == "token_classification",
     }  # fmt: skip
+    said, implied = flatten(config), flatten(_config(theirs, HEADS))
+    own = {key: said[key] for key in OWN_KEYS if said[key] != implied[key]}
+    return theirs | ({OWN: own} if own else {})
 
 
 def _notes(config: ml_collections.ConfigDict) -> list[str]:

@@ -57,12 +57,18 @@ class Leave:
 
 
 class Entry(NamedTuple):
-    """What a tensor of theirs becomes: our paths with their last sizes, its shape; see `Rule` for the others."""
+    """What a tensor of theirs becomes: our paths with their last sizes, its shape; see `Rule` for the others.
+
+    Attributes:
+      rows: the row of ours that each row of theirs is, -1 for a row of zeros; every row of ours is among them, some
+        perhaps several times. (): both have the same rows.
+    """
 
     ours: dict[str, int]
     shape: tuple[int, ...]
     transpose: bool
     roll: int = 0
+    rows: tuple[int, ...] = ()
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -143,6 +149,7 @@ def import_state(
             infinite.append(name)
         value = value.T if entry.transpose else value
         value = np.roll(value, entry.roll, axis=0) if entry.roll else value
+        value = _rows_of_ours(value, entry.rows) if entry.rows else value
         edges = np.cumsum(list(entry.ours.values()))[:-1]
         for ours, part in zip(entry.ours, np.split(value, edges, axis=-1), strict=True):
             flat[ours] = np.ascontiguousarray(part)
@@ -159,11 +166,26 @@ def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any
         parts = [np.asarray(flat[ours], np.float32) for ours in entry.ours]
         value = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
         value = np.roll(value, -entry.roll, axis=0) if entry.roll else value
+        value = _rows_of_theirs(value, entry.rows) if entry.rows else value
         state[name] = np.ascontiguousarray(value.T if entry.transpose else value)
     for rule in leave:
         if rule.same_as in state:
             state[rule.theirs] = state[rule.same_as].copy()
     return state
+
+
+def _rows_of_theirs(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate([value, np.zeros_like(value[:1])])[list(rows)]
+
+
+def _rows_of_ours(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
+    ours, first = np.unique(rows, return_index=True)
+    return value[first[ours >= 0]]
+
+
+def same_rows(value: np.ndarray, rows: tuple[int, ...]) -> bool:
+    """Says whether a tensor of theirs has the same numbers wherever `Entry.rows` has the same row of ours."""
+    return np.array_equal(_rows_of_theirs(_rows_of_ours(value, rows), rows), value)
 
 
 def in_parts(table: Mapping[str, Entry], size: int) -> Iterator[dict[str, Entry]]:

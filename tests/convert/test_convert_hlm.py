@@ -10,6 +10,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 from golden_cases import VOCAB, case, write_release
 from safetensors.numpy import load_file, save_file
 from small_run import on_devices, python, small_config, write_text
@@ -18,7 +19,7 @@ import charlm.train
 from charlm import checkpoint as checkpoints
 from charlm.convert import hlm
 from charlm.convert.__main__ import main
-from charlm.convert.hlm_config import to_theirs
+from charlm.convert.hlm_config import OWN_KEYS, to_theirs
 from charlm.convert.hlm_golden import ours_of, shape_of
 from charlm.convert.rules import export_state
 from charlm.data.vocab import load_or_build_vocab
@@ -70,10 +71,12 @@ def test_there_and_back_every_tensor_has_the_same_bytes(tmp_path, name, head, la
         assert (after[tensor].dtype, after[tensor].shape) == (value.dtype, value.shape), tensor
         assert after[tensor].tobytes() == value.tobytes(), tensor
     told = json.loads((tmp_path / "back" / "config_model.json").read_text())
+    heads = case(name).meta["hidden_heads_actually_used"]
+    assert told.pop("charlm", {}) == ({} if heads == 12 else {"model.heads": heads})
     meant = json.loads((release / "config_model.json").read_text())
     assert told == meant | {"for_token_classification": head == "token_classification"}
     assert CharVocab.load(tmp_path / "back" / "char_vocab.json") == VOCAB
-    assert bring(tmp_path / "back", tmp_path / "again", *theirs) == 0
+    assert bring(tmp_path / "back", tmp_path / "again", theirs[0]) == 0
     assert checkpoints.read_metadata(tmp_path / "again") == checkpoints.read_metadata(tmp_path / "ours")
 
 
@@ -107,6 +110,64 @@ def test_imported_from_what_pytorch_saved(tmp_path):
         assert run("export", f"--checkpoint={tmp_path / name}", f"--output={tmp_path / name}_back") == 0
     one, two = (tmp_path / f"{name}_back" / "model.safetensors" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
+
+
+TEXTS = [
+    "the cat sat on a mat and dog ran to every small house in",
+    "supercalifragilistic trees",
+]  # 13 words: all distances
+
+
+def vectors(checkpoint: Path) -> list[np.ndarray]:
+    return [encoding.vectors_WD for encoding in Predictor.from_checkpoint(checkpoint).encode(TEXTS)]
+
+
+def parameters(checkpoint: Path) -> dict[str, np.ndarray]:
+    return flatten_dict(Predictor.from_checkpoint(checkpoint)._params, sep="/")
+
+
+def test_a_run_of_other_buckets_heads_and_words_comes_back_with_the_same_bytes(tmp_path, trained):
+    """Its 8 position buckets are not the released code's 256, nor its 2 heads the 12, nor how it splits words."""
+    assert run("export", "--family=hlm", f"--checkpoint={trained.workdir}", f"--output={tmp_path / 'theirs'}") == 0
+    state = load_file(tmp_path / "theirs" / "model.safetensors")
+    assert {value.shape for name, value in state.items() if "rel_embeddings" in name} == {(512, 16)}
+    assert bring(tmp_path / "theirs", tmp_path / "ours") == 0
+    before, after = parameters(trained.workdir), parameters(tmp_path / "ours")
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        assert np.asarray(after[name]).tobytes() == np.asarray(value).tobytes(), name
+    told, kept = (
+        checkpoints.read_metadata(checkpoints.find(at))["config"] for at in (trained.workdir, tmp_path / "ours")
+    )
+    for section, key in (name.split(".") for name in OWN_KEYS):
+        assert kept[section][key] == told[section][key], key
+    for one, other in zip(vectors(trained.workdir), vectors(tmp_path / "ours"), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert run("export", f"--checkpoint={tmp_path / 'ours'}", f"--output={tmp_path / 'again'}") == 0
+    for name in ("model.safetensors", "config_model.json", "char_vocab.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+
+
+def test_an_export_of_other_buckets_is_the_same_function_with_the_256_of_the_released_code(tmp_path, trained):
+    assert run("export", f"--checkpoint={trained.workdir}", f"--output={tmp_path / 'theirs'}") == 0
+    told = json.loads((tmp_path / "theirs" / "config_model.json").read_text())
+    assert told.pop("charlm")["model.position_buckets"] == 8
+    (tmp_path / "theirs" / "config_model.json").write_text(json.dumps(told))
+    assert bring(tmp_path / "theirs", tmp_path / "ours", "--heads=2") == 0
+    assert Predictor.from_checkpoint(tmp_path / "ours").config.model.position_buckets == 256
+    for one, other in zip(vectors(trained.workdir), vectors(tmp_path / "ours"), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_an_export_that_was_trained_on_keeps_all_rows_of_its_positions(tmp_path, trained, log_lines):
+    assert run("export", f"--checkpoint={trained.workdir}", f"--output={tmp_path / 'theirs'}") == 0
+    state = load_file(tmp_path / "theirs" / "model.safetensors")
+    name = "hlm_model.deep_transformer.global_layer.rel_embeddings.weight"
+    state[name] += np.random.default_rng(0).normal(0, 0.1, state[name].shape).astype(np.float32)
+    save_file(state, tmp_path / "theirs" / "model.safetensors")
+    assert bring(tmp_path / "theirs", tmp_path / "ours") == 0
+    assert f"{name} was trained on with all its rows" in str(log_lines)
+    np.testing.assert_array_equal(parameters(tmp_path / "ours")["hlm/inter_word/positions/embedding"], state[name])
 
 
 # ---- What an imported checkpoint is good for ----

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from charlm.convert.hlm_config import from_theirs, to_theirs
+from charlm.convert.hlm_positions import rows_in_theirs
 from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import MASKED_LM
+from charlm.nn.attention import relative_bucket
 from charlm.pretraining.hlm_model import model_config
 
 # Of the released code: config/config_pretrain.json.
@@ -80,6 +83,39 @@ def test_a_model_that_their_code_cannot_express_is_refused(changes, message):
     with pytest.raises(ValueError, match="here cannot be exported") as error:
         to_theirs(config, MASKED_LM, "here")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "words"), [(64, 64), (64, 129), (2, 300), (200, 100), (255, 128), (256, 512), (8, 4)]
+)
+def test_their_table_is_the_same_function_of_the_distance_and_loses_no_row(buckets, words):
+    rows = np.array(rows_in_theirs(buckets, words) or range(512))
+    distance = np.arange(-2 * words, 2 * words + 1)
+    theirs = relative_bucket(distance, 256, words) + 256
+    np.testing.assert_array_equal(rows[theirs], relative_bucket(distance, buckets, words) + buckets)
+    assert len(rows) == 512
+    assert set(rows) - {-1} == set(range(2 * buckets))
+
+
+@pytest.mark.parametrize(("buckets", "words"), [(64, 1024), (300, 64), (128, 512)])
+def test_buckets_that_theirs_do_not_make_are_none(buckets, words):
+    assert rows_in_theirs(buckets, words) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"model.hidden": 24}, r"charlm=\{'model.hidden': 24\}, expected a table of text.splitter"),
+        ([1], r"charlm=\[1\], expected a table"),
+        ({"model.heads": "two"}, "charlm: model.heads='two'"),
+        ({"model.heads": 5}, "charlm: model.hidden=768 is not a multiple of model.heads=5"),
+        ({"model.position_buckets": 10**9}, "charlm: model.position_buckets=1000000000, expected a whole number"),
+        ({"text.splitter": "space"}, "charlm: text.splitter='space' is not one of"),
+    ],
+)
+def test_what_an_export_of_ours_keeps_is_checked(own, message):
+    with pytest.raises(ValueError, match=message):
+        from_theirs(RELEASED | {"charlm": own}, "x.json")
 
 
 def test_what_their_code_does_otherwise_is_noted(log_lines):
