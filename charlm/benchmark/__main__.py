@@ -14,12 +14,14 @@ texts; words are those of charlm's rule splitter, [CLS] and [SEP] of every text 
 of them. Consecutive texts favour HLM: all have equally many of its words, so that it alone has no padding, and they
 share a topic, so that fewer words are distinct. `--drawn` is the fairer view: texts from all over the corpus, from half
 to one and a half times as long, and every model pads to the longest of the batch. Padding never counts as words.
-Measured is the way from arrays on the host to vectors that are ready on the device; HLM's search for distinct
-words is part of it, and `cache_cold` begins every run with nothing kept. Tokenisation, text to arrays, is a figure of
-its own (HLM's by an encoder that has met no word before). Weights are random, shapes the published ones, nothing is
-downloaded. Peers get inference mode, PyTorch's own attention kernels where the model has them, torch.compile where it
-works and is faster, and padding to the longest text of the batch alone. Without `--bert-vocab`, BERT's vocabulary is
-trained on the very corpus, which favours BERT; BERT's table of positions grows beyond 512 where `scaling` needs it.
+Measured is the way from arrays on the host to vectors that are ready on the device; in inference HLM's search for
+distinct words is part of it, and `cache_cold` begins every run with nothing kept. In training, where other threads
+search while a step runs, the search is timed beside the step ("pack s"; `with_packing`: words/s were it not hidden).
+Tokenisation, text to arrays, is a figure of its own (HLM's by an encoder that has met no word before). Weights are
+random, shapes the published ones, nothing is downloaded. Peers get inference mode, PyTorch's own attention kernels
+where the model has them, torch.compile where it works and is faster, and padding to the longest text of the batch
+alone. Without `--bert-vocab`, BERT's vocabulary is trained on the very corpus, which favours BERT; BERT's table of
+positions grows beyond 512 where `scaling` needs it.
 
 Three cases measure the other families in the same way, two with BERT-base's shape. `joined_words`: XRayEmb's `encode`,
 from texts to vectors of words, with the policy `all_multi`, which reads each word of several subwords as one position

@@ -87,6 +87,10 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
     if not prefix and "tokenise_seconds" in rounds[0]:
         whole = [a + b for a, b in zip(seconds, _seconds(rounds, "tokenise_"), strict=True)]
         figure["with_tokenisation"] = round(words / statistics.median(whole), 1)
+    if not prefix and "pack_seconds" in rounds[0]:
+        whole = [a + b for a, b in zip(seconds, _seconds(rounds, "pack_"), strict=True)]
+        figure["pack_seconds"] = round(statistics.median(_seconds(rounds, "pack_")), 6)
+        figure["with_packing"] = round(words / statistics.median(whole), 1)
     if not prefix and "useful_gflop" in about:
         rate = about["useful_gflop"] / statistics.median(seconds)
         figure["gflop_per_second"] = round(rate, 2)

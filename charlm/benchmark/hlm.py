@@ -215,13 +215,17 @@ class HLMTraining(_HLM):
             compiler_options=step_options(self.config.model.remat),
         )
 
-    def tokenise(self, texts: list[str], words: int) -> WordBatch:
-        """See `Runner`."""
+    def tokenise(self, texts: list[str], words: int) -> list[Sequence]:
+        """See `Runner`; a run's budgets are known before its first batch, so they are measured here."""
         rng = np.random.default_rng(0)
         rows = unpadded(self.chars(texts, words))
         made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in rows]
-        self._sequences = made
-        return stack([self._packed(made) if self.path == "table" else self._reshaped(made)])
+        self._sequences, self._shape = made, self._budgets([len(sequence.chars_WC) for sequence in made])
+        return made
+
+    def pack(self, host: list[Sequence]) -> WordBatch:
+        """See `Runner`: finds the distinct words, or pads as the paper does."""
+        return stack([self._packed(host) if self.path == "table" else self._reshaped(host)])
 
     def _reshaped(self, sequences: list[Sequence]) -> WordBatch:
         words = max(len(sequence.chars_WC) for sequence in sequences)
@@ -232,14 +236,12 @@ class HLMTraining(_HLM):
 
     def _packed(self, sequences: list[Sequence]) -> WordBatch:
         """Packs as training does: into budgets measured on more of the corpus than this batch."""
-        lengths = [len(sequence.chars_WC) for sequence in sequences]
-        shape = self._budgets(lengths)
-        packer = ShardPacker(shape)
+        packer = ShardPacker(self._shape)
         if all(packer.add(sequence) for sequence in sequences):
             self.about["budgets"] = "measured, as in training"
             return stack([packer.build()])
         self.about["budgets"] = "this batch's own: it does not fit the measured ones"
-        return pack_all(sequences, max(lengths), shape.slots)
+        return pack_all(sequences, max(len(sequence.chars_WC) for sequence in sequences), self._shape.slots)
 
     def _budgets(self, lengths: list[int]) -> BatchShape:
         encoder = WordEncoder(self._vocab, self.slots)

@@ -156,9 +156,18 @@ class Runner(abc.ABC):
     def tokenise(self, texts: list[str], words: int) -> Any:
         """Returns the host arrays of a batch; in training with some of it masked."""
 
+    def pack(self, host: Any) -> Any:
+        """Returns the host arrays of a batch as `run` reads them. Training times it by itself: there, threads do it
+        while a step runs. In inference `run` packs, so that it is part of what is measured."""
+        return host
+
     @abc.abstractmethod
     def run(self, host: Any) -> Any:
-        """Does the measured work and waits for it; returns the result."""
+        """Does the measured work and waits for it; returns the result.
+
+        Args:
+          host: what `pack` returned, as everywhere below.
+        """
 
     def warm(self, host: Any) -> None:
         """Compiles what a batch needs."""

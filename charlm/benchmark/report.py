@@ -24,6 +24,7 @@ _RATE: dict[str, Cell] = {
     "tokens/text": lambda f: f"{f['tokens']:,.0f}",
     "padded to": lambda f: f"{f['padded_to']:,}" if "padded_to" in f else "",
 }
+_PACKING: dict[str, Cell] = {"pack s": lambda f: f"{f['pack_seconds']:.2g}" if "pack_seconds" in f else ""}
 _MEMORY: dict[str, Cell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
 _PLAIN: dict[str, Cell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = (
@@ -32,7 +33,7 @@ _TABLES = (
 _NAMES = ("case", "path", "unit")  # what every figure says, beside its value
 _RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # and those in a table
 _MAYBE_NAMES = ("batch", "of", "text", "models", "config", "dtype", "wordpiece", "processor", "device", "date")
-_MAYBE_NUMBERS = ("words", "distinct_words", "gflop_per_second", "mfu", "peak_mib", "padded_to")
+_MAYBE_NUMBERS = ("words", "distinct_words", "gflop_per_second", "mfu", "peak_mib", "padded_to", "pack_seconds")
 
 
 def write(figures: Iterable[Figure], stream: TextIO) -> None:
@@ -132,7 +133,8 @@ def _rows(case: str, figures: list[Figure]) -> list[str]:
         return []
     columns = dict(_PLAIN)
     if case in _TABLES:
-        columns = _RATE | ({} if case == "tokenisation" else _MEMORY)
+        packing = _PACKING if any("pack_seconds" in f for f in figures) else {}
+        columns = _RATE | packing | ({} if case == "tokenisation" else _MEMORY)
     if case == "scaling":
         columns = {"words": lambda f: f["words"]} | columns
     lines = [["path", *columns], *([f["path"], *(str(cell(f)) for cell in columns.values())] for f in figures)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from charlm.benchmark.breakdown import breakdown, table
-from charlm.benchmark.paths import INFERENCE, PATHS, Job, Runner
+from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, Runner
 from charlm.durable import write_text
 
 
@@ -44,14 +44,15 @@ def main(path: str) -> int:
         print(error, file=sys.stderr)
         return 1
     ready = runner.about | {"ready_seconds": round(time.perf_counter() - started, 2)}
-    work = [runner.work(host) for host in hosts]
-    answer(ready=ready, tokens=[runner.tokens(host) for host in hosts], work=work)
+    packed = [runner.pack(host) for host in hosts]
+    work = [runner.work(batch) for batch in packed]
+    answer(ready=ready, tokens=[runner.tokens(batch) for batch in packed], work=work)
     while (command := commands.get().split())[0] != "quit":
         number = int(command[1])
         if command[0] == "go":
             answer(**go(runner, job, hosts, number))
         else:
-            _profile(runner, hosts[number], command[2])
+            _profile(runner, packed[number], command[2])
             answer(profile=command[2])
     answer(peak_mib=peak_mebibytes(), device_peak_bytes=runner.device_peak())
     return 0
@@ -66,24 +67,26 @@ def _read(commands: queue.Queue[str]) -> None:
 
 
 def prepare(job: Job) -> tuple[Runner, list[Any]]:
-    """Returns the runner of a job, warm, and the host arrays of its batches."""
+    """Returns the runner of a job, warm, and the host arrays of its batches, not packed yet."""
     module = importlib.import_module(f"charlm.benchmark.{PATHS[job.path].module}")
     runner: Runner = module.make(job)
     hosts = [runner.tokenise(texts, words) for texts, words in zip(job.texts, job.words, strict=True)]
     for host in hosts:
         runner.forget()
-        runner.warm(host)
+        runner.warm(runner.pack(host))
     return runner, hosts
 
 
 def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, float]:
-    """Times one run of a batch; of inference, also how its text becomes host arrays."""
+    """Times one run of a batch; of inference, also how its text becomes host arrays; of training, how these are packed
+    anew."""
     times: dict[str, float] = {}
     host = hosts[number]
     if job.case == INFERENCE:
         host = _timed(lambda: runner.tokenise(job.texts[number], job.words[number]), times, "tokenise_")
+    packed = _timed(lambda: runner.pack(host), times, "pack_") if job.case == TRAINING else runner.pack(host)
     runner.forget()
-    _timed(lambda: runner.run(host), times, "")
+    _timed(lambda: runner.run(packed), times, "")
     return times
 
 

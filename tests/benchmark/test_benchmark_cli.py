@@ -218,7 +218,7 @@ def test_our_bert_computes_what_pytorchs_does(capsys, monkeypatch):
     small = {"vocab_size": 50, "hidden": 16, "layers": 2, "heads": 2, "ffn": 24, "initializer": "lecun"}
     monkeypatch.setattr(standalone, "PARITY_SHAPE", standalone.PARITY_SHAPE | small)
     monkeypatch.setattr(standalone, "PARITY_BATCH", (2, 7))
-    status, (found,), _ = ask(capsys, "--case=parity", f"--config={CONFIG}")
+    status, (found,), _ = ask(capsys, "--case=parity")
     assert status == 0
     assert (found["path"], found["unit"], found["batch"]) == ("bert - hf_bert", "largest difference", "2 x 7 subwords")
     assert 0 < found["value"] < 1e-5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from benchmark_jobs import small_job
@@ -54,7 +55,7 @@ def test_training_guesses_the_same_words_by_table_and_reshape(tmp_path):
     for path in ("reshape", "table", "table_remat"):
         job = small_job(tmp_path, path, TRAINING, Shape(4, 20))
         runner = HLMTraining(job)
-        batch = runner.tokenise(job.texts[0], 20)
+        batch = runner.pack(runner.tokenise(job.texts[0], 20))
         found[path] = guessed(batch)
         work[path] = runner.work(batch)
         assert runner.config.model.remat == path.endswith("_remat")
@@ -90,7 +91,7 @@ def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
     for path in ("reshape", "table"):
         job = small_job(tmp_path, path, TRAINING, shape, drawn=True)
         runner = HLMTraining(job)
-        batch = runner.tokenise(job.texts[0], job.words[0])
+        batch = runner.pack(runner.tokenise(job.texts[0], job.words[0]))
         assert runner.tokens(batch) == (20.0, 30)
         assert batch.mask_SBW.reshape(-1, 30).sum(axis=1).tolist() == shape.drawn_lengths()
         found[path], work[path] = guessed(batch), runner.work(batch)
@@ -103,24 +104,53 @@ def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
     # Budgets are those of batches with so many words, not of full sequences: a full batch is half as large again.
     full = HLMTraining(small_job(tmp_path, "table", TRAINING, Shape(6, 30)))
     guessed_rows = lambda batch: sum(bucket.labels_SMC.shape[-2] for bucket in batch.masked)
-    assert guessed_rows(batch) < guessed_rows(full.tokenise(full.job.texts[0], 30))
+    assert guessed_rows(batch) < guessed_rows(full.pack(full.tokenise(full.job.texts[0], 30)))
+
+
+def values(tree):
+    """Returns how many numbers a tree of arrays holds."""
+    return sum(x.size for x in jax.tree.leaves(tree))
+
+
+class Watched:
+    """A model that notes how it is applied, and the shapes of its logits."""
+
+    def __init__(self, model):
+        self._model, self.logits, self.options = model, [], []
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def apply(self, *args, **options):
+        output = self._model.apply(*args, **options)
+        self.logits.append(output.logits.shape)
+        self.options.append(options)
+        return output
 
 
 def test_a_training_step_moves_the_weights(tmp_path):
     job = small_job(tmp_path, "reshape", TRAINING)
     runner = HLMTraining(job)
-    host = runner.tokenise(job.texts[0], 14)
+    host = runner.pack(runner.tokenise(job.texts[0], 14))
     runner.warm(host)
     before = jax.tree.map(np.asarray, runner._state.params)
     assert float(runner.run(host).nats) > 0
     assert any((a != b).any() for a, b in zip(*map(jax.tree.leaves, (before, runner._state.params)), strict=True))
     assert int(runner._state.step) == 2  # the warm-up and this one
+    # The work of a run: AdamW with two numbers a weight, and dropout, another one in every step.
+    state = jax.tree.map(np.array, runner._state)
+    assert values(state.opt_state) >= 2 * values(state.params)
+    losses = []
+    for step in (5, 6, 5):
+        runner._state = jax.tree.map(jnp.array, state._replace(step=np.int32(step)))
+        losses.append(float(runner.run(host).nats))
+    assert losses[0] == losses[2] != losses[1]
 
 
 def test_a_batch_beyond_the_measured_budgets_says_so(tmp_path, monkeypatch):
     job = small_job(tmp_path, "table", TRAINING, Shape(4, 20), budget_texts=[["a a a a a a a a"]])
     runner = HLMTraining(job)
-    batch = runner.tokenise(job.texts[0], 20)
+    batch = runner.pack(runner.tokenise(job.texts[0], 20))
     assert runner.about["budgets"] == "this batch's own: it does not fit the measured ones"
     assert batch.mask_SBW.sum() == 80
 
@@ -133,11 +163,29 @@ def test_our_bert_reads_no_padding_and_learns(tmp_path):
     states = runner.run((ids_BL, mask_BL))
     alone = runner.run((ids_BL[1:, :4], mask_BL[1:, :4]))
     np.testing.assert_allclose(states[1, :4], alone[0], atol=1e-5)
-    training = BertTraining(small_job(tmp_path, "bert", TRAINING))
+    training = BertTraining(small_job(tmp_path, "bert", TRAINING, Shape(3, 24), drawn=True))
     host = training.tokenise(training.job.texts[0], 14)
+    training._model = Watched(training._model)
     training.warm(host)
     assert np.isfinite(training.run(host))
     assert int(training._state[2]) == 2  # the warm-up and this one
+    # No logits but where something is masked; no padding that the longest text does not need.
+    assert {shape[:2] for shape in training._model.logits} == {host.positions_BM.shape}
+    assert host.mask_BL.sum(axis=1).max() == host.ids_BL.shape[1]
+    # As HLM: AdamW, and dropout, another one in every step. The loss is the mean of the masked pieces alone.
+    state = jax.tree.map(np.array, training._state)
+    assert values(state[1]) >= 2 * values(state[0])
+    assert training.about["parameters_dtype"] == "float32"
+
+    def loss(step=5, **fields):
+        training._state = jax.tree.map(jnp.array, (*state[:2], np.int32(step)))
+        return float(training.run(host._replace(**fields)))
+
+    none_BM = host.weight_BM == 0
+    assert none_BM.any()  # shorter texts have fewer of them
+    assert loss() == loss(labels_BM=np.where(none_BM, 7, host.labels_BM)) != loss(step=6)
+    assert loss() == pytest.approx(loss(weight_BM=2 * host.weight_BM), rel=1e-6)
+    assert loss() == pytest.approx(np.log(training._model.config.vocab_size), rel=0.1)
 
 
 def test_one_run_has_wall_and_processor_seconds(tmp_path):
@@ -146,8 +194,8 @@ def test_one_run_has_wall_and_processor_seconds(tmp_path):
     times = worker.go(runner, job, hosts, 0)
     assert set(times) == {"seconds", "cpu_seconds", "tokenise_seconds", "tokenise_cpu_seconds"}
     assert all(seconds > 0 for seconds in times.values())
-    job.case = TRAINING  # there, masking is random: only the step counts
-    assert set(worker.go(runner, job, hosts, 0)) == {"seconds", "cpu_seconds"}
+    job.case = TRAINING  # there, masking is random: only packing and the step count
+    assert set(worker.go(runner, job, hosts, 0)) == {"seconds", "cpu_seconds", "pack_seconds", "pack_cpu_seconds"}
 
 
 def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):

@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 
+import pytest
 from small_run import ROOT
 
+from charlm.benchmark import report
 from charlm.benchmark.figures import ratios, speeds, spread
-from charlm.benchmark.rounds import measure
+from charlm.benchmark.paths import PATHS
+from charlm.benchmark.rounds import Measured, measure
 from charlm.benchmark.text import Shape
 
 WORKER = """
@@ -59,6 +62,51 @@ def test_paths_take_turns_and_ratios_are_those_of_the_rounds(tmp_path):
     found = {f["path"]: (f["value"], f["low"], f["high"]) for f in ratios("inference", measured, [shape], [{}])}
     # Of each round: 3, 1, 2 and 5, 10, 4; medians of seconds would give 1.5 and 8.
     assert found == {"table / hf_bert": (2.0, 1.0, 3.0), "table / reshape": (5.0, 4.0, 10.0)}
+
+
+def measured_as(rounds, **about):
+    """Returns rounds of one batch as they would have been measured: what `go` answered, by path."""
+    made = Measured(rounds={name: [answers] for name, answers in rounds.items()})
+    made.ready, made.tokens = {name: {} for name in rounds}, {name: [(20.0, 30)] for name in rounds}
+    made.work = {name: [about] for name in rounds}
+    return made
+
+
+def test_where_we_are_slower_the_ratio_says_so():
+    seconds = {
+        "table": [4.0, 2.0, 8.0],
+        "hf_bert": [2.0, 2.0, 1.0],
+        "bert": [1.0] * 3,
+        "reshape": [4.0, 2.0, 1.0],
+    }
+    rounds = {name: [{"seconds": s, "cpu_seconds": s} for s in found] for name, found in seconds.items()}
+    figures = ratios("inference", measured_as(rounds), [Shape(4, 8)], [{}])
+    found = {f["path"]: (f["value"], f["low"], f["high"]) for f in figures}
+    assert found == {
+        "table / hf_bert": (0.5, 0.125, 1.0), "table / bert": (0.25, 0.125, 0.5), "table / reshape": (1.0, 0.125, 1.0)
+    }  # fmt: skip
+    printed = report.table([f | {"text": "x"} for f in figures])
+    assert [line.split() for line in printed.splitlines()][-1] == ["table", "0.50", "0.25", "1.00"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_speeds_of_all_paths_are_counted_alike(path):
+    """Words of the text, whatever pieces there are; all rounds; beside the median, with the text's way to arrays."""
+    answer = lambda s, other: {"seconds": s, "cpu_seconds": 2 * s, f"{other}_seconds": 3.0, f"{other}_cpu_seconds": 3.0}
+    for case, other in (("inference", "tokenise"), ("training_step", "pack")):
+        rounds = {path: [answer(s, other) for s in (4.0, 1.0, 16.0)]}
+        whole, *more = speeds(case, measured_as(rounds), [Shape(4, 8)], [{"text": "x"}])
+        assert (whole["value"], whole["low"], whole["high"], whole["rounds"]) == (8.0, 2.0, 32.0, 3)
+        assert (whole["words"], whole["texts_a_batch"], whole["seconds"], whole["cpu_seconds"]) == (8, 4, 4.0, 8.0)
+        if case == "inference":
+            assert whole["with_tokenisation"] == round(32 / 7, 1)
+            assert [(f["case"], f["value"]) for f in more] == [("tokenisation", round(32 / 3, 1))]
+            assert "pack s" not in report.table([whole])
+        else:
+            assert (whole["pack_seconds"], whole["with_packing"], more) == (3.0, round(32 / 7, 1), [])
+            header, row = report.table([whole | {"date": "today"}]).splitlines()[1:]
+            assert "pack s" in header
+            assert row.split()[-1] == "3"
 
 
 def test_recomputing_is_compared_with_recomputing(tmp_path):
