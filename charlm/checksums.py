@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from charlm.data.cache_files import write_text
+from charlm.durable import write_text
 
 log = logging.getLogger("charlm")
 
