@@ -31,7 +31,12 @@ setup(
     # The files of configs/ are installed as charlm/configs, where --config=configs/NAME.py finds them from any folder.
     packages=[*find_packages(include=["charlm", "charlm.*"]), "charlm.configs"],
     package_dir={"charlm.configs": "configs"},
-    package_data={"charlm": ["py.typed"], "charlm.robustness": ["*.css"], "charlm.text": ["*.json"]},
+    package_data={
+        "charlm": ["py.typed"],
+        "charlm.robustness": ["*.css"],
+        "charlm.text": ["*.json"],
+        "charlm.text.noise": ["*.json"],
+    },
     install_requires=[
         "jax>=0.10",
         "flax>=0.12",

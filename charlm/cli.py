@@ -21,18 +21,18 @@ from charlm.config import (
     CARRIED,
     defaults_of,
     find_config_file,
+    finetuning,
     flatten,
     get_config,
     load_config_file,
     no_config_file,
+    pretraining,
     split_lists,
     unknown_key,
     validate,
 )
-from charlm.finetune import config as finetuning
-from charlm.local_paths import check_options
-from charlm.logs import start_logging
-from charlm.pretraining import config as pretraining
+from charlm.core.local_paths import check_options
+from charlm.core.logs import start_logging
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",

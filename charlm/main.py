@@ -51,9 +51,9 @@ def main(config: ml_collections.ConfigDict) -> None:
     if workdir is None:
         workdir = _default_workdir()
         log.info("no --workdir given: writing to %s", workdir)
-    from charlm import hosts  # imported late: --help and mistakes need no jax
-    from charlm.stages import train_stages
-    from charlm.train import train
+    from charlm.core import hosts  # imported late: --help and mistakes need no jax
+    from charlm.training.stages import train_stages
+    from charlm.training.train import train
 
     if is_fine_tuning(config):
         if _MULTIHOST.value:

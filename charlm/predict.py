@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from charlm.local_paths import check_options
-from charlm.predictors.base import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
-from charlm.predictors.policy import HELP, load_with_policy
+from charlm.core.local_paths import check_options
+from charlm.families.predictor import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
+from charlm.families.xrayemb.policy_option import HELP, load_with_policy
 from charlm.text.wordlist import WordList
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
@@ -257,7 +257,7 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
 
 def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
     context = Path(args.context).read_text(encoding="utf-8") if args.command == "answer" else ""
-    from charlm.predictors.fine_tuned import FineTuned  # --help needs no jax
+    from charlm.finetune.predictor import FineTuned  # --help needs no jax
 
     model = load_with_policy(FineTuned.from_checkpoint, args, args.batch_size)
     model.require(args.command)
@@ -296,7 +296,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    from charlm.predictors.generation import check_seeds  # --help needs no jax
+    from charlm.families.subword.generation import check_seeds  # --help needs no jax
 
     check_seeds(args.seed)  # said once; the seeds of texts follow from it
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charlm.local_paths import check_options
-from charlm.text.noise_words import CHAR2SUBWORD, one_edit
+from charlm.core.local_paths import check_options
+from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 
 WORDS = 2000  # in-vocabulary words that get a typo
 SHORTEST = 5  # letters
@@ -52,17 +52,17 @@ def open_subject(path: str) -> Subject:
     """
     import jax
 
-    from charlm import checkpoint as checkpoints
     from charlm.config import from_dict, get_config
-    from charlm.convert.char2subword import FAMILY
-    from charlm.convert.family import config_from_dict
-    from charlm.data.imitation_batches import choose_unseen
-    from charlm.models.char2subword import Char2Subword
-    from charlm.models.char2subword_bert import Char2SubwordBertConfig
-    from charlm.pretraining.char2subword_model import near_rows, read_start
-    from charlm.tasks.imitation import NEIGHBOURS
-    from charlm.text.spelling import spell_rows
-    from charlm.text.spelling_vocab import Entries
+    from charlm.core import checkpoint as checkpoints
+    from charlm.families.char2subword.batches import choose_unseen
+    from charlm.families.char2subword.imitation import NEIGHBOURS
+    from charlm.families.char2subword.model import Char2SubwordBertConfig
+    from charlm.families.char2subword.module import Char2Subword
+    from charlm.families.char2subword.shape import near_rows, read_start
+    from charlm.families.char2subword.spelling import spell_rows
+    from charlm.families.char2subword.spelling_vocab import Entries
+    from charlm.families.char2subword.tensors import FAMILY
+    from charlm.families.subword.layout import config_from_dict
 
     checkpoint = checkpoints.find(path, key="--checkpoint")
     metadata = checkpoints.read_metadata(checkpoint, (FAMILY,))
@@ -93,7 +93,7 @@ def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> di
     """Returns accuracy, precision@1 to @k and average precision of spellings that stand for some rows of the table."""
     import jax
 
-    from charlm.tasks.imitation import Precision, precision_of
+    from charlm.families.char2subword.imitation import Precision, precision_of
 
     program = jax.jit(precision_of)
     parts = []
@@ -111,7 +111,7 @@ def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> di
 
 def typos(subject: Subject, operation: str, words: int, seed: int) -> tuple[list[str], np.ndarray]:
     """Returns spellings with one typo, and the rows of the words: of those that the operation changes."""
-    from charlm.text.spelling import spell_word
+    from charlm.families.char2subword.spelling import spell_word
 
     surfaces, unseen_N = subject.entries.surfaces, subject.unseen_N
     long = [

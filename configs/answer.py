@@ -4,15 +4,16 @@
         --config.data.train=train-v2.0.json --config.data.dev=dev-v2.0.json
 
 Variants: "" as HLM was fine-tuned (section 4.1); "charbert" as in CharBERT's script; "tiny" for models of a million
-parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus
+parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen".
+A plus
 sign joins: tiny+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
-from charlm.finetune.config import get_config as defaults
-from charlm.finetune.setups import POLICIES, SETUPS
+from charlm.config.finetuning import get_config as defaults
+from charlm.families.xrayemb.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

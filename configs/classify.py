@@ -7,15 +7,16 @@
 Files: tables (.tsv as GLUE has them, .csv, .jsonl, .parquet), .gz too, or tfds:NAME:SPLIT. Variants: "" as HLM was
 fine-tuned on GLUE (section 4.1); "reference" as in HLM's released script; "charbert" and "xrayemb" as in those papers;
 "novel_words" tells kinds of new words apart by cross-validation (NYTWIT; novel_words+frozen as XRayEmb's paper);
-"tiny" for models of a million parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic",
+"tiny" for models of a million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding",
+"stochastic",
 "no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
-from charlm.finetune.config import get_config as defaults
-from charlm.finetune.setups import POLICIES, SETUPS
+from charlm.config.finetuning import get_config as defaults
+from charlm.families.xrayemb.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -4,14 +4,15 @@
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
 Variants: "" as XRayEmb was fine-tuned (section 5); "tiny" for models of a million parameters; and the setups of
-`charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins: tiny+stochastic.
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins:
+tiny+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
-from charlm.finetune.config import get_config as defaults
-from charlm.finetune.setups import POLICIES, SETUPS
+from charlm.config.finetuning import get_config as defaults
+from charlm.families.xrayemb.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

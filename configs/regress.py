@@ -5,15 +5,16 @@
         --config.data.pair=sentence2 --config.data.label=score
 
 Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million
-parameters; and the setups of `charlm.finetune.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus
+parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen".
+A plus
 sign joins: tiny+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
-from charlm.finetune.config import get_config as defaults
-from charlm.finetune.setups import POLICIES, SETUPS
+from charlm.config.finetuning import get_config as defaults
+from charlm.families.xrayemb.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -5,15 +5,16 @@
 
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; .gz too. Variants: "" as HLM was
 fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert" (section 4.2) and
-"xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of `charlm.finetune.setups`:
+"xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
+`charlm.families.xrayemb.setups`:
 "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
-from charlm.finetune.config import get_config as defaults
-from charlm.finetune.setups import POLICIES, SETUPS
+from charlm.config.finetuning import get_config as defaults
+from charlm.families.xrayemb.setups import POLICIES, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:

@@ -8,7 +8,7 @@
 #       --multihost --coordinator=HOST:PORT --processes=N --process=I        (on each of N hosts, with I from 0)
 #
 #   --config=FILE[:VARIANT]  what to train
-#   --config.KEY=VALUE       any key of charlm/config.py, handed on as it is
+#   --config.KEY=VALUE       any key of charlm/config/__init__.py, handed on as it is
 #   --workdir=DIR            folder of the run; runs/NAME_OF_THE_CONFIG if not given; output is added to DIR/log.txt
 #   --background             return at once; the run outlives the terminal
 #   --restarts=N             restarts after a crash, all in all (default 3); the same command goes on where the run stopped

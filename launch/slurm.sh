@@ -5,7 +5,7 @@
 #       --config=configs/hlm_base.py --workdir=/shared/runs/hlm --config.model.dtype=bfloat16
 #
 #   --config=FILE[:VARIANT]  what to train
-#   --config.KEY=VALUE       any key of charlm/config.py, handed on as it is
+#   --config.KEY=VALUE       any key of charlm/config/__init__.py, handed on as it is
 #   --workdir=DIR            folder of the run, which all nodes share
 #   --python=PROGRAM         interpreter that has charlm installed, on every node (default python)
 #   --dry-run                print the commands and do nothing; works without Slurm

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 from subword_cases import run
 
-from charlm.convert.charbert import ON_BERT, ON_ROBERTA
 from charlm.convert.rules import export_state
-from charlm.models.charbert import CharBertConfig
+from charlm.families.charbert.model import CharBertConfig
+from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA
 
 KINDS = {"bert": ON_BERT, "roberta": ON_ROBERTA}
 KIND = pytest.mark.parametrize("kind", KINDS)

@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 from flax import traverse_util
-from predictors.tiny_models import _weight, release
+from tiny_models import _weight, release
 
-from charlm.convert.char2subword_converter import Char2SubwordConverter
-from charlm.convert.family import config_to_dict
 from charlm.convert.files import read_json
 from charlm.convert.model import Model
-from charlm.models.char2subword import Char2Subword, Char2SubwordConfig
-from charlm.models.char2subword_bert import Char2SubwordBertConfig
-from charlm.pretrained import from_pretrained
+from charlm.families.char2subword.conversion import Char2SubwordConverter
+from charlm.families.char2subword.model import Char2SubwordBertConfig
+from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.chars import CharVocab
 
 SLOTS = 14

@@ -12,16 +12,16 @@ from orbax.checkpoint import v1 as ocp
 from small_charbert import LETTERS, SPECIALS
 from small_run import WORDS, on_devices, write_text
 
-import charlm.train
-from charlm import checkpoint as checkpoints
+import charlm.training.train
 from charlm.config import get_config
-from charlm.convert.family import config_to_dict
-from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
-from charlm.pretraining.char2subword_config import of_stage
-from charlm.run import Run, build
-from charlm.sharding import path_name
-from charlm.stages import train_stages
+from charlm.core import checkpoint as checkpoints
+from charlm.core.sharding import path_name
+from charlm.families.char2subword.keys import of_stage
+from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer
+from charlm.training.run import Run, build
+from charlm.training.stages import train_stages
 
 LENGTH = 24
 STAGES = ("1_approximation", "2_contextual", "3_approximation")
@@ -122,7 +122,7 @@ def train_three_stages(folder: Path) -> Finished:
     runs: list[Run] = []
     keep = lambda *arguments: runs.append(build(*arguments)) or runs[-1]
     finished = Finished(folder, runs)
-    with on_devices(1), mock.patch.object(charlm.train, "build", keep):
+    with on_devices(1), mock.patch.object(charlm.training.train, "build", keep):
         assert train_stages(finished.config(), str(folder / "run"))
     assert len(runs) == 3
     return finished

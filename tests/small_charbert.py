@@ -12,15 +12,15 @@ import numpy as np
 from small_run import WORDS
 
 from charlm.config import get_config
-from charlm.data.noisy_blocks import BlockMaker
-from charlm.data.subword_masking import SubwordMasking
 from charlm.data.text_records import TextRecord
-from charlm.text.char_inputs import PieceChars
-from charlm.text.nlm import WordNoise
+from charlm.families.charbert.blocks import BlockMaker
+from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.masking import SubwordMasking
+from charlm.families.charbert.noise import WordNoise
+from charlm.families.charbert.terms import TermVocab
 from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords.word_pieces import WordPieces
 from charlm.text.symbols import SymbolVocab
-from charlm.text.terms import TermVocab
-from charlm.text.word_pieces import WordPieces
 
 LENGTH, SLOTS = 24, 96
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

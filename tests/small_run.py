@@ -18,12 +18,12 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-import charlm.run
-import charlm.train
+import charlm.training.run
+import charlm.training.train
 from charlm.config import get_config
+from charlm.core.sharding import make_mesh
 from charlm.data.corpus import PreparedData, prepare
-from charlm.run import Run, build
-from charlm.sharding import make_mesh
+from charlm.training.run import Run, build
 
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
@@ -95,7 +95,7 @@ def quick_compilation(folder: Path) -> Iterator[None]:
 
 def on_devices(count: int) -> Any:
     """Returns a context in which runs are built for the first so many devices, not for all that tests see."""
-    return mock.patch.object(charlm.run, "make_mesh", lambda config: make_mesh(config, jax.devices()[:count]))
+    return mock.patch.object(charlm.training.run, "make_mesh", lambda config: make_mesh(config, jax.devices()[:count]))
 
 
 def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -130,8 +130,8 @@ def train_once(folder: Path) -> Trained:
     config = small_config(write_text(folder / "text.txt"), folder / "cache")
     made = []
     keep = lambda *arguments: made.append(build(*arguments)) or made[0]
-    with on_devices(1), mock.patch.object(charlm.train, "build", keep):
-        charlm.train.train(small_config(folder / "text.txt", folder / "cache"), str(folder / "run"))
+    with on_devices(1), mock.patch.object(charlm.training.train, "build", keep):
+        charlm.training.train.train(small_config(folder / "text.txt", folder / "cache"), str(folder / "run"))
     return Trained(config, folder / "run", prepare(config), made[0])
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import charlm
-from charlm import checkpoint as checkpoints
-from charlm.convert.family import config_to_dict
+from charlm.core import checkpoint as checkpoints
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
 ROWS = range(1996, 3996)  # the first rows that are words, most of them whole

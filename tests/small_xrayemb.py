@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 from flax import traverse_util
-from predictors.tiny_models import _weight, release
+from tiny_models import _weight, release
 
-from charlm.batch import SpelledBatch
-from charlm.models import xrayemb_lm
-from charlm.models.xrayemb import XREncoderConfig
-from charlm.pretrained import Pretrained, from_pretrained
-from charlm.text.xray_chars import XRayChars
+from charlm.core.batch import SpelledBatch
+from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.xrayemb import model as xrayemb_lm
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.encoder import XREncoderConfig
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz,.!'ßï今"
 MODELS = {

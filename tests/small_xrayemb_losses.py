@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from charlm.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
-from charlm.data.cycle_words import cycle_tables
+from charlm.core.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
 from charlm.data.lanes import stack
-from charlm.models.xrayemb import XREncoderConfig
-from charlm.models.xrayemb_decoder import XRDecoderConfig
-from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbForCausalLM, XRayEmbForMaskedLM, XRayEmbGPT2Config
+from charlm.families.xrayemb.cycle_words import cycle_tables
+from charlm.families.xrayemb.decoder import XRDecoderConfig
+from charlm.families.xrayemb.encoder import XREncoderConfig
+from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbForCausalLM, XRayEmbForMaskedLM, XRayEmbGPT2Config
 
 V, D, S, B, L, C, CHARS = 13, 8, 2, 2, 5, 7, 11
 END = CHARS - 1

@@ -11,14 +11,14 @@ from small_charbert import small_records
 from small_run import WORDS
 
 from charlm.config import get_config
-from charlm.data.piece_sequences import PieceStream
 from charlm.data.subword_building import build_byte_level
-from charlm.data.xray_sequences import CharacterRows, SubwordHiding, XRaySequence, XRaySequenceMaker
+from charlm.families.spelled.sequences import PieceStream
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.policies import get_policy
+from charlm.families.xrayemb.sequences import CharacterRows, SubwordHiding, XRaySequence, XRaySequenceMaker
+from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.word_pieces import WordPieces
-from charlm.text.xray_chars import XRayChars
-from charlm.text.xray_policies import get_policy
-from charlm.text.xray_words import XRayWords
+from charlm.text.subwords.word_pieces import WordPieces
 
 CHARS = XRayChars({letter for word in WORDS for letter in word} | {"."})
 SLOTS = 12

@@ -16,9 +16,9 @@ from flax import traverse_util
 from safetensors.numpy import save_file
 
 from charlm.convert.__main__ import main
-from charlm.convert.families import SUBWORD_FAMILIES
 from charlm.convert.golden import Case, find_cases
-from charlm.convert.hf_golden import ours_of
+from charlm.families.converters import SUBWORD_FAMILIES
+from charlm.families.subword.golden import ours_of
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
 CASES = {"bert": "gelu", "roberta": "masked_lm", "gpt2": "lm"}  # the first case of each family

@@ -56,8 +56,8 @@ from charlm.benchmark.figures import Figure, about_machine
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
-from charlm.local_paths import check_options
-from charlm.logs import start_logging
+from charlm.core.local_paths import check_options
+from charlm.core.logs import start_logging
 
 log = logging.getLogger("charlm")
 

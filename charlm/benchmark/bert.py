@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from charlm import flops
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed
 from charlm.benchmark.paths import TRAINING, Job, Runner
-from charlm.models.bert import Bert, BertConfig, BertForMaskedLM
-from charlm.optim import make_optimizer
-from charlm.state import on_processor
+from charlm.core import flops
+from charlm.core.optimizer import make_optimizer
+from charlm.core.state import on_processor
+from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.text.subwords import SubwordTokenizer
 
 SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}

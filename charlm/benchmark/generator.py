@@ -11,13 +11,13 @@ import numpy as np
 
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import Job, Runner
+from charlm.core.state import on_processor
 from charlm.data.batching import bucket_of, in_rooms, word_table
 from charlm.data.budgets import choose_tables
-from charlm.models.xrayemb_decoder import XRDecoder, XRDecoderConfig
-from charlm.state import on_processor
-from charlm.tasks.xray_generation import generation_sums
+from charlm.families.xrayemb.chars import SLOTS, XRayChars, word_rows
+from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
+from charlm.families.xrayemb.generation_loss import generation_sums
 from charlm.text.symbols import count_symbols
-from charlm.text.xray_chars import SLOTS, XRayChars, word_rows
 
 SMOKE = {"char_embedding": 8, "hidden": 16, "vector": 12}
 GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # of the tables; (): as training measures them

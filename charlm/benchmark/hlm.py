@@ -15,26 +15,26 @@ import jax
 import ml_collections
 import numpy as np
 
-from charlm import flops
-from charlm.batch import WordBatch, reshape_batch
 from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
-from charlm.cache import WordCache
 from charlm.config import load_config_file
+from charlm.core import flops
+from charlm.core.batch import WordBatch, reshape_batch
+from charlm.core.cache import WordCache
+from charlm.core.flops import BatchLengths
+from charlm.core.memory import give_memory_back
+from charlm.core.optimizer import make_optimizer
+from charlm.core.state import init_state, on_processor
+from charlm.core.step import make_train_step, step_options
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
 from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
-from charlm.flops import BatchLengths
-from charlm.memory import give_memory_back
-from charlm.models.hlm import HLM, HLMForMaskedLM
+from charlm.families.hlm.loss import masked_char_sums
+from charlm.families.hlm.model import HLM, HLMForMaskedLM
+from charlm.families.hlm.shape import masking_of, model_config
 from charlm.nn.attention import PROJECTED
-from charlm.optim import make_optimizer
-from charlm.pretraining.hlm_model import masking_of, model_config
-from charlm.state import init_state, on_processor
-from charlm.step import make_train_step, step_options
-from charlm.tasks.mlm import masked_char_sums
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
 

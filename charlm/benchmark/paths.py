@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from charlm import extras
-from charlm.durable import write_json
+from charlm.core import extras
+from charlm.core.durable import write_json
 
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
@@ -185,7 +185,7 @@ class Runner(abc.ABC):
         return ""
 
     def work(self, host: Any) -> dict[str, float]:
-        """Returns the operations of a run where they are known (`charlm.flops`), in units of 10^9: `useful_gflop`,
+        """Returns the operations of a run where they are known (`charlm.core.flops`), in units of 10^9: `useful_gflop`,
         `padded_gflop`, and what the devices can do in a second, `peak_gflop`, where that is known."""
         return {}
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from charlm import extras
 from charlm.benchmark.figures import Figure
 from charlm.benchmark.report import SETTINGS, setting
-from charlm.durable import replacing
+from charlm.core import extras
+from charlm.core.durable import replacing
 
 BARS = ("inference", "training_step", "tokenisation")
 CASES = ("inference", "training_step", "scaling")  # those with something to draw

@@ -13,24 +13,24 @@ import numpy as np
 from charlm.benchmark.bert import SMOKE
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import JOINED, Job, Runner
-from charlm.cache import WordCache
-from charlm.convert.char2subword import bert_config, smallest_batch
-from charlm.data.xray_vocab import xray_chars_of_words
-from charlm.models.bert import Bert, BertConfig
-from charlm.models.char2subword import Char2SubwordConfig
-from charlm.models.char2subword_bert import Char2SubwordBert, Char2SubwordBertConfig
-from charlm.models.xrayemb import XREncoderConfig
-from charlm.models.xrayemb_lm import XRayEmbBert, XRayEmbBertConfig
-from charlm.predictors.base import Encoding
-from charlm.predictors.spelled import read_codes
-from charlm.predictors.xrayemb import XRayEmbPredictor
-from charlm.pretrained import Pretrained
-from charlm.state import on_processor
+from charlm.core.cache import WordCache
+from charlm.core.state import on_processor
+from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.char2subword.tensors import bert_config, smallest_batch
+from charlm.families.char2subword.units import Char2SubwordUnits
+from charlm.families.predictor import Encoding
+from charlm.families.pretrained import Pretrained
+from charlm.families.spelled.predictor import read_codes
+from charlm.families.subword.bert import Bert, BertConfig
+from charlm.families.xrayemb.encoder import XREncoderConfig
+from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbBertConfig
+from charlm.families.xrayemb.predictor import XRayEmbPredictor
+from charlm.families.xrayemb.units import XRayEmbUnits
+from charlm.families.xrayemb.vocab import xray_chars_of_words
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
-from charlm.units.char2subword import Char2SubwordUnits
-from charlm.units.xrayemb import XRayEmbUnits
 
 SMOKE_ENCODER = {"char_embedding": 8, "hidden": 8, "output": SMOKE["hidden"]}
 SMOKE_MODULE = {"hidden": 16, "layers": 1, "heads": 2, "output": SMOKE["hidden"]}

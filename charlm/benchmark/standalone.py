@@ -13,9 +13,9 @@ from typing import Any
 
 import ml_collections
 
-from charlm import extras
 from charlm.benchmark.figures import Figure, spread
-from charlm.durable import write_text
+from charlm.core import extras
+from charlm.core.durable import write_text
 
 STARTUP_TEXT = "The first words that somebody asks for."
 PARITY_BATCH = (4, 60)  # sequences, subwords
@@ -29,11 +29,11 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import jax
     import numpy as np
 
-    from charlm.batch import reshape_batch
-    from charlm.models.hlm import HLMForMaskedLM
-    from charlm.models.hlm_labels import HLMForSequenceClassification
-    from charlm.pretraining.hlm_model import model_config
-    from charlm.run import count_parameters
+    from charlm.core.batch import reshape_batch
+    from charlm.families.hlm.labels import HLMForSequenceClassification
+    from charlm.families.hlm.model import HLMForMaskedLM
+    from charlm.families.hlm.shape import model_config
+    from charlm.training.run import count_parameters
 
     del repeats
     shape = model_config(config)
@@ -57,9 +57,9 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
     import jax
     import numpy as np
 
+    from charlm.core.sharding import collectives as collectives_of
     from charlm.data.corpus import prepare
-    from charlm.run import build
-    from charlm.sharding import collectives as collectives_of
+    from charlm.training.run import build
 
     del repeats
     devices, data = jax.device_count(), prepare(config)
@@ -91,7 +91,7 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
     from charlm.data.corpus import prepare
     from charlm.data.pipeline import batch_dataset, record_dataset
     from charlm.data.sources import open_source
-    from charlm.pretraining.hlm_model import batch_shape, masking_of
+    from charlm.families.hlm.shape import batch_shape, masking_of
 
     seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
     words = {}
@@ -156,13 +156,13 @@ def _save_small_model(folder: Path) -> None:
     import jax
     import numpy as np
 
-    from charlm.batch import reshape_batch
     from charlm.benchmark.hlm import SMOKE
-    from charlm.checkpoint import save_params
     from charlm.config import get_config
-    from charlm.models.hlm import HLMForMaskedLM
-    from charlm.pretraining.hlm_model import model_config
-    from charlm.state import on_processor
+    from charlm.core.batch import reshape_batch
+    from charlm.core.checkpoint import save_params
+    from charlm.core.state import on_processor
+    from charlm.families.hlm.model import HLMForMaskedLM
+    from charlm.families.hlm.shape import model_config
     from charlm.text.chars import CharVocab
 
     config = get_config()
@@ -192,10 +192,10 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import torch
     import transformers
 
-    from charlm.convert.bert import BERT
-    from charlm.convert.family import ENCODER
     from charlm.convert.rules import export_state
-    from charlm.models.bert import BertConfig
+    from charlm.families.subword.bert import BertConfig
+    from charlm.families.subword.bert_tensors import BERT
+    from charlm.families.subword.layout import ENCODER
 
     del config, repeats  # the shape is BERT's
     shape = BertConfig(**PARITY_SHAPE)

@@ -16,9 +16,9 @@ from pathlib import Path
 import ml_collections
 import numpy as np
 
-from charlm.data.cache_files import cache_dir, stable_hash
+from charlm.core.durable import write_text
+from charlm.core.files import cache_dir, stable_hash
 from charlm.data.sources import Source, open_source
-from charlm.durable import write_text
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter, Span
@@ -158,7 +158,8 @@ class Corpus:
 
     def frequent(self, shape: Shape, vocabulary: int, longest: int) -> list[str]:
         """Returns as many texts as the shape has, each of as many words, spaces between them: the most frequent ones of
-        the corpus, all alike likely, drawn as `charlm.data.cycle_words` draws them, the same for every model.
+        the corpus, all alike likely, drawn as `charlm.families.xrayemb.cycle_words` draws them, the same for every
+        model.
 
         Args:
           vocabulary: how many words are drawn from. longest: characters of a word at most.
@@ -166,7 +167,7 @@ class Corpus:
         Raises:
           ValueError: when the corpus has no word.
         """
-        from charlm.data.cycle_words import stratified
+        from charlm.families.xrayemb.cycle_words import stratified
 
         splitter = RulesSplitter()
         counts: Counter[str] = Counter()

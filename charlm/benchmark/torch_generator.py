@@ -10,7 +10,7 @@ import torch
 from charlm.benchmark.generator import decoder_config, lengths_of, rows_of_words, vectors_of
 from charlm.benchmark.paths import Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
-from charlm.models.xrayemb_decoder import XRDecoderConfig
+from charlm.families.xrayemb.decoder import XRDecoderConfig
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray]  # vectors [U, D], characters [U, C], lengths [U]: longest first
 

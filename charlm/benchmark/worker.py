@@ -22,7 +22,7 @@ from typing import Any
 
 from charlm.benchmark.breakdown import breakdown, table
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, Runner
-from charlm.durable import write_text
+from charlm.core.durable import write_text
 
 
 def main(path: str) -> int:
@@ -101,7 +101,7 @@ def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any
 def _profile(runner: Runner, host: Any, folder: str) -> None:
     import jax
 
-    from charlm.profiling import trace_options
+    from charlm.core.profiling import trace_options
 
     runner.forget()
     with jax.profiler.trace(folder, profiler_options=trace_options()):

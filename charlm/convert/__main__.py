@@ -19,8 +19,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from charlm.local_paths import check_options
-from charlm.logs import start_logging
+from charlm.core.local_paths import check_options
+from charlm.core.logs import start_logging
 
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
@@ -108,7 +108,12 @@ def _run(args: argparse.Namespace) -> int:
     check_options(vars(args), needed=("input", "output", "checkpoint", "golden_dir"))
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
-        from charlm.convert import char2subword_golden, charbert_golden, golden, hf_golden, hlm_golden, xrayemb_golden
+        from charlm.convert import golden
+        from charlm.families.char2subword import golden as char2subword_golden
+        from charlm.families.charbert import golden as charbert_golden
+        from charlm.families.hlm import golden as hlm_golden
+        from charlm.families.subword import golden as hf_golden
+        from charlm.families.xrayemb import golden as xrayemb_golden
 
         described = {"char2subword": char2subword_golden, "xrayemb": xrayemb_golden}
         if family := described.get(args.family):
@@ -128,8 +133,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _converter(args: argparse.Namespace) -> Converter:
     """Returns the converter of the family that was named, or that the config or the checkpoint is of."""
-    from charlm import checkpoint as checkpoints
-    from charlm.convert.families import CONVERTERS, recognise
+    from charlm.core import checkpoint as checkpoints
+    from charlm.families.converters import CONVERTERS, recognise
 
     if args.family or getattr(args, "backbone", ""):
         return CONVERTERS[args.family or "xrayemb"]
@@ -160,8 +165,8 @@ def _import(args: argparse.Namespace, converter: Converter) -> str:
 
 
 def _export(args: argparse.Namespace, converter: Converter) -> str:
-    from charlm import checkpoint as checkpoints
     from charlm.convert.files import new_folder
+    from charlm.core import checkpoint as checkpoints
 
     if args.table_free or args.words:
         return _export_table(args, converter)
@@ -177,9 +182,9 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
 
 def _export_table(args: argparse.Namespace, converter: Converter) -> str:
     """Writes a Char2Subword without its table, or with one of other words."""
-    from charlm import checkpoint as checkpoints
-    from charlm.convert.char2subword_export import read_words, without_table, write_words
     from charlm.convert.files import new_folder
+    from charlm.core import checkpoint as checkpoints
+    from charlm.families.char2subword.export import read_words, without_table, write_words
 
     if converter.name != "char2subword":
         option = "--table-free" if args.table_free else "--words"
@@ -199,9 +204,9 @@ def _export_table(args: argparse.Namespace, converter: Converter) -> str:
 
 def _export_backbone(args: argparse.Namespace, converter: Converter) -> str:
     """Writes what stands behind an XRayEmb."""
-    from charlm import checkpoint as checkpoints
     from charlm.convert.files import new_folder
-    from charlm.convert.xrayemb_export import write_backbone
+    from charlm.core import checkpoint as checkpoints
+    from charlm.families.xrayemb.export import write_backbone
 
     if converter.name != "xrayemb":
         raise ValueError(

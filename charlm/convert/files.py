@@ -21,10 +21,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from charlm import extras
 from charlm.convert.hub import find_cached
-from charlm.durable import rename, replacing
-from charlm.local_paths import check_path
+from charlm.core import extras
+from charlm.core.durable import rename, replacing
+from charlm.core.local_paths import check_path
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")

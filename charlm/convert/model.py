@@ -1,6 +1,6 @@
 """The road that weights of every family take: a folder of theirs -> a `Model` -> a checkpoint of ours, and back.
 
-What differs between families is a `Converter`; `charlm.convert.families` lists them.
+What differs between families is a `Converter`; `charlm.families.converters` lists them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import numpy as np
 
-from charlm import checkpoint as checkpoints
 from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
-from charlm.memory import give_memory_back
+from charlm.core import checkpoint as checkpoints
+from charlm.core.memory import give_memory_back
+from charlm.families.xrayemb.policies import get_policy
 from charlm.nn.kernels import KERNELS
 from charlm.text.words import SPLITTERS
-from charlm.text.xray_policies import get_policy
 
 STATE_FILE = "model.safetensors"
 CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",

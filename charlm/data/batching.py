@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.batch import MaskedWords, WordBatch
+from charlm.core.batch import MaskedWords, WordBatch
 from charlm.data.lanes import stack
 
 
@@ -262,7 +262,7 @@ def inference_slots(longest: int) -> tuple[int, ...]:
 
 
 def cache_slots(longest: int) -> tuple[int, ...]:
-    """Returns length buckets for `charlm.cache`: finer ones, for its arrays hold words of like length."""
+    """Returns length buckets for `charlm.core.cache`: finer ones, for its arrays hold words of like length."""
     return (*(slots for slots in (5, 7, 9, 11, 14) if slots < longest), longest)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from charlm.core.durable import replacing
 from charlm.data.conll_lines import CONLLU, DOCUMENT, FORMATS, Layout, Sentence, settle, split_sentences
 from charlm.data.examples import Skipped, TaggedExample, joined
 from charlm.data.lines import numbered_lines
 from charlm.data.parts import nearest
 from charlm.data.tag_schemes import check_scheme, detect_scheme, is_iob, orphans, to_iob2
-from charlm.durable import replacing
 
 BROKEN = ("error", "repair")
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from charlm.data.cache_files import cache_dir, clear_write_errors, stable_hash
+from charlm.core.durable import write_text
+from charlm.core.files import cache_dir, clear_write_errors, stable_hash
 from charlm.data.encode import Job, Progress, encode, log_progress
 from charlm.data.files import file_sha256
 from charlm.data.forms import CharForm, Form, TextForm
@@ -37,7 +38,6 @@ from charlm.data.records import (
 )
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
-from charlm.durable import write_text
 from charlm.text.chars import CharVocab
 from charlm.text.words import get_splitter
 
@@ -312,7 +312,7 @@ def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpu
     if is_fine_tuning(config):
         raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
     if config.family == "char2subword":  # what it starts from has all vocabularies
-        from charlm.pretraining.char2subword_config import CONTEXTUAL, of_stage
+        from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
 
         if CONTEXTUAL not in (config.stage or config.stages):
             stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))
@@ -322,15 +322,15 @@ def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpu
     if config.family == "hlm":
         data: Any = prepare(config)
     elif config.init_from or config.resume:  # which have vocabularies that need not be built
-        from charlm.pretraining.registry import prepare as prepare_run
+        from charlm.families.registry import prepare as prepare_run
 
         data = prepare_run(config)
     elif config.family == "charbert":
-        from charlm.data.subword_vocab import prepare_subwords
+        from charlm.families.charbert.text import prepare_subwords
 
         data = prepare_subwords(config)
     else:
-        from charlm.data.xray_text import prepare_xray
+        from charlm.families.xrayemb.text import prepare_xray
 
         data = prepare_xray(config)
     return [*data.train, *data.heldout]

@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from charlm.data.cache_files import clear_write_errors, remove_stale
+from charlm.core.durable import replacing
+from charlm.core.files import clear_write_errors, remove_stale
 from charlm.data.files import file_sha256
 from charlm.data.forms import Encoded, Form, RecordEncoder
 from charlm.data.parts import Part
 from charlm.data.records import CorpusStats, count_records, read_counts, write_counts
 from charlm.data.sources import Source
-from charlm.durable import replacing
 from charlm.text.sentences import sentence_ends
 from charlm.text.words import Splitter, get_splitter
 

@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from charlm import extras
-from charlm.data.cache_files import stable_hash
+from charlm.core import extras
+from charlm.core.durable import write_text
+from charlm.core.files import stable_hash
 from charlm.data.parts import (
     BAD_UTF8,
     MAX_DOCUMENT_CHARS,
@@ -27,7 +28,6 @@ from charlm.data.parts import (
     decode,
     nearest,
 )
-from charlm.durable import write_text
 
 PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size: about half a minute of encoding each
 

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from charlm.batch import WordBatch
+from charlm.core.batch import WordBatch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, halve
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.masking import Masking, mask_words

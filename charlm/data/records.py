@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charlm.durable import write_text
+from charlm.core.durable import write_text
 
 LONGEST_COUNTED = 255  # characters; longer words count as such
 ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently

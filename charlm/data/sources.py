@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import ml_collections
 
+from charlm.core.files import cache_dir as cache_dir_of
+from charlm.core.files import stable_hash
 from charlm.data.builtin import fingerprint as builtin_fingerprint
 from charlm.data.builtin import read_builtin
-from charlm.data.cache_files import cache_dir as cache_dir_of
-from charlm.data.cache_files import stable_hash
 from charlm.data.files import file_parts, file_sha256, matching_files, read_jsonl, read_lines, read_parquet
 from charlm.data.parts import BAD_UTF8, MAX_DOCUMENT_CHARS, TOO_LONG, Part, clear_read_errors, is_heldout, nearest
 from charlm.data.tfds_source import read_tfds, tfds_parts

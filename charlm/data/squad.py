@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from charlm.core.durable import replacing
 from charlm.data.examples import Answer, QuestionExample, Skipped
 from charlm.data.lines import parsed_json, whole_text
 from charlm.data.parts import nearest
-from charlm.durable import replacing
 
 _MOVED = "answer moved to its nearest occurrence in the context"
 _SPACED = "answer found with other spaces in the context"

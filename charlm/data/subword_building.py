@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from charlm.data.cache_files import clear_write_errors, load_cached, stable_hash
+from charlm.core.durable import replacing, write_text
+from charlm.core.files import clear_write_errors, load_cached, stable_hash
 from charlm.data.corpus import EncodedCorpus
 from charlm.data.records import clear_damage, remedy_of
 from charlm.data.text_records import read_text_record
-from charlm.durable import replacing, write_text
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.subwords_pieces import byte_of_glyph
+from charlm.text.subwords.pieces import byte_of_glyph
 from charlm.text.symbols import count_symbols
 
 log = logging.getLogger("charlm")

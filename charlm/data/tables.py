@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from charlm.core.durable import replacing
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.labels import MULTI_LABEL, LabelRule, plain, shown, text_cell
 from charlm.data.parts import nearest
 from charlm.data.rows import JSON_EXTENSIONS, Column, read_rows
-from charlm.durable import replacing
 
 
 def read_texts(

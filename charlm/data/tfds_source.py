@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from charlm import extras
+from charlm.core import extras
 from charlm.data.parts import Part, column_texts, nearest
 
 PART_EXAMPLES = 50_000  # examples of one part

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import ml_collections
 import numpy as np
 
-from charlm.data.cache_files import cache_dir, clear_write_errors, load_cached, stable_hash
+from charlm.core.files import cache_dir, clear_write_errors, load_cached, stable_hash
 from charlm.data.records import ENCODER_VERSION, is_encoded, shard_paths
 from charlm.data.sources import Source, open_configured
 from charlm.text.chars import CharVocab

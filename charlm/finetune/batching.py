@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from charlm.families.units import Units
 from charlm.tasks.base import Row
-from charlm.units.base import Units
 
 QUANTILES = (0.5, 0.9, 1.0)  # of the rows' lengths: where the lengths of batches end
 STEP = 8  # lengths of batches are multiples of it

@@ -12,8 +12,8 @@ import numpy as np
 
 from charlm.data.files import matching_files
 from charlm.tasks.base import Task
-from charlm.text.misspellings import Misspellings
 from charlm.text.noise import Noise, Noiser
+from charlm.text.noise.misspellings import Misspellings
 
 log = logging.getLogger("charlm")
 

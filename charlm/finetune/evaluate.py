@@ -9,11 +9,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from charlm.core.sharding import batch_sharding, state_sharding
+from charlm.families.pretrained import Pretrained
+from charlm.families.units import Units
 from charlm.finetune.batching import Batch, Group, Packer, eval_groups, grid
-from charlm.pretrained import Pretrained
-from charlm.sharding import batch_sharding, state_sharding
 from charlm.tasks.base import Row, Task
-from charlm.units.base import Units
 
 SLACK = 0.25  # room of a shape beyond the text it was measured on: for other texts, and typos that part equal words
 

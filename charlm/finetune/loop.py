@@ -17,24 +17,24 @@ import jax.numpy as jnp
 import ml_collections
 from flax import traverse_util
 
-from charlm import checkpoint as checkpoints
-from charlm.checkpoint_store import Checkpoints
-from charlm.durable import write_json
+from charlm.core import checkpoint as checkpoints
+from charlm.core.checkpoint_store import Checkpoints
+from charlm.core.durable import write_json
+from charlm.core.metric_writer import MetricWriter
+from charlm.core.profiling import StepProfiler
+from charlm.core.sharding import batch_sharding, make_mesh, state_sharding
+from charlm.core.state import TrainState
+from charlm.core.step import make_train_step, step_options
+from charlm.families.pretrained import Pretrained
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator
 from charlm.finetune.model import first_params, held_params, units_for, with_task
 from charlm.finetune.optimizer import learning_rate, make_optimizer
 from charlm.finetune.progress import Place, Position, Stopped, Window, shown
-from charlm.metric_writer import MetricWriter
-from charlm.pretrained import Pretrained
-from charlm.profiling import StepProfiler
-from charlm.progress import duration, read_metrics, stop_signal
-from charlm.recovery import check_newest
-from charlm.sharding import batch_sharding, make_mesh, state_sharding
-from charlm.state import TrainState
-from charlm.step import make_train_step, step_options
 from charlm.tasks.base import Row, Task, TaskSums
+from charlm.training.progress import duration, read_metrics, stop_signal
+from charlm.training.recovery import check_newest
 
 log = logging.getLogger("charlm")
 
@@ -118,7 +118,7 @@ class FineTuning:
         """Trains, or goes on with, and returns the result, which `RESULT_FILE` then holds, too.
 
         Args:
-          skip_damaged: as in `charlm.train.train`.
+          skip_damaged: as in `charlm.training.train.train`.
 
         Raises:
           ValueError: when training diverged. Stopped: when a signal came.
@@ -282,7 +282,7 @@ class FineTuning:
 
     def _finish(self) -> dict[str, Any]:
         """Predicts with the best epoch's model, writes the predictions and returns the scores."""
-        from charlm.pretrained import from_pretrained
+        from charlm.families.pretrained import from_pretrained
         from charlm.tasks.registry import from_settings
 
         best = from_pretrained(self._folder)

@@ -10,20 +10,21 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from charlm.convert import char2subword, charbert
-from charlm.convert.families import CONVERTERS
 from charlm.convert.model import Target
 from charlm.convert.rules import group
-from charlm.models.bert import Bert
-from charlm.models.char2subword_bert import Char2SubwordBertConfig
-from charlm.models.charbert import CharBert, CharBertConfig
-from charlm.models.gpt2 import GPT2
-from charlm.models.hlm import HLM
-from charlm.models.xrayemb_lm import XRayEmbBertConfig, XRayEmbGPT2Config
-from charlm.pretrained import Pretrained
-from charlm.state import on_processor, stream_key
+from charlm.core.state import on_processor, stream_key
+from charlm.families.char2subword import tensors as char2subword
+from charlm.families.char2subword.model import Char2SubwordBertConfig
+from charlm.families.charbert import tensors as charbert
+from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.converters import CONVERTERS
+from charlm.families.hlm.model import HLM
+from charlm.families.pretrained import Pretrained
+from charlm.families.subword.bert import Bert
+from charlm.families.subword.gpt2 import GPT2
+from charlm.families.units import Units, units_of
+from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.tasks.base import Task
-from charlm.units.base import Units, units_of
 
 log = logging.getLogger("charlm")
 
@@ -114,7 +115,7 @@ def _sample(target: Target) -> Any:
     if isinstance(target.config, Char2SubwordBertConfig | XRayEmbBertConfig | XRayEmbGPT2Config):
         return char2subword.smallest_batch()
     if hasattr(target.config, "char_slots"):
-        from charlm.batch import reshape_batch
+        from charlm.core.batch import reshape_batch
 
         word = np.ones((1, 1, target.config.char_slots), np.uint16)
         return reshape_batch(word, word)

@@ -9,8 +9,8 @@ import jax
 import ml_collections
 import optax
 
-from charlm.optim import frozen
-from charlm.sharding import path_name
+from charlm.core.optimizer import frozen
+from charlm.core.sharding import path_name
 
 
 def learning_rate(config: ml_collections.ConfigDict, steps: int, peak: float) -> optax.Schedule:

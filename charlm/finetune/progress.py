@@ -38,7 +38,7 @@ class Best:
 
 
 class Position:
-    """Where a run stands, as `charlm.checkpoint_store.Checkpoints` saves and restores it."""
+    """Where a run stands, as `charlm.core.checkpoint_store.Checkpoints` saves and restores it."""
 
     def __init__(self) -> None:
         self.place = Place(0, 0)

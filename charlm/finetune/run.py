@@ -14,16 +14,16 @@ import ml_collections
 import numpy as np
 
 from charlm import metrics
-from charlm import workdir as workdirs
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.model import NotChangeable
-from charlm.durable import write_json, write_text
+from charlm.core.durable import write_json, write_text
+from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
-from charlm.pretrained import Pretrained, from_pretrained
 from charlm.tasks.base import Task
 from charlm.tasks.registry import task_of
+from charlm.training import workdir as workdirs
 
 log = logging.getLogger("charlm")
 
@@ -47,7 +47,7 @@ def fine_tune(
     """Fine-tunes as `config` says, or goes on with what is found in `workdir`; returns the summary of all runs.
 
     Args:
-      profile, skip_damaged: as in `charlm.train.train`.
+      profile, skip_damaged: as in `charlm.training.train.train`.
 
     Raises:
       ValueError: when config, data, model or workdir do not allow it, or training diverged.

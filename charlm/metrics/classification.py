@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from charlm import extras
+from charlm.core import extras
 from charlm.metrics.optional import check_lengths
 
 _NO_VARIANCE = 1e-12  # share of a sum of squares below which its variance is a rounding error

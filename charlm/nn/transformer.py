@@ -15,7 +15,7 @@ from charlm.nn.embed import RelativeTable, dense, gelu, layer_norm
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """Shape and rates of an encoder; see the keys of the same names in `charlm.pretraining`."""
+    """Shape and rates of an encoder; see the keys of the same names in `charlm.config.pretraining`."""
 
     layers: int
     hidden: int

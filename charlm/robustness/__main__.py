@@ -15,7 +15,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from charlm.local_paths import check_options
+from charlm.core.local_paths import check_options
 from charlm.robustness.settings import ALL, LEVELS, Settings, planned
 
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
         options["levels"] = _levels(options["levels"])
         planned(Settings(**options))  # mistakes first: models load slowly
-        from charlm.logs import start_logging
+        from charlm.core.logs import start_logging
         from charlm.robustness.measure import measure  # --help needs no jax
         from charlm.robustness.render import write_report
 

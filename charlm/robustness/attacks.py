@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from charlm.core.durable import replacing
 from charlm.data.examples import TaggedExample
 from charlm.data.squad import Candidate
-from charlm.durable import replacing
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.settings import Settings

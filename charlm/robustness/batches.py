@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.finetune.predictor import FineTuned
 from charlm.tasks.base import Row
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from charlm.data.cache_files import remove_stale, stable_hash
-from charlm.durable import replacing
+from charlm.core.durable import replacing
+from charlm.core.files import remove_stale, stable_hash
 
 log = logging.getLogger("charlm")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import charlm
-from charlm import workdir as workdirs
+from charlm.core.durable import write_text
 from charlm.data.files import matching_files
-from charlm.durable import write_text
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
 from charlm.robustness.results import plain, tables
@@ -19,7 +18,8 @@ from charlm.robustness.settings import Level, Settings, planned
 from charlm.robustness.subjects import load
 from charlm.robustness.versions import sentences_of
 from charlm.tasks.base import Task
-from charlm.text.misspellings import Misspellings
+from charlm.text.noise.misspellings import Misspellings
+from charlm.training import workdir as workdirs
 
 log = logging.getLogger("charlm")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from charlm.data.cache_files import stable_hash
+from charlm.core.files import stable_hash
 from charlm.robustness import attacks, scoring
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.sensitivity import sensitivity_of, word_states
@@ -16,8 +16,8 @@ from charlm.robustness.settings import Level, Settings
 from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import KEY, sentences_of, versions_of
 from charlm.tasks.base import Task
-from charlm.text.misspellings import Misspellings
 from charlm.text.noise import Noise, Noiser
+from charlm.text.noise.misspellings import Misspellings
 
 log = logging.getLogger("charlm")
 

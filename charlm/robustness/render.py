@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from charlm.durable import write_text
+from charlm.core.durable import write_text
 from charlm.robustness.render_html import html
 from charlm.robustness.render_markdown import markdown
 from charlm.robustness.render_sections import report_of

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.pretrained import Pretrained
+from charlm.families.pretrained import Pretrained
+from charlm.families.units import Units
 from charlm.text.chars import WordEncoder
 from charlm.text.subwords import SubwordTokenizer
-from charlm.units.base import Units
 
 
 class Segmentation(NamedTuple):

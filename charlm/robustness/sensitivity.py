@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.data.examples import TaggedExample
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import Batches
 from charlm.tasks.base import Row
 from charlm.tasks.tagging import Tagging

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from charlm.text.keyboards import AUTO
 from charlm.text.noise import KINDS, Noise
+from charlm.text.noise.keyboards import AUTO
 
 ALL = "all"
 LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2)

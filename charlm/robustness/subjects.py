@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import traverse_util
 
-from charlm.checkpoint import FOLDER
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.core.checkpoint import FOLDER
+from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import Batches
 from charlm.tasks.base import Task
 from charlm.text.subwords import SubwordTokenizer

@@ -9,8 +9,8 @@ import numpy as np
 
 from charlm.data.examples import TaggedExample
 from charlm.tasks.base import Task
-from charlm.text.misspellings import Misspellings
 from charlm.text.noise import Noise, NoisedText, NoisedWords, Noiser
+from charlm.text.noise.misspellings import Misspellings
 from charlm.text.words import RulesSplitter
 
 KEY = "robustness"  # sets the draws apart from those of training

@@ -29,9 +29,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from charlm import extras
+from charlm.core import extras
+from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
-from charlm.local_paths import check_options
 from charlm.statistics.lengths import (
     FORMATS,
     Lengths,

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 
-from charlm import checkpoint as checkpoints
-from charlm.convert.char2subword import FAMILY
-from charlm.convert.families import CONVERTERS
 from charlm.convert.files import find_state
-from charlm.convert.hf import open_tokenizer
-from charlm.pretrained import from_pretrained
-from charlm.sharding import path_name
+from charlm.core import checkpoint as checkpoints
+from charlm.core.sharding import path_name
+from charlm.families.char2subword.tensors import FAMILY
+from charlm.families.converters import CONVERTERS
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.conversion import open_tokenizer
 from charlm.text.subwords import SubwordTokenizer
 
 _TABLE = "embed/token/embedding"  # of every family that reads subwords

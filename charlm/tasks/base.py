@@ -1,6 +1,6 @@
 """What every task is: how its examples become rows with targets, what the loss is, and what logits say.
 
-A task reads and cuts text through `charlm.units` alone, so each works with every family of models.
+A task reads and cuts text through `charlm.families.units` alone, so each works with every family of models.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm import extras
+from charlm.core import extras
+from charlm.families.units import Joined, Units
 from charlm.text.noise import Noiser
-from charlm.units.base import Joined, Units
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -50,7 +50,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     """A task.
 
     Attributes:
-      name: of the task. head: of the model that does it, see `charlm.models.labels`.
+      name: of the task. head: of the model that does it, see `charlm.families.subword.labels`.
       metric: the score that says which of two models is better; larger is better.
       labels: what there is to predict, in the order of the logits; () where it is a number or a place.
       scored_with: module of an optional package that the scores need; "": none. It is known with the labels.

@@ -15,10 +15,10 @@ import numpy as np
 from charlm import metrics
 from charlm.data.examples import TextExample
 from charlm.data.tables import write_tsv_predictions
+from charlm.families.units import Encoded, Joined, Units
 from charlm.tasks.base import Row, Task, TaskSums, label_loss
 from charlm.tasks.tables import Columns
 from charlm.text.noise import Noiser
-from charlm.units.base import Encoded, Joined, Units
 
 MAX_LABELS = 2000  # more distinct labels are numbers or texts by mistake
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.data.examples import QuestionExample
-from charlm.units.base import Span
+from charlm.families.units import Span
 
 
 class ContextPlaces(NamedTuple):

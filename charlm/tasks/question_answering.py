@@ -25,11 +25,11 @@ from charlm.data.squad import (
     write_squad_null_odds,
     write_squad_predictions,
 )
+from charlm.families.units import Encoded, Span, Units
 from charlm.tasks.base import Row, Task, TaskSums
 from charlm.tasks.contexts import ContextPlaces, answer_units, context_windows, most_context, trimmed_offsets
 from charlm.text.noise import Noiser
-from charlm.text.noise_edits import NoisedText
-from charlm.units.base import Encoded, Span, Units
+from charlm.text.noise.edits import NoisedText
 
 log = logging.getLogger("charlm")
 

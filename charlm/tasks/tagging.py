@@ -18,12 +18,12 @@ from charlm import metrics
 from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
+from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Row, Task, TaskSums, label_loss
 from charlm.tasks.classification import learned
 from charlm.tasks.tables import column
 from charlm.text.noise import Noiser
-from charlm.text.noise_edits import NoisedWords, collect, move_tags
-from charlm.units.base import Encoded, Units
+from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
 

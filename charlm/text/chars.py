@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from charlm.durable import write_text
+from charlm.core.durable import write_text
 
 PAD = 0
 CLS = 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from charlm.durable import write_text
+from charlm.core.durable import write_text
 
 UNKNOWN = "<unk>"
 SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a space in it

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from charlm import extras
+from charlm.core import extras
 
 Span = tuple[int, int]
 

@@ -22,10 +22,10 @@ from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PATH
 from charlm.benchmark.rounds import Measured, measure
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.config import load_config_file
-from charlm.convert.char2subword import bert_config
-from charlm.models.bert import BertConfig
-from charlm.models.xrayemb_decoder import XRDecoderConfig
-from charlm.pretraining.hlm_model import model_config
+from charlm.families.char2subword.tensors import bert_config
+from charlm.families.hlm.shape import model_config
+from charlm.families.subword.bert import BertConfig
+from charlm.families.xrayemb.decoder import XRDecoderConfig
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -19,10 +19,10 @@ from charlm.benchmark.paths import FULL_MODE, GENERATOR, JOINED, PATHS, Job
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.benchmark.text import Shape
 from charlm.convert.rules import build_table, export_state
-from charlm.convert.xrayemb_states import decoder_rules
+from charlm.families.xrayemb.chars import SLOTS
+from charlm.families.xrayemb.tensors import decoder_rules
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
-from charlm.text.xray_chars import SLOTS
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 

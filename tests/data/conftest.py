@@ -8,12 +8,6 @@ import pytest
 from charlm.config import get_config
 
 
-@pytest.fixture(scope="module")
-def xray_folder(tmp_path_factory):
-    """Where the vocabularies of `small_xrayemb_run.small_maker` lie."""
-    return tmp_path_factory.getbasetemp() / "small_xrayemb"
-
-
 @pytest.fixture
 def config(tmp_path):
     config = get_config()

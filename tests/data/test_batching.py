@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charlm.batch import WordBatch, reshape_batch
+from charlm.core.batch import WordBatch, reshape_batch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, halve, inference_slots, pack_all
 from charlm.data.lanes import stack
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS

@@ -12,19 +12,19 @@ import time
 from pathlib import Path
 
 import pytest
-from predictors.tiny_models import release
 from reading import decoded_words, expected_words, never, quiet
+from tiny_models import release
 
 from charlm.config import load_config_file
+from charlm.core.files import cache_dir
 from charlm.data import corpus as corpus_module
 from charlm.data import encode
-from charlm.data.cache_files import cache_dir
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
 from charlm.data.pipeline import record_dataset
 from charlm.data.sources import Source
 from charlm.data.subword_building import read_texts
 from charlm.data.vocab import load_or_build_vocab
-from charlm.pretraining.char2subword_config import of_stage
+from charlm.families.char2subword.keys import of_stage
 from charlm.text.chars import CharVocab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -358,7 +358,7 @@ def run_cli(*arguments):
 
 def cli_arguments(config):
     return [
-        "--config=charlm/config.py",
+        "--config=charlm/config/__init__.py",
         "--config.text.splitter=rules",
         f"--config.data.cache_dir={config.data.cache_dir}",
         f"--config.data.train=({config.data.train[0]!r},)",

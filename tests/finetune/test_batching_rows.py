@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from finetune.tiny_tasks import source
 
+from charlm.families.pretrained import from_pretrained
+from charlm.families.units import Joined, units_of
 from charlm.finetune.batching import Packer, epoch_groups, eval_groups, lengths_of
-from charlm.pretrained import from_pretrained
 from charlm.tasks.base import Row
-from charlm.units.base import Joined, units_of
 
 
 def rows(lengths):

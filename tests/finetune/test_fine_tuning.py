@@ -22,13 +22,13 @@ from finetune.tiny_tasks import (
 )
 
 from charlm.config import split_lists, validate
+from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
+from charlm.families.pretrained import from_pretrained
+from charlm.families.xrayemb.setups import frozen
 from charlm.finetune import batching, loop
-from charlm.finetune.config import get_config
+from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
-from charlm.finetune.setups import frozen
-from charlm.predictors.fine_tuned import FineTuned
-from charlm.pretrained import from_pretrained
 
 pytestmark = pytest.mark.usefixtures("quick")
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,10 @@ import pytest
 from finetune.test_fine_tuning import Killed, quickest, small, write_data
 from small_run import metrics_without_timings
 
+from charlm.families.pretrained import from_pretrained
 from charlm.finetune import batching, loop
 from charlm.finetune.progress import Best, Position
 from charlm.finetune.run import fine_tune
-from charlm.pretrained import from_pretrained
 from charlm.tasks.classification import Classification
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")

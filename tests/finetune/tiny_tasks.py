@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from predictors.tiny_models import release
 from small_char2subword import spelled
+from tiny_models import release
 
 FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword")
 ANIMALS = ("cat", "dog", "cow", "hen", "ant")

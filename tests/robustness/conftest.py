@@ -10,17 +10,17 @@ from unittest import mock
 import jax
 import pytest
 from finetune.tiny_tasks import write_conll, write_passages, write_questions, write_table
-from predictors.tiny_models import release
 from small_run import quick_compilation
+from tiny_models import release
 
 import charlm.finetune.loop
-from charlm.finetune.config import get_config
+from charlm.config.finetuning import get_config
+from charlm.core.sharding import make_mesh
+from charlm.families.pretrained import from_pretrained
 from charlm.finetune.data import read
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
-from charlm.pretrained import from_pretrained
 from charlm.robustness.measure import measure
-from charlm.sharding import make_mesh
 from charlm.tasks.registry import task_of
 
 WRITERS = {

@@ -7,7 +7,7 @@ import pytest
 
 from charlm.data.examples import TextExample
 from charlm.finetune.batching import grid
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.finetune.predictor import FineTuned
 from charlm.robustness import measurement
 from charlm.robustness.batches import Batches
 from charlm.robustness.measure import measure

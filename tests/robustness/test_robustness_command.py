@@ -7,8 +7,8 @@ import sys
 import types
 
 import pytest
-from predictors.tiny_models import release
 from small_run import python
+from tiny_models import release
 
 from charlm.robustness.__main__ import main
 
@@ -22,7 +22,7 @@ def command(monkeypatch, tmp_path, capsys):
     stub = types.ModuleType("charlm.robustness.render")
     stub.write_report = lambda results, folder: made.append((results, folder))
     monkeypatch.setitem(sys.modules, "charlm.robustness.render", stub)
-    monkeypatch.setattr("charlm.logs.start_logging", lambda: None)
+    monkeypatch.setattr("charlm.core.logs.start_logging", lambda: None)
 
     def run(*arguments, out=tmp_path / "out"):
         made.clear()
@@ -145,7 +145,7 @@ def test_mistakes_are_one_line(command, models, taggers, tmp_path):
 def test_other_labels_cannot_be_compared(command, models, taggers):
     path = models.folder / "other_labels"
     if not path.exists():
-        from charlm.pretrained import from_pretrained
+        from charlm.families.pretrained import from_pretrained
 
         model = from_pretrained(taggers[1])
         labels = [label.replace("ANIMAL", "BEAST") for label in model.metadata["task"]["labels"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from predictors.tiny_models import release
+from tiny_models import release
 
 from charlm import metrics
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
@@ -20,7 +20,7 @@ from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.noise import Noise, Noiser
-from charlm.text.noise_edits import Edit, NoisedText, NoisedWords
+from charlm.text.noise.edits import Edit, NoisedText, NoisedWords
 from charlm.text.subwords import SubwordTokenizer
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -191,7 +191,7 @@ class _Pretrained:
 
 class _Units:
     def encode_words(self, sentences):
-        from charlm.units.base import Encoded
+        from charlm.families.units import Encoded
 
         return [Encoded(np.zeros((len(s), 4)), ((0, 0),) * len(s), tuple(range(len(s)))) for s in sentences]
 
@@ -201,8 +201,8 @@ def test_segmentation_by_hand(tokenizer):
     assert found == (1, 0, pytest.approx(1 / 10), pytest.approx(1 / 4))
     assert WordEncoder(CharVocab(["a"]), 4).char_slots == 4
     assert segmentation(_Pretrained("abc", 4), None, _Units(), [()]) == (0, 0, 0, 0)
-    from charlm.pretrained import from_pretrained
-    from charlm.units.base import units_of
+    from charlm.families.pretrained import from_pretrained
+    from charlm.families.units import units_of
 
     model = from_pretrained(release("bert"))
     words = [("words", "unbelievable"), ("\u4e00",)]

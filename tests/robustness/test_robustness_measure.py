@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from charlm import metrics
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import Batches
 from charlm.robustness.measure import DESCRIPTION, measure
 from charlm.text.noise import Noise, Noiser

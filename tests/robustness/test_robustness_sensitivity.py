@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.predictors.fine_tuned import FineTuned
+from charlm.finetune.predictor import FineTuned
 from charlm.robustness.measurement import RESIZING
 from charlm.robustness.sensitivity import distances, sensitivity, sensitivity_of, word_states
 from charlm.text.noise import KINDS, Noise, Noiser

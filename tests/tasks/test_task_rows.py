@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
-from charlm.pretrained import from_pretrained
+from charlm.families.pretrained import from_pretrained
+from charlm.families.units import units_of
 from charlm.tasks.classification import Classification, Regression, join_cut
 from charlm.tasks.contexts import ContextPlaces
 from charlm.tasks.question_answering import QuestionAnswering
@@ -18,7 +19,6 @@ from charlm.tasks.registry import TASKS, from_settings
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 from charlm.text.noise import Noise, Noiser
-from charlm.units.base import units_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 

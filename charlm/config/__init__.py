@@ -1,0 +1,228 @@
+"""Configs of every task: read, checked, stored; the keys are in `charlm.config.pretraining` (with those of each family)
+and `charlm.config.finetuning`, every one once, with its meaning and unit.
+
+`get_config()` returns the defaults. The files in `configs/` start from it and change only what their experiment
+changes; the command line changes single keys on top (`--config.optim.learning_rate=1e-4`). An unknown key fails with
+the nearest valid name. `validate()` checks what types cannot.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from charlm.config import finetuning, pretraining
+from charlm.config.pretraining import PRE_TRAINING, get_config
+from charlm.core.local_paths import check_path
+
+__all__ = ["PRE_TRAINING", "get_config"]
+
+TASKS = (PRE_TRAINING, *finetuning.TASKS)
+
+Variant = Callable[[ml_collections.ConfigDict], None]
+
+_PACKAGE = Path(__file__).resolve().parent
+# The files of configs/: an installed package has them inside; a checkout, editable or not, beside it.
+CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
+
+
+def family_of(config: ml_collections.ConfigDict) -> str:
+    """Returns the family that a config of pre-training names; ValueError when there is none of that name."""
+    family = config.get("family", "hlm")
+    _check_choice("family", family, tuple(pretraining.FAMILIES))
+    return family
+
+
+def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
+    """Returns the values that the keys of a config may have, of those that have a few."""
+    if is_fine_tuning(config):
+        return finetuning.CHOICES
+    return {"task": TASKS, "family": tuple(pretraining.FAMILIES)} | pretraining.choices(family_of(config))
+
+
+def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+    """Returns the defaults of all keys that there are for the task of a config."""
+    if is_fine_tuning(config):
+        return finetuning.get_config(config.task)
+    return get_config(family_of(config))
+
+
+def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
+    """Says whether a config is one of `charlm.config.finetuning`."""
+    return config.get("task", PRE_TRAINING) in finetuning.TASKS
+
+
+def find_config_file(spec: str) -> str:
+    """Returns path/to/file.py[:variant]; configs/x.py that the current folder does not have becomes charlm's own."""
+    path, colon, variant = spec.partition(":")
+    own = CARRIED / Path(path).name
+    if Path(path).parts[:-1] != ("configs",) or Path(path).is_file() or not own.is_file():
+        return spec
+    return f"{own}{colon}{variant}"
+
+
+def no_config_file(path: str) -> str:
+    """Returns what is said of a config file that is not there."""
+    own = sorted(file.name for file in CARRIED.glob("[a-z]*.py"))
+    carried = f" and is none of the configs/ that charlm carries: {', '.join(own)}" if own else ""
+    return f"no such file: {path} is not in {Path.cwd()}{carried}"
+
+
+def load_config_file(spec: str) -> ml_collections.ConfigDict:
+    """Returns the config that --config=path/to/file.py[:variant] names on the command line.
+
+    Raises:
+      ValueError: there is no such file (see `find_config_file`), it defines no get_config, or it has no such variant.
+    """
+    path, _, variant = find_config_file(spec).partition(":")
+    module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
+    if module_spec is None or not Path(path).is_file():
+        raise ValueError(f"--config: {no_config_file(path)}")
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise ValueError(f"--config: {path} defines no get_config()")
+    return module.get_config(variant) if variant else module.get_config()
+
+
+def apply_variants(
+    config: ml_collections.ConfigDict,
+    names: str,
+    variants: Mapping[str, Variant],
+    file: str,
+    one_of: Sequence[Iterable[str]] = (),
+) -> ml_collections.ConfigDict:
+    """Returns `config`, changed by the variants of its file that the command line names.
+
+    Args:
+      names: of variants, joined by "+", in the order in which they change it; "": none.
+      file: the config file, as error messages name it. one_of: sets of variants that would undo each other.
+
+    Raises:
+      ValueError: when there is no such variant, or one of them would undo another.
+    """
+    chosen = [name for name in names.split("+") if name]
+    for name in chosen:
+        if name not in variants:
+            raise ValueError(f"{file} has no variant {name!r}; choose {', '.join(variants)}")
+    for group in one_of:
+        if len(both := [name for name in chosen if name in group]) > 1:
+            raise ValueError(f"{file}: of {', '.join(group)} choose one, not {'+'.join(both)}")
+    for name in chosen:
+        variants[name](config)
+    return config
+
+
+def _check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        named = ", ".join(choice or "empty" for choice in choices)
+        raise ValueError(f"{key}={value!r} is not one of {named}{_nearest(str(value), choices)}")
+
+
+def _nearest(name: str, choices: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.0)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """Returns {"model.hidden": 768, ...}."""
+
+    def walk(node: ml_collections.ConfigDict, prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in node.items():
+            if isinstance(value, ml_collections.ConfigDict):
+                yield from walk(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, value
+
+    return dict(walk(config, ""))
+
+
+def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> str:
+    """Returns the message for a key that does not exist, with the nearest that does (of pre-training, if not given)."""
+    return f"unknown config key {name}{_nearest(name, flatten(get_config() if known is None else known))}"
+
+
+def validate(config: ml_collections.ConfigDict) -> None:
+    """Checks values that types cannot.
+
+    Raises:
+      ValueError: naming key, value and what is expected.
+    """
+    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    flat, defaults = flatten(config), defaults_of(config)
+    known = flatten(defaults)
+    for key in flat:
+        if key not in known:
+            raise ValueError(unknown_key(key, defaults))
+    for key, value in flat.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, str):
+                check_path(key, one)
+    for key, choices in choices_of(config).items():
+        _check_choice(key, flat[key], choices)
+    if is_fine_tuning(config):
+        finetuning.validate(flat)
+    else:
+        pretraining.validate(config, flat)
+
+
+def split_lists(config: ml_collections.ConfigDict) -> None:
+    """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
+    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
+        node = config.get(section, {}) if section else config
+        if key not in node:  # a file of one task, set to another: `validate` says so
+            continue
+        parts = (part.strip() for entry in node[key] for part in entry.split(","))
+        node[key] = tuple(part for part in parts if part)
+    if not is_fine_tuning(config) and not config.data.train:
+        raise ValueError("data.train names no corpus")
+
+
+def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
+    """Returns the config stored with a run or checkpoint; keys that are new since then have their defaults."""
+    given = ml_collections.ConfigDict(values)
+    config = defaults_of(given)
+    known = flatten(config)
+    for key, value in flatten(given).items():
+        if key not in known:
+            raise ValueError(unknown_key(key, config))
+        *folders, leaf = key.split(".")
+        node = config
+        for folder in folders:
+            node = node[folder]
+        node[leaf] = tuple(value) if isinstance(node[leaf], tuple) else value
+    return config
+
+
+def to_json(config: ml_collections.ConfigDict) -> str:
+    """Returns the config as JSON text."""
+    return json.dumps(config.to_dict(), indent=2) + "\n"
+
+
+def check_resumable(
+    config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict, where: str, among: tuple[str, ...] = ("",)
+) -> None:
+    """Takes measured values over from the run found in `where` and checks that nothing else differs.
+
+    Raises:
+      ValueError: listing the keys that differ, with both values.
+    """
+    differing = []
+    old = flatten(saved)
+    if config.family != saved.family:
+        raise ValueError(f"{where} holds a run of the family {saved.family}, not {config.family}")
+    measured, may_change = pretraining.measured(config.family), pretraining.resumable(config.family)
+    for key, value in flatten(config).items():
+        if key in measured and not value and key.startswith(among):
+            config.update_from_flattened_dict({key: old[key]})
+        elif value != old[key] and key.startswith(among) and not key.startswith(may_change):
+            differing.append(f"{pretraining.set_by(config, key)} is {value}, there {old[key]}")
+    if differing:
+        raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -1,0 +1,312 @@
+"""Checkpoints: state, data position, config and character vocabulary, together, through orbax.
+
+A checkpoint describes itself: `read_metadata` gives the config and vocabulary that a model needs, nothing else is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from flax import traverse_util
+from orbax.checkpoint import v1 as ocp
+
+from charlm.core import checksums
+from charlm.core.checkpoint_parts import Position
+from charlm.core.sharding import path_name
+
+FOLDER = "checkpoints"
+STAGE = re.compile(r"\d+_[a-z]+")  # a folder in the workdir of a run in stages, see `charlm.training.stages`
+FILES = "vocab"  # in a checkpoint of a run: the files of its vocabularies, where it has some
+BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
+
+
+def files_of(checkpoint: Path) -> Path:
+    """Returns the folder of the files that lie with a checkpoint: one of its own, or it."""
+    return checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
+
+
+def reason(error: BaseException) -> str:
+    """Returns why something failed; the system's own words, such as "No space left on device", if they are in there."""
+    chain, text = error, ""
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.strerror:
+            return chain.strerror
+        text = text or str(chain)
+        chain = chain.__cause__ or chain.__context__
+    known = re.search(r"No space left on device|Permission denied|Read-only file system|Disk quota exceeded", text)
+    return known[0] if known else " ".join(text.split())[:200]
+
+
+def complete_steps(folder: Path) -> list[int]:
+    """Returns the steps with a complete checkpoint in a folder of checkpoints."""
+    return [int(p.name) for p in folder.glob("*") if p.name.isdigit() and complete(p)] if folder.is_dir() else []
+
+
+def find_latest(folder: Path) -> int | None:
+    """Returns the newest complete step in a folder of checkpoints."""
+    return max(complete_steps(folder), default=None)
+
+
+def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
+    """Returns the folder of one complete checkpoint, given it, or a workdir (its newest; of stages, the last's).
+
+    Raises:
+      ValueError: when there is none, saying what was looked for.
+    """
+    root = Path(path).absolute()
+    for folder in (root / FOLDER, root):
+        latest = find_latest(folder)
+        if latest is not None:
+            return folder / str(latest)
+    if root.is_dir() and complete(root):
+        return root
+    runs = sorted(p.parent.name for p in root.glob(f"*/{FOLDER}") if complete_steps(p))
+    if runs and all(STAGE.fullmatch(name) for name in runs):
+        return find(root / max(runs, key=lambda name: int(name.split("_")[0])), key)
+    if runs:
+        raise ValueError(
+            f"{key}: {path} holds several runs: name one of {', '.join(str(Path(path) / r) for r in runs)}"
+        )
+    what = "holds no complete checkpoint" if root.exists() else "does not exist"
+    raise ValueError(f"{key}: {path} {what}; expected a workdir or one of its {FOLDER}/STEP folders")
+
+
+def complete(folder: Path) -> bool:
+    """Returns whether a folder holds a whole checkpoint."""
+    return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
+
+
+class Identity(NamedTuple):
+    """What tells one saved checkpoint from another: its step, where it has one, and when it was saved, in ns."""
+
+    step: int | None
+    saved: int
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.saved / 1e9))
+        return f"saved {when}" if self.step is None else f"step {self.step}, saved {when}"
+
+
+def identity(path: str | os.PathLike[str]) -> Identity | None:
+    """Returns what tells the checkpoint that `find` finds, wherever it is moved to; None where there is none."""
+    try:
+        found = find(path)
+        return Identity(int(found.name) if found.name.isdigit() else None, _stored(found).commit_timestamp_nsecs)
+    except ValueError:
+        return None
+
+
+def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[str, Any]:
+    """Returns what was stored as `metadata` with a checkpoint.
+
+    That of a run, or of what was made for one, has its `config`; that of an imported subword model `family`, `model`
+    (its shape), `head` and `hf_config`.
+
+    Args:
+      families: those of which the model may be.
+
+    Raises:
+      ValueError: when the folder is no checkpoint of charlm, or of another kind or family.
+    """
+    metadata = description(checkpoint)
+    if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
+        raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
+    if (stored := family_of(metadata)) not in families:
+        raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
+    return metadata
+
+
+def description(checkpoint: Path) -> dict[str, Any]:
+    """Returns what was stored as `metadata` with a checkpoint of whatever family; {} where there is none."""
+    stored = _stored(checkpoint).custom_metadata or {}
+    with clear_reads(checkpoint):
+        return checksums.undescribed(stored)
+
+
+def family_of(metadata: Mapping[str, Any]) -> str:
+    """Returns the family of the model that a checkpoint's metadata describe."""
+    return metadata.get("family") or metadata["config"].get("family", "hlm")
+
+
+def _stored(checkpoint: Path) -> Any:
+    """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
+    with clear_reads(checkpoint):
+        stored = ocp.checkpointables_metadata(checkpoint)
+        if stored.metadata["state"] is None:
+            raise FileNotFoundError("the list of its arrays is missing or damaged")
+        return stored
+
+
+@contextmanager
+def clear_reads(checkpoint: Path) -> Iterator[None]:
+    """Turns what orbax raises and logs about a damaged checkpoint, in many threads, into one line."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [log.level for log in loggers]
+    for log in loggers:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except Exception as error:
+        good = newest_whole(checkpoint.parent, int(checkpoint.name)) if checkpoint.name.isdigit() else None
+        hint = "" if good is None else f"; the last good checkpoint before it is step {good}"
+        raise ValueError(f"{checkpoint} is damaged or incomplete: {reason(error)}{hint}") from error
+    finally:
+        for log, level in zip(loggers, levels, strict=True):
+            log.setLevel(level)
+
+
+def check_whole(checkpoint: Path) -> None:
+    """Checks that a checkpoint holds what was saved, byte for byte; logs of an old one that it has no checksums.
+
+    Raises:
+      ValueError: when it does not, naming the last good one before it.
+    """
+    with clear_reads(checkpoint):
+        checksums.check(checkpoint)
+
+
+def newest_whole(folder: Path, below: int) -> int | None:
+    """Returns the newest step below another whose checkpoint in a folder is whole; None where there is none."""
+    for step in sorted((step for step in complete_steps(folder) if step < below), reverse=True):
+        try:
+            checksums.check(folder / str(step))
+            return step
+        except (ValueError, OSError):
+            continue
+    return None
+
+
+def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
+    """Returns the whole state of a checkpoint that may lie anywhere; moves the iterator `data` to its position.
+
+    Raises:
+      ValueError: when it is damaged; when names or shapes of parameters differ, listing every missing, unexpected and
+        misshapen one; when there is nothing but parameters.
+    """
+    check_whole(checkpoint)
+    stored = _stored(checkpoint).metadata["state"]
+    if set(stored) == {"params"}:
+        raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
+    check_fits(checkpoint, stored["params"], abstract_state.params)
+    with clear_reads(checkpoint):
+        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": Position(data)})["state"]
+
+
+def stored_params(checkpoint: Path) -> Any:
+    """Returns what a checkpoint stores in place of parameters: their names, shapes and dtypes."""
+    return _stored(checkpoint).metadata["state"]["params"]
+
+
+def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of a checkpoint's parameters by name, as "bert/embed/token/embedding"; reads none of them.
+
+    Raises:
+      ValueError: when the checkpoint is damaged.
+    """
+    return _shapes(stored_params(checkpoint))
+
+
+def unreported(checkpoint: Path) -> list[float]:
+    """Returns the sums that were saved for the progress line after a checkpoint."""
+    return list(description(checkpoint).get("unreported", []))
+
+
+def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:
+    """Returns the parameters alone, placed as `abstract_params` says.
+
+    Args:
+      abstract_params: all of them. names: those to load, as "hlm/embed/norm/scale"; None: all.
+
+    Raises:
+      ValueError: when it is damaged; when names or shapes differ, listing every missing, unexpected and misshapen one.
+    """
+    check_whole(checkpoint)
+    stored = stored_params(checkpoint)
+    check_fits(checkpoint, stored, abstract_params)
+    if names is not None:
+        flat = traverse_util.flatten_dict(abstract_params, sep="/")
+        abstract_params = traverse_util.unflatten_dict({name: flat[name] for name in names}, sep="/")
+    context = ocp.Context()
+    context.pytree_options.loading.partial_load = True
+    with clear_reads(checkpoint), context:
+        loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
+    return loaded["state"]["params"]
+
+
+def on_one_device(abstract: Any) -> Any:
+    """Returns abstract arrays that `load_params` places on the first device."""
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
+
+
+def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
+    """Writes parameters alone as a checkpoint: enough for `load_params` and `read_metadata`, nothing to go on from.
+
+    Args:
+      folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, as `read_metadata` wants.
+
+    Raises:
+      ValueError: when it cannot be written.
+    """
+    context = ocp.Context()
+    # Parameters may fill the memory: they are not copied, nothing changes them meanwhile; and not compressed, which
+    # would hold them a second time to save a tenth of the disk.
+    context.memory.deepcopy_host_arrays = False
+    context.array.saving.use_compression = False
+    try:
+        with context:
+            stored = checksums.described(metadata)
+            ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=stored)
+        checksums.write(folder)
+    except Exception as error:  # orbax raises every kind
+        raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {path_name(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -> None:
+    """Checks that parameters, arrays or their descriptions, have the names and shapes that a config wants.
+
+    Raises:
+      ValueError: naming `where`, and every missing, unexpected and misshapen one.
+    """
+    stored, wanted = _shapes(params), _shapes(wanted_params)
+    problems = [f"missing {name} {wanted[name]}" for name in sorted(wanted.keys() - stored.keys())]
+    problems += [f"unexpected {name} {stored[name]}" for name in sorted(stored.keys() - wanted.keys())]
+    problems += [
+        f"{name} is {stored[name]}, expected {wanted[name]}"
+        for name in sorted(wanted.keys() & stored.keys())
+        if stored[name] != wanted[name]
+    ]
+    if problems:
+        raise ValueError(f"{where} does not hold the parameters of this config: " + "; ".join(problems))
+
+
+def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
+    """Checks that a checkpoint's characters have the ids of this run's vocabulary.
+
+    Raises:
+      ValueError: naming the first characters that differ, and the way out.
+    """
+    metadata = read_metadata(checkpoint)
+    stored = metadata["char_vocab"]
+    if stored == char_vocab:
+        return
+    named = metadata["config"].get("text", {}).get("char_vocab")
+    way_out = "released" if named == "released" else "the char_vocab.json of its workdir"
+    differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
+    raise ValueError(
+        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: "
+        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to "
+        f"{way_out}"
+    )

@@ -1,0 +1,155 @@
+"""The checkpoints of a run as they are written and restored: through orbax, in the background, never half.
+
+What one checkpoint holds, and how it is found and read: `charlm.core.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orbax.checkpoint import v1 as ocp
+
+from charlm.core import checksums, hosts
+from charlm.core.checkpoint import BEST_METRIC, FILES, FOLDER, check_whole, clear_reads, complete, find_latest, reason
+from charlm.core.checkpoint_parts import Files, Position
+
+UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that orbax has not finished
+
+
+class Checkpoints:
+    """The checkpoints of one workdir, newest and best kept, written in the background.
+
+    Args:
+      workdir: folder of the run. keep: newest checkpoints kept beside the best one.
+      metadata: JSON-able description stored with each (config, vocabulary).
+      folder: in the workdir, where they lie.
+      write_files: writes what lies in the folder `FILES` of each, such as a tokenizer, on the first process.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str],
+        keep: int = 3,
+        metadata: dict[str, Any] | None = None,
+        folder: str = FOLDER,
+        write_files: Callable[[Path], None] | None = None,
+    ) -> None:
+        policies = ocp.training.preservation_policies
+        best = policies.BestN(
+            n=1,
+            get_metric_fn=lambda metrics: metrics[BEST_METRIC],
+            reverse=True,
+            keep_checkpoints_without_metrics=False,
+        )
+        self._metadata = metadata
+        self._write_files = write_files
+        self._folder = Path(workdir).absolute() / folder
+        context = ocp.Context()
+        context.async_options.post_finalization_callback = self._add_checksums
+        self._checkpointer = ocp.training.Checkpointer(
+            self._folder,
+            context=context,
+            save_decision_policy=_Always(),
+            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
+            cleanup_tmp_directories=True,
+        )
+
+    def describe(self, **more: Any) -> None:
+        """Adds to the description that is stored with each from now on."""
+        self._metadata = {**(self._metadata or {}), **more}
+
+    @property
+    def latest(self) -> int | None:
+        """Step of the newest complete checkpoint."""
+        return find_latest(self._folder)  # orbax would also count a step that was copied in part
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        data: Any,
+        metrics: dict[str, float] | None = None,
+        unreported: Sequence[float] = (),
+    ) -> None:
+        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is.
+
+        Args:
+          metrics: of held-out text at this step, if it was evaluated. unreported: sums for the next progress line.
+        """
+        present = step in (c.step for c in self._checkpointer.checkpoints)
+        if present:
+            self.wait()
+            if complete(self._folder / str(step)):
+                return
+        metadata = checksums.described({**(self._metadata or {}), "unreported": list(unreported)})
+        parts = {"state": state, "data": Position(data)}
+        if self._write_files is not None:
+            parts[FILES] = Files(self._write_files)
+        with self._clear_errors(f"checkpoint at step {step}"):
+            self._checkpointer.save_checkpointables_async(
+                step,
+                parts,
+                overwrite=present,
+                metrics=metrics,
+                custom_metadata=metadata,
+            )
+
+    def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
+        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position.
+
+        Raises:
+          ValueError: when the checkpoint is damaged, naming the last good one before it.
+        """
+        check_whole(self.folder(step))
+        with clear_reads(self.folder(step)):
+            wanted = {"state": abstract_state, "data": Position(data)}
+            return self._checkpointer.load_checkpointables(step, wanted)["state"]
+
+    def _add_checksums(self) -> None:
+        """Adds checksums to what all processes have written; orbax calls it before it gives that its final name."""
+        if not hosts.is_primary():
+            return
+        written = [folder for folder in self._folder.glob(f"*{UNFINISHED}*") if folder.is_dir()]
+        if not written:
+            raise FileNotFoundError(f"there is no unfinished checkpoint in {self._folder}")
+        for folder in written:
+            checksums.write(folder)
+
+    def folder(self, step: int) -> Path:
+        """Returns the folder of a step."""
+        return self._folder / str(step)
+
+    def wait(self) -> None:
+        """Returns when everything saved is on disk.
+
+        Raises:
+          ValueError: when something could not be written, naming the last good checkpoint.
+        """
+        with self._clear_errors("a checkpoint"):
+            self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Waits and closes."""
+        with self._clear_errors("a checkpoint"):
+            self._checkpointer.close()
+
+    @contextmanager
+    def _clear_errors(self, what: str) -> Iterator[None]:
+        """Turns what orbax raises, often from a background thread, into one line; it raises every kind of exception."""
+        try:
+            yield
+        except Exception as error:
+            last = find_latest(self._folder)
+            good = f"the last good checkpoint is step {last}" if last is not None else "there is no good checkpoint yet"
+            raise ValueError(f"{what} could not be written to {self._folder}: {reason(error)}; {good}") from error
+
+
+class _Always:
+    """Saves whenever asked: when to save is the training loop's decision."""
+
+    def should_save(self, *args: Any, **kwargs: Any) -> bool:
+        return True

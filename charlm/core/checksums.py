@@ -1,0 +1,120 @@
+"""Checksums of a checkpoint: written before it counts as complete, compared before anything in it is used.
+
+They are of the bytes on disk, so they do not depend on how many devices or processes wrote or read them. The file
+`FILE` holds those of all other files; what a checkpoint says of itself (config, vocabulary) carries its own, because
+orbax writes it again after everything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from charlm.core.durable import write_text
+
+log = logging.getLogger("charlm")
+
+FILE = "checksums.json"
+KEY = "crc32"  # in FILE and in the description: what the sums are
+_WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")  # by orbax, in the folder of the checkpoint itself
+_OTHER = "its config, vocabulary or other description is not what was saved"
+_BLOCK = 1 << 20  # bytes read at a time
+
+
+def write(folder: Path) -> None:
+    """Writes the checksums of all files that lie in a folder into it; OSError when it cannot."""
+    sums = _sums(folder, [name for name in _files(folder) if name not in (FILE, *_WRITTEN_LAST)])
+    write_text(str(folder / FILE), json.dumps({KEY: sums}, indent=0) + "\n")
+
+
+def check(folder: Path) -> None:
+    """Compares the files of a checkpoint with its checksums; one that was saved without any passes, with a log line.
+
+    Files that are as they were when this process last compared them are not read again.
+
+    Raises:
+      ValueError: when files are missing or hold other bytes than were saved, naming the first.
+    """
+    description = _description(folder)
+    undescribed(description)
+    if not (folder / FILE).is_file():
+        if KEY in description:
+            raise ValueError(f"{FILE} is missing")
+        _say_once(folder)
+        return
+    if KEY not in description:
+        raise ValueError(_OTHER)
+    stamps = []
+    for name in _files(folder):
+        stat = (folder / name).stat()
+        stamps.append((name, stat.st_size, stat.st_mtime_ns))
+    _compare(folder, tuple(stamps))
+
+
+@functools.lru_cache(maxsize=64)
+def _compare(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> None:
+    try:
+        saved = json.loads((folder / FILE).read_text(encoding="utf-8"))[KEY]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{FILE} is not what was saved") from None
+    present = {name for name, _, _ in stamps}
+    now = _sums(folder, [name for name in saved if name in present])
+    wrong = [name for name, value in saved.items() if now.get(name) != value]
+    if wrong:
+        more = f" and {len(wrong) - 1} more files are" if wrong[1:] else " is"
+        raise ValueError(f"{wrong[0]}{more} {'missing' if wrong[0] not in present else 'not what was saved'}")
+
+
+@functools.cache
+def _say_once(folder: Path) -> None:
+    log.info("%s was saved without checksums: damage to its arrays would not be noticed", folder)
+
+
+def described(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the description of a checkpoint with its own checksum, as `undescribed` takes it."""
+    plain = {name: value for name, value in description.items() if name != KEY}
+    return plain | {KEY: _sum_of_json(plain)}
+
+
+def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a stored description without its checksum; ValueError when that is of another. Old ones have none."""
+    plain = {name: value for name, value in stored.items() if name != KEY}
+    if KEY in stored and stored[KEY] != _sum_of_json(plain):
+        raise ValueError(_OTHER)
+    return plain
+
+
+def _sum_of_json(value: Any) -> str:
+    read_back = json.loads(json.dumps(value))  # keys that are numbers become text, and sort as such
+    return f"{zlib.crc32(json.dumps(read_back, sort_keys=True).encode()):08x}"
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))["custom_metadata"] or {}
+    except (KeyError, TypeError):
+        return {}
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _sums(folder: Path, names: list[str]) -> dict[str, str]:
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return dict(zip(names, pool.map(lambda name: _sum(folder / name), names), strict=True))
+
+
+def _sum(path: Path) -> str:
+    value = 0
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            value = zlib.crc32(block, value)
+    return f"{value:08x}"

@@ -1,0 +1,71 @@
+"""Files of the cache of encoded corpora: where it is, and what is said when it cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import ml_collections
+
+from charlm.core.local_paths import check_path
+
+log = logging.getLogger("charlm")
+
+Made = TypeVar("Made")
+
+STALE_SECONDS = 3600  # a temporary file that nobody has written to for so long is left from a killed run
+
+
+def cache_dir(config: ml_collections.ConfigDict) -> str:
+    """Returns the folder of encoded corpora: data.cache_dir, else $CHARLM_CACHE, else ~/.cache/charlm."""
+    named = os.environ.get("CHARLM_CACHE", "")
+    check_path("CHARLM_CACHE", named)
+    folder = config.data.cache_dir or named or os.path.join("~", ".cache", "charlm")
+    return os.path.abspath(os.path.expanduser(folder))
+
+
+def stable_hash(*values: Any) -> str:
+    """Returns a sha256 (hex) of plain values, equal in every process."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def load_cached(path: str, load: Callable[[str], Made], make: Callable[[], None]) -> Made:
+    """Returns what a file or folder of the cache holds; it is made where it is missing, and made again where damaged.
+
+    Args:
+      load: reads `path`; ValueError or OSError when it cannot. make: writes it.
+    """
+    if os.path.exists(path):
+        try:
+            return load(path)
+        except (ValueError, OSError) as error:
+            log.warning("%s is damaged: it is made again (%s)", path, error)
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    make()
+    return load(path)
+
+
+@contextlib.contextmanager
+def clear_write_errors(folder: str) -> Iterator[None]:
+    """Turns errors of the file system into one that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = "set data.cache_dir to a writable folder with free space"
+        raise ValueError(f"cannot write the corpus cache {folder}: {error}; {advice}") from error
+
+
+def remove_stale(folder: str) -> None:
+    """Removes temporary files of killed runs; recent ones may be another process at work."""
+    for path in glob.glob(os.path.join(glob.escape(folder), "*.tmp")):
+        with contextlib.suppress(OSError):
+            if time.time() - os.path.getmtime(path) > STALE_SECONDS:
+                os.remove(path)

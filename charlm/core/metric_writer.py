@@ -1,0 +1,106 @@
+"""Metrics as JSON lines, always, and as TensorBoard events when tensorboardX is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from charlm.core.durable import write_text
+
+FILE = "metrics.jsonl"
+
+
+def parse_line(line: str) -> dict[str, float] | None:
+    """Returns the metrics of a line, None when it is damaged."""
+    try:
+        metrics = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("step"), int):
+        return None
+    return metrics if all(isinstance(value, int | float) for value in metrics.values()) else None
+
+
+class MetricWriter:
+    """Appends scalars to `<workdir>/metrics.jsonl`; one object a line, with its step.
+
+    Args:
+      workdir: folder of the run. resume_step: lines of later steps are cut, so that a resumed run reads as one.
+    """
+
+    def __init__(self, workdir: str | os.PathLike[str], resume_step: int = 0) -> None:
+        self._path = Path(workdir) / FILE
+        self._cut_after(resume_step)
+        self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+        self._board = _Board.open(Path(workdir) / "tensorboard", resume_step)
+
+    def _cut_after(self, step: int) -> None:
+        if not self._path.exists():
+            return
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        read = [(line, parse_line(line)) for line in lines if line.endswith("\n")]
+        kept = [line for line, metrics in read if metrics is not None and metrics["step"] <= step]
+        if kept != lines:
+            write_text(self._path, "".join(kept))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes the scalars of a step.
+
+        Raises:
+          ValueError: when they cannot be written.
+        """
+        try:
+            self._file.write(json.dumps({"step": step, **scalars}) + "\n")
+            self._file.flush()
+            if self._board is not None:
+                self._board.write(step, scalars)
+        except OSError as error:
+            raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Closes the files; whatever was written is on disk already."""
+        for file in (self._file, self._board):
+            with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
+                if file is not None:
+                    file.close()
+
+
+class _Board:
+    """TensorBoard events, written at once: tensorboardX's own writer does it in a thread, where a full disk is a
+    traceback at the end of the program."""
+
+    @classmethod
+    def open(cls, folder: Path, resume_step: int) -> _Board | None:
+        """Returns a writer whose first word is that events after `resume_step` are void; None without tensorboardX."""
+        try:
+            from tensorboardX import event_file_writer, summary
+            from tensorboardX.proto import event_pb2
+        except ImportError:
+            return None
+        board = cls()
+        board._event, board._scalar = event_pb2.Event, summary.scalar
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            board._writer = event_file_writer.EventsWriter(str(folder / "events"))
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            board._add(step=resume_step + 1, session_log=start)
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be written: {error.strerror}") from error
+        return board
+
+    def _add(self, **content: Any) -> None:
+        self._writer.write_event(self._event(wall_time=time.time(), **content))
+        self._writer.flush()
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        for name, value in scalars.items():
+            self._writer.write_event(self._event(wall_time=time.time(), step=step, summary=self._scalar(name, value)))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

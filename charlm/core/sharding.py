@@ -1,0 +1,174 @@
+"""Where arrays live: the device mesh, and one table of rules from parameter names to partitions.
+
+What was called pjit is `jax.jit` with `NamedSharding` today. Mesh axes: "data" spreads the batch; "fsdp" spreads batch,
+parameters and optimizer state; "model" spreads single matrices.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from charlm.core import hosts
+
+AXES = ("data", "fsdp", "model")
+
+# Exactly one rule matches each parameter. Embedding tables may be spread over their rows only: a spread feature axis
+# makes XLA gather the whole table at every lookup; ours are small, so they are copied.
+RULES: tuple[tuple[str, P], ...] = (
+    (r"embedding$", P()),
+    (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
+    (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
+    # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over
+    # "model" alone, each would have every state gathered.
+    (
+        r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split)/kernel$|(output|input)_kernel$",
+        P("fsdp", None),
+    ),
+    (r"convolution_\d+/kernel$", P(None, "fsdp", None)),
+    # Read at every step of a loop, which would gather it anew each time; XR-Dec's output layer is also as high and wide
+    # as there are characters, a number that no mesh need divide.
+    (r"state_kernel$|start_state$|output_projection/kernel$", P()),
+    (r"(query|key|value|ffn_in)/bias$", P("model")),
+    (
+        r"(norm|attention/output|ffn_out|transform|projection(_\d+)?|pooler/dense|label|linear|split|convolution_\d+)/bias$|"
+        r"(output|input|state)_bias$|scale$",
+        P(),
+    ),
+)
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """Returns a tree path as "a/b/c"."""
+    return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
+
+
+def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | None = None) -> Mesh:
+    """Returns the mesh of `config.mesh` over all devices.
+
+    Raises:
+      ValueError: when the axes do not multiply to the number of devices.
+    """
+    devices = devices if devices is not None else jax.devices()
+    sizes = [config.mesh[axis] for axis in AXES]
+    free = [i for i, size in enumerate(sizes) if size == -1]
+    if len(free) > 1 or any(size < 1 and size != -1 for size in sizes):
+        raise ValueError(f"mesh: sizes must be positive, at most one -1; got {dict(zip(AXES, sizes, strict=True))}")
+    if free:
+        sizes[free[0]] = len(devices) // int(np.prod([s for s in sizes if s != -1]))
+    if int(np.prod(sizes)) != len(devices):
+        named = ", ".join(f"mesh.{axis}={config.mesh[axis]}" for axis in AXES)
+        raise ValueError(f"{named} do not multiply to the {len(devices)} devices present")
+    return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def one_device() -> Mesh:
+    """Returns the mesh of the first device alone."""
+    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
+    """Returns the word tables of a micro-batch: `data.table_shards`, or one for each device it is spread over.
+
+    Raises:
+      ValueError: when the tables cannot be spread over the devices.
+    """
+    spread = mesh.shape["data"] * mesh.shape["fsdp"]
+    shards = config.data.table_shards or spread
+    if shards % spread:
+        raise ValueError(
+            f"data.table_shards={shards} must be a multiple of the {spread} devices the batch is spread over "
+            "(mesh.data x mesh.fsdp)"
+        )
+    return shards
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the placement of batch arrays [accumulation, S, ...]: table shards over data and fsdp."""
+    return NamedSharding(mesh, P(None, ("data", "fsdp")))
+
+
+def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
+    """Returns which of the table shards lie on devices of this process, ascending."""
+    places = batch_sharding(mesh).addressable_devices_indices_map((1, shards)).values()
+    return tuple(sorted({shard for _, part in places for shard in range(shards)[part]}))
+
+
+def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
+    """Returns a host batch on the devices.
+
+    Args:
+      batch: arrays [accumulation, S', ...] of the `local_shards` of this process. shards: table shards S of them all.
+    """
+    sharding = batch_sharding(mesh)
+    if hosts.alone():
+        return jax.device_put(batch, sharding)
+    local = local_shards(mesh, shards)
+
+    def place(x: np.ndarray) -> jax.Array:
+        def part(index: tuple[slice, ...]) -> np.ndarray:
+            wanted = range(shards)[index[1]]  # neighbours, so neighbours among those that are here
+            return x[:, local.index(wanted[0]) : local.index(wanted[-1]) + 1]
+
+        return jax.make_array_from_callback((x.shape[0], shards, *x.shape[2:]), sharding, part)
+
+    return jax.tree.map(place, batch)
+
+
+def place_state(state: Any, placed: Any) -> Any:
+    """Returns the arrays of a state, the same on every process, on the devices as `placed` says.
+
+    In one process, an array of JAX that is there already is not copied.
+    """
+    if hosts.alone():
+        return jax.device_put(state, placed)
+
+    def place(x: Any, sharding: NamedSharding) -> jax.Array:
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    return jax.tree.map(place, state, placed)
+
+
+def state_sharding(state: Any, mesh: Mesh) -> Any:
+    """Returns the placement of every array of a training state (abstract or real) by `RULES`.
+
+    Optimizer moments end in the name of their parameter, so the same rules place them; scalars are copied.
+
+    Raises:
+      ValueError: when an array matches no rule or several, naming it.
+    """
+
+    def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        if leaf.ndim == 0:
+            return NamedSharding(mesh, P())
+        name = path_name(path)
+        specs = [spec for pattern, spec in RULES if re.search(pattern, name)]
+        if len(specs) != 1:
+            raise ValueError(f"sharding: {len(specs)} rules match {name} {leaf.shape}; exactly one must")
+        return NamedSharding(mesh, specs[0])
+
+    return jax.tree_util.tree_map_with_path(place, state)
+
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+_COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
+
+
+def collectives(program: str) -> dict[str, list[tuple[int, ...]]]:
+    """Returns what devices send each other in a compiled program: the shapes of the results of each kind of collective.
+
+    Args:
+      program: text of the optimized program, `jax.jit(...).lower(...).compile().as_text()`.
+    """
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for results, kind in _COLLECTIVE.findall(program):
+        shapes = [tuple(map(int, filter(None, dims.split(",")))) for dims in re.findall(r"\[([\d,]*)\]", results)]
+        found.setdefault(kind, []).extend(shapes)
+    return found

@@ -1,0 +1,273 @@
+"""Spellings of vocabulary entries -> batches for imitating a table: rows of one length together, in a fixed shape.
+
+Every length bucket has so many rows of a batch as its entries are of the vocabulary, so that no row is padding and all
+entries are met equally often, to within a row. What a batch holds depends on the seed and its number alone: the number
+is all that is saved of the position.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import grain
+import numpy as np
+
+from charlm.core.batch import ImitationBatch
+from charlm.data.batching import bucket_of
+from charlm.data.budgets import choose_buckets
+from charlm.data.lanes import stack
+from charlm.families.char2subword.spelling import spell_piece, spell_rows
+from charlm.families.char2subword.spelling_vocab import Entries
+from charlm.text.chars import CharVocab
+from charlm.text.noise import Noiser
+
+BUCKETS = 4
+ORDER, TYPOS, UNSEEN = 0, 1, 2  # numbers of the random streams
+
+
+class ImitationShape(NamedTuple):
+    """The shape of every batch: shards S; per length bucket its character slots C and rows U of a shard."""
+
+    shards: int
+    slots: tuple[int, ...]
+    rows: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Imitated:
+    """The entries to imitate, and how they are spelled.
+
+    Attributes:
+      entries: of the vocabulary. vocab: characters. noiser: makes typos; None: none. slots: of the longest spelling.
+      near_NK: int32, rows of the table nearest to each entry's. unseen_N: bool, entries that are never trained on.
+    """
+
+    entries: Entries
+    vocab: CharVocab
+    noiser: Noiser | None
+    slots: int
+    near_NK: np.ndarray
+    unseen_N: np.ndarray
+
+    def lengths(self) -> np.ndarray:
+        """Returns the character slots [N] that each entry needs, with a typo, too, where it may have one."""
+        lengths_N = np.array([len(spelling) for spelling in self.entries.spellings])
+        if self.noiser is not None:
+            shortest = self.noiser.noise.min_length
+            lengths_N += [len(surface.chars) >= shortest for surface in self.entries.surfaces]
+        return np.minimum(lengths_N, self.slots)
+
+    def rows(self, chosen: Sequence[int], slots: int, rng: np.random.Generator | None) -> np.ndarray:
+        """Returns spellings uint16 [len(chosen), slots], each with a typo now and then; without generator, none."""
+        spellings = []
+        for place in chosen:
+            surface = self.entries.surfaces[place]
+            if self.noiser is not None and rng is not None:
+                surface = surface._replace(chars=self.noiser.word(surface.chars, rng))
+            spellings.append(spell_piece(surface))
+        return spell_rows(spellings, self.vocab, slots)
+
+
+def choose_unseen(entries: Entries, share: float, seed: int) -> np.ndarray:
+    """Returns bool [N]: the entries that are never trained on, a share of them."""
+    unseen_N = np.zeros(len(entries), bool)
+    unseen_N[_generator(seed, UNSEEN).permutation(len(entries))[: int(share * len(entries))]] = True
+    return unseen_N
+
+
+def measure_shape(
+    imitated: Imitated, size: int, shards: int, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
+) -> ImitationShape:
+    """Chooses length buckets and rows.
+
+    Args:
+      size: rows of a shard, over all buckets. slots, rows: given buckets, given rows; (): chosen here.
+
+    Raises:
+      ValueError: when `slots` do not ascend or do not hold all entries, or `rows` are not one for each of them, or are
+        not `size` in all.
+    """
+    lengths_N = imitated.lengths()[~imitated.unseen_N]
+    longest = int(imitated.lengths().max())
+    slots = slots or choose_buckets(np.bincount(lengths_N, minlength=longest + 1), min(BUCKETS, size))
+    if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] < longest:
+        raise ValueError(f"data.bucket_slots={tuple(slots)} must ascend, and end at {longest} or more")
+    if not rows and len(slots) > size:
+        raise ValueError(f"data.bucket_slots={tuple(slots)} are more than the {size} spellings of a part of the batch")
+    rows = rows or _share_out(size, np.bincount(bucket_of(lengths_N, slots), minlength=len(slots)) / len(lengths_N))
+    if len(rows) != len(slots) or min(rows) < 1:
+        raise ValueError(f"data.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
+    if sum(rows) != size:
+        raise ValueError(
+            f"data.bucket_rows={tuple(rows)} are {sum(rows)} spellings, but data.batch_size / (data.accumulation x "
+            f"data.table_shards) is {size}"
+        )
+    return ImitationShape(shards, tuple(slots), tuple(rows))
+
+
+def _share_out(size: int, shares: np.ndarray) -> tuple[int, ...]:
+    """Returns whole numbers, `size` in all and each at least 1, in proportion to shares."""
+    exact = shares * size
+    counts = np.maximum(np.floor(exact).astype(int), 1)
+    for bucket in np.argsort(counts - exact)[: max(size - counts.sum(), 0)]:  # the largest remainders
+        counts[bucket] += 1
+    while counts.sum() > size:  # small ones were made 1
+        counts[np.argmax(np.where(counts > 1, counts - exact, -np.inf))] -= 1
+    return tuple(counts.tolist())
+
+
+def build_shard(
+    imitated: Imitated, shape: ImitationShape, chosen: Sequence[Sequence[int]], rng: np.random.Generator | None
+) -> ImitationBatch:
+    """Returns the arrays of a shard, without the leading axis.
+
+    Args:
+      chosen: of each bucket, which entries; no more than it has rows.
+    """
+    tables: list[list[np.ndarray]] = []
+    for entries, slots, rows in zip(chosen, shape.slots, shape.rows, strict=True):
+        chars_UC = np.zeros((rows, slots), np.uint16)
+        ids_U = np.full(rows, -1, np.int32)
+        near_UK = np.zeros((rows, imitated.near_NK.shape[1]), np.int32)
+        unseen_U = np.zeros(rows, bool)
+        if count := len(entries):
+            places = np.asarray(entries)
+            chars_UC[:count] = imitated.rows(entries, slots, rng)
+            ids_U[:count], near_UK[:count] = imitated.entries.ids_N[places], imitated.near_NK[places]
+            unseen_U[:count] = imitated.unseen_N[places]
+        tables.append([chars_UC, ids_U, near_UK, unseen_U])
+    return ImitationBatch(*(tuple(column) for column in zip(*tables, strict=True)))
+
+
+class TrainingBatches(grain.IterDataset[ImitationBatch]):
+    """Batches [accumulation, len(lanes), ...] without end.
+
+    Each bucket is read round and round, in a new order every time.
+
+    Args:
+      lanes: the shards that are wanted, of `shape.shards`.
+    """
+
+    def __init__(
+        self,
+        imitated: Imitated,
+        shape: ImitationShape,
+        lanes: Iterable[int],
+        *,
+        accumulation: int,
+        seed: int,
+        shuffle: bool = True,
+    ) -> None:
+        super().__init__()
+        self.imitated, self.shape, self.lanes = imitated, shape, tuple(lanes)
+        self.accumulation, self.seed, self.shuffle = accumulation, seed, shuffle
+        bucket_N = bucket_of(imitated.lengths(), shape.slots)
+        seen = ~imitated.unseen_N
+        self.members = [np.flatnonzero(seen & (bucket_N == b)) for b in range(len(shape.slots))]
+
+    def __iter__(self) -> grain.DatasetIterator[ImitationBatch]:
+        return _TrainingIterator(self)
+
+
+class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
+    def __init__(self, settings: TrainingBatches) -> None:
+        super().__init__()
+        self._settings, self._made = settings, 0
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def __next__(self) -> ImitationBatch:
+        settings = self._settings
+        number, self._made = self._made, self._made + 1
+        micro_batches = []
+        for micro in range(settings.accumulation):
+            part = number * settings.accumulation + micro
+            micro_batches.append(stack([self._shard(part * settings.shape.shards + lane) for lane in settings.lanes]))
+        return stack(micro_batches)
+
+    def _shard(self, number: int) -> ImitationBatch:
+        settings = self._settings
+        chosen = [
+            [self._member(bucket, number * rows + row) for row in range(rows)] if len(settings.members[bucket]) else []
+            for bucket, rows in enumerate(settings.shape.rows)
+        ]
+        rng = _generator(settings.seed, TYPOS, number)
+        return build_shard(settings.imitated, settings.shape, chosen, rng)
+
+    def _member(self, bucket: int, place: int) -> int:
+        """Returns the entry at a place of a bucket's endless stream."""
+        members = self._settings.members[bucket]
+        epoch, within = divmod(place, len(members))
+        if not self._settings.shuffle:
+            return int(members[within])
+        if (bucket, epoch) not in self._orders:
+            self._orders = {
+                key: order for key, order in self._orders.items() if key[0] != bucket or key[1] >= epoch - 1
+            }
+            order = _generator(self._settings.seed, ORDER, bucket, epoch).permutation(len(members))
+            self._orders[bucket, epoch] = order
+        return int(members[self._orders[bucket, epoch][within]])
+
+    def get_state(self) -> dict[str, Any]:
+        return {"made": self._made, "of": self._settings.shape.shards}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        if state.get("of") != self._settings.shape.shards:
+            raise ValueError(
+                f"the saved data position belongs to data.table_shards={state.get('of')}, not "
+                f"{self._settings.shape.shards}"
+            )
+        self._made = state["made"]
+
+
+class EvaluationBatches(grain.IterDataset[ImitationBatch]):
+    """Batches [1, len(lanes), ...] of clean spellings: a sample of the entries, once; a quarter of it unseen ones.
+
+    Args:
+      most: entries of the sample; 0: all there are. lanes: the shards that are wanted.
+    """
+
+    def __init__(self, imitated: Imitated, shape: ImitationShape, lanes: Iterable[int], most: int) -> None:
+        super().__init__()
+        self.imitated, self.shape, self.lanes = imitated, shape, tuple(lanes)
+        order = _generator(0, ORDER).permutation(len(imitated.entries))
+        unseen, seen = order[imitated.unseen_N[order]], order[~imitated.unseen_N[order]]
+        if most:
+            unseen = unseen[: max(1, most // 4)]
+            seen = seen[: max(1, most - len(unseen))]
+        sample = np.concatenate([unseen, seen])
+        bucket_N = bucket_of(imitated.lengths()[sample], shape.slots)
+        self.members = [sample[bucket_N == b] for b in range(len(shape.slots))]
+
+    def __iter__(self) -> grain.DatasetIterator[ImitationBatch]:
+        return _EvaluationIterator(self)
+
+
+class _EvaluationIterator(grain.DatasetIterator[ImitationBatch]):
+    def __init__(self, settings: EvaluationBatches) -> None:
+        super().__init__()
+        self._settings, self._made = settings, 0
+
+    def __next__(self) -> ImitationBatch:
+        settings, shards = self._settings, self._settings.shape.shards
+        pairs = list(zip(settings.members, settings.shape.rows, strict=True))
+        first = self._made * shards
+        if all(len(members) <= first * rows for members, rows in pairs):
+            raise StopIteration
+        self._made += 1
+        made = []
+        for lane in settings.lanes:
+            parts = [members[(first + lane) * rows : (first + lane + 1) * rows].tolist() for members, rows in pairs]
+            made.append(build_shard(settings.imitated, settings.shape, parts, None))
+        return stack([stack(made)])
+
+    def get_state(self) -> dict[str, Any]:
+        return {"made": self._made}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._made = state["made"]
+
+
+def _generator(seed: int, *numbers: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *numbers))))

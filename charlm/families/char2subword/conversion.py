@@ -1,0 +1,148 @@
+"""Char2Subword: folders with names of transformers and of the paper's equations to checkpoints of ours and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from charlm.convert.files import find_state, open_state
+from charlm.convert.model import Model, Names, Target
+from charlm.convert.rules import import_state
+from charlm.core.durable import write_json
+from charlm.families.char2subword.tensors import (
+    FAMILY,
+    MODULE,
+    ON_BERT,
+    ON_ROBERTA,
+    Char2SubwordFamily,
+    backbone_config,
+    own_keys,
+)
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter
+from charlm.families.subword.layout import MASKED_LM, config_to_dict
+from charlm.text.chars import CharVocab
+
+CHARS_FILE = "char_vocab.json"
+SHARED = ("dtype", "remat", "attention_kernel", "dropout", "attention_dropout")  # changes are of the module, too
+
+
+class Char2SubwordConverter(SubwordConverter):
+    """Both kinds of Char2Subword: on BERT and on RoBERTa.
+
+    Making one from a BERT alone is not an import: training does that.
+    """
+
+    def __init__(self) -> None:
+        """Wraps the tables of both; their heads have the same names."""
+        super().__init__(ON_BERT)
+        self.title = "Char2Subword"
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        target = SubwordConverter(kind_of(metadata["model"])).target(metadata, where)
+        config, rows = target.config, metadata.get("rows", ())
+        if rows and metadata["head"] == MASKED_LM:
+            raise ValueError(f"{where}: the table of subwords was left out, and the head {MASKED_LM} predicts its rows")
+        if rows and config.mode != "full":
+            raise ValueError(f"{where}: the table of subwords was left out: mode='full' is all it can, not 'hybrid'")
+        if rows and len(rows) != config.vocab_size:
+            raise ValueError(f"{where}: a table of {config.vocab_size} rows for {len(rows)} subwords")
+        return target
+
+    def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
+
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder: config, tensors, characters, and the tokenizer of the transformer.
+
+        Args:
+          head: what to read; "": what it holds. There are no options.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+        if options:
+            named = ", --".join(name.replace("_", "-") for name in options)
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and {CHARS_FILE} tell it here")
+        file = find_state(source)
+        where = str(file.parent / CONFIG_FILE)
+        family = kind_of_state(file, mapped=False)
+        reader = SubwordConverter(family)
+        theirs = reader.their_config(file)
+        state, head, _, leave = reader.names(file, head, mapped=False)
+        config = family.from_theirs(theirs, head, where)
+        vocab = _characters(file.parent, config.characters.char_vocab_size)
+        metadata = {"family": self.name, "backbone": family.backbone.name, "model": config_to_dict(config)}
+        metadata |= {"head": head, "hf_config": backbone_config(theirs, where), "char_vocab": vocab.to_dict()}
+        if rows := own_keys(theirs, where)["rows"]:
+            metadata["rows"] = rows
+        if sign := family.heads[head].labels:
+            metadata["labels"] = (*state[sign].shape, 0)[0]
+        table = self.target(metadata, str(file)).table
+        reader.report_left(state.keys() - table.keys(), head)
+        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        if not rows:
+            reader.check_tokenizer(file.parent, config.vocab_size)
+        return Model(params, metadata, file.parent, file)
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head."""
+        return SubwordConverter(kind_of(metadata["model"])).with_head(metadata, head)
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed, of the module's as well where it has them."""
+        fields = metadata["model"]
+        shared = {name: value for name, value in changes.items() if name in SHARED}
+        return {**metadata, "model": {**fields, **changes, "characters": fields["characters"] | shared}}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes tokenizer, config of the transformer, and characters."""
+        super().write_beside(model, folder)
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes config, tokenizer and characters."""
+        family = kind_of(model.metadata["model"])
+        SubwordConverter(family).write_theirs(model, folder)
+        if rows := model.metadata.get("rows"):
+            path = folder / CONFIG_FILE
+            theirs = json.loads(path.read_text(encoding="utf-8"))
+            theirs[FAMILY]["rows"] = list(rows)
+            write_json(path, theirs)
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
+
+
+def kind_of(fields: Mapping[str, Any]) -> Char2SubwordFamily:
+    """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
+    return ON_ROBERTA if fields.get("position_offset") else ON_BERT
+
+
+def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordFamily:
+    """Returns the kind that a file of theirs holds.
+
+    Raises:
+      ValueError: when it cannot be read, or holds no module.
+    """
+    names = list(open_state(file, mapped))
+    if not any(name.startswith(MODULE) for name in names):
+        raise ValueError(
+            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {FAMILY} model, got "
+            f"{', '.join(names[:3]) or 'none'}; a BERT becomes one by training"
+        )
+    return ON_ROBERTA if any(name.startswith(ON_ROBERTA.prefix) for name in names) else ON_BERT
+
+
+def _characters(folder: Path, rows: int) -> CharVocab:
+    """Returns the characters beside the tensors; ValueError when there are none, or more than the module has rows."""
+    path = folder / CHARS_FILE
+    if not path.is_file():
+        raise ValueError(f"{folder} has no {CHARS_FILE}: without it nobody knows which characters the ids stand for")
+    vocab = CharVocab.load(path)
+    if vocab.size > rows:
+        raise ValueError(
+            f"{path} has ids up to {vocab.size - 1}, the model rows for {rows}: they do not belong together"
+        )
+    return vocab

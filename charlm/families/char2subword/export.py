@@ -1,0 +1,141 @@
+"""What a Char2Subword can be written as besides itself: without its table, or as a BERT with a table of given words.
+
+Both follow from full mode, where the table is read for special tokens alone (Aguilar et al., 2021, section 3.3): it can
+be left out, and the module can fill another one with a row a word, which any code that knows BERT can use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from charlm.convert.model import Model
+from charlm.core.cache import WordCache
+from charlm.core.durable import write_json
+from charlm.families.char2subword.conversion import Char2SubwordConverter, kind_of
+from charlm.families.char2subword.module import Char2Subword
+from charlm.families.char2subword.spelling import spell_rows, spell_word
+from charlm.families.char2subword.tensors import TABLE, bert_config
+from charlm.families.char2subword.word_level import check_words, word_level
+from charlm.families.spelled.words import SpelledWords, special_ids, spelling_slots
+from charlm.families.subword.bert_tensors import POOLED_ENCODER
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, open_tokenizer
+from charlm.families.subword.layout import ENCODER, MASKED_LM, config_to_dict
+from charlm.text.chars import CharVocab
+from charlm.text.subwords import SubwordTokenizer
+
+
+def without_table(model: Model) -> Model:
+    """Returns the model in full mode with the rows of special tokens alone; of the prediction head nothing is left.
+
+    Raises:
+      ValueError: when its table was left out before, or there is no tokenizer.
+    """
+    if model.metadata.get("rows"):
+        raise ValueError(f"{model.source}: the table was left out of this checkpoint already")
+    model = _encoder_for_masked_lm(model)
+    kept = special_ids(open_tokenizer(model.folder, model.metadata["family"]))
+    fields = model.metadata["model"] | {"vocab_size": len(kept), "mode": "full"}
+    return _with_table(model, _table(model)[kept])._replace(
+        metadata={**model.metadata, "model": fields, "rows": kept},
+    )
+
+
+def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> int:
+    """Writes a model of transformers whose table has a row for each special token and each word; returns the tensors.
+
+    Its states are those of full mode for texts that hold these words alone, where its tokenizer (which cuts at spaces
+    and punctuation, but none of these words) and the splitter of the model cut alike. Words are normalised as the
+    transformer's tokenizer does; others are unknown to it.
+
+    Args:
+      words: distinct. file: where they are from, for messages.
+
+    Raises:
+      ValueError: naming words that are there twice or cannot be told apart from others.
+    """
+    model = _encoder_for_masked_lm(model)
+    metadata = model.metadata
+    rows = metadata.get("rows", ())
+    tokenizer = open_tokenizer(model.folder, metadata["family"])
+    reader, special = SpelledWords(tokenizer, "full", rows), special_ids(tokenizer)
+    tokens = [tokenizer.token(index) for index in special]
+    spelled = check_words(words, reader.normalized, tokens, file)
+    own = word_level(tokenizer, tokens, spelled, folder)
+    special_rows = _table(model)[[reader.row(index) for index in special]]
+    table = np.concatenate([special_rows, _vectors(model, spelled)])
+    plain = kind_of(metadata["model"]).backbone
+    config = bert_config(Char2SubwordConverter().target(metadata, str(model.source)).config)
+    fields = config_to_dict(config) | {"vocab_size": len(table)}
+    head = POOLED_ENCODER if metadata["head"] == ENCODER and config.pooler else metadata["head"]
+    kept = {"family": plain.name, "model": fields, "head": head, "hf_config": metadata.get("hf_config") or {}}
+    kept |= {name: metadata[name] for name in ("labels", "task") if name in metadata}
+    params = {name: value for name, value in _with_table(model, table).params.items() if name != "char2subword"}
+    params = params["bert"] if head in (ENCODER, POOLED_ENCODER) else params
+    if config.position_offset and own.special.pad != config.pad_id:
+        raise ValueError(f"{model.source}: padding has the id {own.special.pad} here, but positions begin behind it")
+    # Nothing is copied from a folder that is none: the tokenizer of the subwords does not fit.
+    SubwordConverter(plain).export(Model(params, kept, folder / "none", model.source), folder)
+    say_ids(folder / CONFIG_FILE, own)
+    return len(jax.tree.leaves(params))
+
+
+def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
+    """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
+    theirs = json.loads(path.read_text(encoding="utf-8"))
+    theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
+    special = tokenizer.special
+    ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}
+    theirs |= {f"{role}_token_id": index for role, index in ids.items() if index is not None}
+    write_json(path, theirs)
+
+
+def read_words(path: str) -> list[str]:
+    """Returns the words of a file, one a line.
+
+    Raises:
+      ValueError: when it cannot be read, is empty, or a line holds several.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--words={path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    words = [line.strip() for line in lines]
+    for number, word in enumerate(words, start=1):
+        if len(word.split()) > 1:
+            raise ValueError(f"--words={path}: line {number}: expected one word, got {word!r}")
+    words = [word for word in words if word]
+    if not words:
+        raise ValueError(f"--words={path}: expected one word a line, got none")
+    return words
+
+
+def _encoder_for_masked_lm(model: Model) -> Model:
+    """Returns a model without the prediction head, whose output are the rows that are about to go."""
+    return Char2SubwordConverter().cut(model, ENCODER) if model.metadata["head"] == MASKED_LM else model
+
+
+def _table(model: Model) -> np.ndarray:
+    return np.asarray(traverse_util.flatten_dict(model.params, sep="/")[TABLE])
+
+
+def _with_table(model: Model, table: np.ndarray) -> Model:
+    flat = traverse_util.flatten_dict(model.params, sep="/")
+    return model._replace(params=traverse_util.unflatten_dict(flat | {TABLE: table}, sep="/"))
+
+
+def _vectors(model: Model, words: Sequence[str]) -> np.ndarray:
+    """Returns what the module makes of words, float32 [N, D]."""
+    shape = Char2SubwordConverter().target(model.metadata, str(model.source)).config.characters
+    vocab = CharVocab.from_dict(model.metadata["char_vocab"])
+    chars_NC = spell_rows([spell_word(word) for word in words], vocab, shape.char_slots)
+    module, params = Char2Subword(shape), model.params["char2subword"]
+    run = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
+    buckets = spelling_slots(shape.char_slots)  # as they are read in use
+    cache = WordCache(run, shape.output, np.float32, buckets, max_words=len(words))
+    return np.asarray(cache.read(params, chars_NC[None])[0])

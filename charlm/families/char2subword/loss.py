@@ -1,0 +1,113 @@
+"""The objective of an approximation: sums of the four losses over a batch of spellings, and what they come to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import ImitationBatch
+from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, imitate, precision_of
+from charlm.families.char2subword.module import Char2Subword
+
+
+class ImitationSums(NamedTuple):
+    """Sums over the spellings of a batch, float32 scalars.
+
+    The losses are those of entries that are trained on; a term whose weight is 0 stays 0. The rest is counted in
+    evaluation alone, of entries that are trained on and of those that are not ("unseen"); see
+    `charlm.families.char2subword.imitation.Precision`.
+    """
+
+    loss: jax.Array  # weighted sum of the terms
+    count: jax.Array  # entries that are trained on
+    cosine: jax.Array
+    distance: jax.Array
+    neighbours: jax.Array
+    cross_entropy: jax.Array
+    norm: jax.Array  # length of the vectors
+    measured: jax.Array  # entries whose precision was measured
+    right: jax.Array  # entries whose own row has the largest product
+    at_1: jax.Array  # entries whose nearest row is their own
+    at_k: jax.Array  # shares of the k nearest rows that are right, k = `NEIGHBOURS`
+    average: jax.Array  # the same, the mean over 1 ... k
+    unseen: jax.Array  # entries that are not trained on
+    unseen_right: jax.Array
+    unseen_at_k: jax.Array
+    unseen_average: jax.Array
+
+
+def imitation_sums(
+    model: Char2Subword,
+    params: Any,
+    table_VD: jax.Array,
+    batch: ImitationBatch,
+    dropout_key: jax.Array | None,
+    weights: dict[str, float],
+    distance: str,
+    neighbour_count: int | None = None,
+) -> ImitationSums:
+    """Applies the module to a micro-batch and sums its losses; without a key, its precision as well.
+
+    Args:
+      params: of the module. table_VD: float32, fixed. batch: arrays [S, U, ...]. weights: of `LOSSES`.
+      neighbour_count: of the neighbours in the batch, those that the loss is about; None: all. Precision is measured on
+        `NEIGHBOURS`, or as many as there are.
+    """
+    rngs = None if dropout_key is None else {"dropout": dropout_key}
+    join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
+    spell = lambda chars: model.apply({"params": params}, chars, deterministic=dropout_key is None, rngs=rngs)
+    vectors_BD = jnp.concatenate([spell(chars.reshape(-1, chars.shape[-1])) for chars in batch.chars])
+    ids_B, near_BK, unseen_B = join(batch.ids), join(batch.near), join(batch.unseen)
+    seen_B = (ids_B >= 0) & ~unseen_B
+    rows_B = jnp.maximum(ids_B, 0)
+    dtype = model.config.dtype if dropout_key is not None else jnp.float32
+    terms = imitate(vectors_BD, table_VD, rows_B, near_BK[:, :neighbour_count], distance, dtype)
+    none = jnp.zeros((), jnp.float32)
+    total = lambda x_B, where_B: jnp.where(where_B, x_B, 0).sum(dtype=jnp.float32)
+    # What has no weight is not computed: the compiler drops what nobody reads.
+    parts = {name: total(getattr(terms, name), seen_B) if weights[name] else none for name in LOSSES}
+    loss = sum(weights[name] * parts[name] for name in LOSSES)
+    measured = {}
+    if dropout_key is None:
+        right_B, shared_BK = precision_of(vectors_BD, table_VD, rows_B, near_BK[:, :NEIGHBOURS])
+        unseen_B = unseen_B & (ids_B >= 0)
+        one_B = jnp.ones_like(right_B, jnp.float32)
+        for prefix, where_B in (("", seen_B), ("unseen_", unseen_B)):
+            measured[f"{prefix}right"] = total(right_B, where_B)
+            measured[f"{prefix}at_k"] = total(shared_BK[:, -1], where_B)
+            measured[f"{prefix}average"] = total(shared_BK.mean(axis=1), where_B)
+        measured["at_1"] = total(shared_BK[:, 0], seen_B)
+        measured["measured"] = total(one_B, seen_B)
+        measured["unseen"] = total(one_B, unseen_B)
+    norm_B = jnp.sqrt((vectors_BD * vectors_BD).sum(axis=-1))
+    known = {"loss": loss, "count": seen_B.sum(dtype=jnp.float32), "norm": total(norm_B, seen_B)} | parts | measured
+    return ImitationSums(**{name: known.get(name, none) for name in ImitationSums._fields})
+
+
+def summarize(sums: ImitationSums) -> dict[str, float]:
+    """Returns the means: loss and terms, length of the vectors, and in evaluation accuracy and precision.
+
+    Raises:
+      ValueError: when there was no entry.
+    """
+    values = {name: float(value) for name, value in sums._asdict().items()}
+    count, unseen = values["count"], values["unseen"]
+    if not count:
+        raise ValueError("no entry of the vocabulary was read: data.unseen leaves none")
+    metrics = {name: values[name] / count for name in ("loss", *LOSSES, "norm")}
+    if measured := values["measured"]:
+        metrics |= {
+            "accuracy": values["right"] / measured,
+            "precision_at_1": values["at_1"] / measured,
+            "precision_at_k": values["at_k"] / measured,
+            "average_precision": values["average"] / measured,
+        }
+    if unseen:
+        metrics |= {
+            "unseen_accuracy": values["unseen_right"] / unseen,
+            "unseen_precision_at_k": values["unseen_at_k"] / unseen,
+            "unseen_average_precision": values["unseen_average"] / unseen,
+        }
+    return metrics

@@ -1,0 +1,82 @@
+"""BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3), with every head.
+
+The encoder is the one that was there before, and so are its parameters' names: `bert`, `head` or `label`, and beside
+them `char2subword`. What changes is where the input vectors come from: rows of the table of subwords at some
+positions, vectors made from characters at the others. A batch (`SpelledBatch`) says which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import jax
+
+from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
+from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLabels, SpelledMaskedLM
+from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.labels import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Char2SubwordBertConfig(BertConfig):
+    """Shape of a BERT and of the module in front of it.
+
+    Attributes:
+      characters: shape of the module; its output is as wide as the table.
+      mode: what text becomes (section 3.3): "full": every word is spelled, the table is read for special tokens alone;
+        "hybrid": words that are entries of the vocabulary have their rows, the others are spelled.
+      splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
+    """
+
+    characters: Char2SubwordConfig = dataclasses.field(default_factory=Char2SubwordConfig)
+    mode: Literal["full", "hybrid"] = "hybrid"
+    splitter: str = "rules"
+    language: str = "en"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode not in ("full", "hybrid"):
+            raise ValueError(f"char2subword: mode={self.mode!r} is not one of full, hybrid")
+        if self.characters.output != self.hidden:
+            raise ValueError(
+                f"char2subword: the module's vectors are {self.characters.output} wide, the table's rows {self.hidden}"
+            )
+
+
+class _Spelled(Spelled):
+    """What every model of the family has: the module."""
+
+    config: Char2SubwordBertConfig
+
+    def setup(self) -> None:
+        super().setup()  # of the model that reads the vectors: it makes `bert` and the head
+        self.char2subword = Char2Subword(self.config.characters)
+
+    def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [U, D] of spellings, float32."""
+        return self.char2subword(chars_UC, deterministic=deterministic)
+
+
+class Char2SubwordBert(_Spelled, SpelledEncoder):
+    """The encoder: words and subwords -> contextual states."""
+
+
+class Char2SubwordForMaskedLM(_Spelled, SpelledMaskedLM):
+    """With BERT's prediction head over the table of subwords (section 3.2)."""
+
+
+class Char2SubwordForSequenceClassification(_Spelled, SpelledLabels, BertForSequenceClassification):
+    """Labels of texts, or of pairs: logits [S * B, labels]."""
+
+
+class Char2SubwordForTokenClassification(_Spelled, SpelledLabels, BertForTokenClassification):
+    """Labels of words, one position each, so none is split: logits [S * B, L, labels]."""
+
+
+class Char2SubwordForQuestionAnswering(_Spelled, SpelledLabels, BertForQuestionAnswering):
+    """Answers: every word scored as first and as last, logits [S * B, L, 2]."""

@@ -1,0 +1,149 @@
+"""Char2Subword: characters -> a vector in the place of a row of a subword embedding table (Aguilar et al., 2021).
+
+Appendix A of the paper, arXiv 2010.12730; no code was released. Read top-down: characters with sinusoidal positions, a
+small Transformer, a projection to the table's width, a maximum over the characters, LayerNorm. A layer's residual is
+the *normalised* input, neither post-norm nor pre-norm; attention has no biases and divides by the root of the whole
+width, not of a head's. Both are as written in the paper and can be switched to what is usual.
+
+The module reads nothing but characters, so the vectors of distinct words serve every place and are kept between calls,
+as those of `charlm.families.hlm.model` are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.nn.embed import gelu, layer_norm, sinusoids, table_init
+from charlm.nn.kernels import attend
+from charlm.nn.mixed import MixedDense
+
+
+@dataclasses.dataclass(frozen=True)
+class Char2SubwordConfig:
+    """Shape of the module. Defaults: 50.8 M parameters beside mBERT's table of 91.8 M (section 5 says 45 % less).
+
+    Attributes:
+      char_vocab_size: rows of the character table; id 0 pads.
+      hidden: width D of the characters' states. layers, heads: of the Transformer; its feed-forward width is 4 D.
+      output: width E of the table.
+      char_slots: characters of the longest word; see `charlm.families.char2subword.spelling`.
+      attention_scale: scores are divided by the root of D ("model", the paper) or of D / heads ("head").
+      residual: of LN(x) ("normalised", the paper) or of x ("plain").
+      dropout: of embeddings and the outputs of both parts of a layer. attention_dropout: of probabilities.
+      epsilon: of every LayerNorm. dtype: of the inputs of products; states are float32.
+    """
+
+    char_vocab_size: int = 10_000
+    hidden: int = 768
+    layers: int = 6
+    heads: int = 12
+    output: int = 768
+    char_slots: int = 64
+    attention_scale: Literal["model", "head"] = "model"
+    residual: Literal["normalised", "plain"] = "normalised"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    epsilon: float = 1e-5
+    initializer: Literal["bert", "torch", "lecun"] = "lecun"
+    dtype: Any = jnp.float32
+    remat: bool = False
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"char2subword: hidden={self.hidden} is not a multiple of heads={self.heads}")
+        if self.hidden % 2:
+            raise ValueError(f"char2subword: hidden={self.hidden} must be even, for sine and cosine")
+        choices = {"attention_scale": ("model", "head"), "residual": ("normalised", "plain")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"char2subword: {name}={getattr(self, name)!r} is not one of {', '.join(known)}")
+
+
+class CharAttention(nn.Module):
+    """Self-attention among the characters of a word, without biases (appendix A)."""
+
+    config: Char2SubwordConfig
+
+    @nn.compact
+    def __call__(self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns [U, C, D]; mask_UC is True at characters, and nothing else is read."""
+        cfg = self.config
+        U, C, D = x_UCD.shape
+        K = D // cfg.heads
+
+        def project(name: str, x: jax.Array) -> jax.Array:
+            return MixedDense(D, cfg.initializer, cfg.dtype, use_bias=False, name=name)(x)
+
+        query, key, value = (
+            project(name, x_UCD).reshape(U, C, cfg.heads, K).swapaxes(1, 2).astype(cfg.dtype)
+            for name in ("query", "key", "value")
+        )
+        scale = 1 / math.sqrt(D if cfg.attention_scale == "model" else K)
+        drops = cfg.attention_dropout > 0 and not deterministic
+        drop = nn.Dropout(cfg.attention_dropout, deterministic=False) if drops else None
+        mixed_UHCK, _ = attend(
+            cfg.attention_kernel, query, key, value, mask_UC[:, None, None], scale=scale, drop=drop, probabilities=False
+        )
+        return project("output", mixed_UHCK.swapaxes(1, 2).reshape(U, C, D))
+
+
+class CharLayer(nn.Module):
+    """x' = LN(x) + Attention(LN(x));  x'' = LN(x') + FFN(LN(x')); "plain" adds x and x' instead (appendix A)."""
+
+    config: Char2SubwordConfig
+
+    @nn.compact
+    def __call__(self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns the states [U, C, D]."""
+        cfg = self.config
+        D = cfg.hidden
+        drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
+        plain = cfg.residual == "plain"
+        normed = layer_norm(cfg.epsilon, jnp.float32, name="attention_norm")(x_UCD)
+        x = (x_UCD if plain else normed) + drop(CharAttention(cfg, name="attention")(normed, mask_UC, deterministic))
+        normed = layer_norm(cfg.epsilon, jnp.float32, name="ffn_norm")(x)
+        hidden = gelu(MixedDense(4 * D, cfg.initializer, cfg.dtype, name="ffn_in")(normed))
+        return (x if plain else normed) + drop(MixedDense(D, cfg.initializer, cfg.dtype, name="ffn_out")(hidden))
+
+
+class Char2Subword(nn.Module):
+    """The module f: characters of words [U, C] -> vectors [U, E] that take the place of rows of the table."""
+
+    config: Char2SubwordConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.chars = nn.Embed(cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        self.dropout = nn.Dropout(cfg.dropout)
+        layer = nn.remat(CharLayer, static_argnums=(3,)) if cfg.remat else CharLayer
+        self.layer = [layer(cfg) for _ in range(cfg.layers)]
+        self.projection = MixedDense(cfg.output, cfg.initializer, cfg.dtype)
+        self.norm = layer_norm(cfg.epsilon, jnp.float32)
+
+    def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 [U, E]; a row without a character, which stands for no word, is the norm's bias.
+
+        Args:
+          chars_UC: int, ids of the characters of words as `charlm.families.char2subword.spelling` spells them, 0 pads
+          on the right.
+        """
+        cfg = self.config
+        mask_UC = chars_UC != 0
+        positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], cfg.hidden))
+        x_UCD = self.dropout(self.chars(chars_UC) + positions_CD[None], deterministic=deterministic)
+        for layer in self.layer:
+            x_UCD = layer(x_UCD, mask_UC, deterministic)
+        return self.norm(_maximum(self.projection(x_UCD), mask_UC))
+
+
+def _maximum(x_UCE: jax.Array, mask_UC: jax.Array) -> jax.Array:
+    """Returns the maximum over real characters, float32 [U, E]; 0 where there is none."""
+    most = jnp.where(mask_UC[..., None], x_UCE, -jnp.inf).max(axis=1)
+    return jnp.where(mask_UC.any(axis=1, keepdims=True), most, 0)

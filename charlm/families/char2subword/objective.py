@@ -1,0 +1,253 @@
+"""Char2Subword learns to make the rows of a table of subwords from their characters (section 3.1: approximation)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core import flops
+from charlm.core.batch import ImitationBatch
+from charlm.data.lanes import prefetched, stack
+from charlm.families.char2subword import shape as char2subword_model
+from charlm.families.char2subword.batches import (
+    EvaluationBatches,
+    Imitated,
+    TrainingBatches,
+    build_shard,
+    choose_unseen,
+    measure_shape,
+)
+from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, nearest
+from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
+from charlm.families.char2subword.module import Char2Subword
+from charlm.families.char2subword.shape import (
+    VOCAB_FILE,
+    Char2SubwordData,
+    make_model,
+    model_config,
+    near_rows,
+    with_backbone,
+)
+from charlm.families.char2subword.spelling import spell_rows, spell_word
+from charlm.families.char2subword.tensors import FAMILY, smallest_batch
+from charlm.families.objective import Objective
+from charlm.families.subword.layout import ENCODER, MASKED_LM, config_to_dict
+from charlm.text.noise import Noise, Noiser
+
+log = logging.getLogger("charlm")
+
+SHOWN = 5  # neighbours of an example
+
+
+class Char2SubwordObjective(Objective):
+    """What both stages share: the model, where it starts, and what is stored."""
+
+    families = (FAMILY,)
+    has_files = True
+    of_shape = ("model.", "data.max_length")
+    trains = f"{FAMILY}/"
+
+    def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
+        """Makes the model, and chooses the entries that no stage spells; see `Objective`."""
+        super().__init__(config, data, shards)
+        self.model = make_model(model_config(config, data), data.start.head)
+        self.unseen_N = choose_unseen(data.entries, config.data.unseen, config.seed)
+        if self.unseen_N.all():
+            raise ValueError(f"data.unseen={config.data.unseen} leaves no entry of the vocabulary to train on")
+
+    @staticmethod
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2SubwordData:
+        """Returns the vocabularies, of what the run starts from, and in the contextual stage the encoded corpora."""
+        return char2subword_model.prepare(config, run)
+
+    @staticmethod
+    def check_vocab(checkpoint: Path, data: Char2SubwordData) -> None:
+        """Compares the characters and the subwords; see `Objective.check_vocab`."""
+        stored = checkpoints.read_metadata(checkpoint, (FAMILY,))
+        if stored["char_vocab"] != data.chars.to_dict() or stored["subwords"] != data.tokenizer.digest():
+            raise ValueError(f"{checkpoint} has other characters or subwords than {data.start.source}")
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh parameters, of the backbone, too."""
+        return self.model.init(key, smallest_batch())["params"]
+
+    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+        """Returns the parameters of a Char2Subword, or those of a backbone and a fresh module in front of it."""
+        start = self.data.start
+        if start.checkpoint is not None:
+            log.info("parameters from %s", start.checkpoint)
+            return checkpoints.load_params(start.checkpoint, abstract_params)
+        params = with_backbone(start, fresh)
+        log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, FAMILY)
+        return params
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the model as imported ones describe theirs, its characters, and what tells its subwords."""
+        start = self.data.start
+        return {
+            "family": FAMILY,
+            "backbone": start.backbone,
+            "model": config_to_dict(self.model.config),
+            "head": MASKED_LM if start.head else ENCODER,
+            "char_vocab": self.data.chars.to_dict(),
+            "subwords": self.data.tokenizer.digest(),
+            "hf_config": start.hf_config,
+        }
+
+    def save_vocab(self, folder: Path) -> None:
+        """Writes the tokenizer and the characters."""
+        self.data.tokenizer.save(folder)
+        self.data.chars.save(folder / VOCAB_FILE)
+
+
+class TableImitation(Char2SubwordObjective):
+    """The four losses over spellings of entries, with a typo now and then; `shape` is that of every batch."""
+
+    sums = ImitationSums
+    unit = "spellings"
+    use = "python -m charlm.predict neighbors --checkpoint={workdir} business BUSINESS bssinesssses"
+
+    def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
+        """Measures the length buckets; see `Objective`."""
+        super().__init__(config, data, shards)
+        cfg, entries, rows = config.data, data.entries, data.start.shape.vocab_size
+        if (count := config.loss.neighbour_count) >= rows:
+            raise ValueError(f"loss.neighbour_count={count} must be less than {rows}, the rows of {data.start.source}")
+        self._measured_on = min(NEIGHBOURS, rows)  # precision at 1 ... so many
+        noise = Noise("char2subword", cfg.noise_rate, 5, cfg.keyboard) if cfg.noise_rate else None
+        self._imitated = Imitated(
+            entries=entries,
+            vocab=data.chars,
+            noiser=None if noise is None else Noiser(noise, config.seed),
+            slots=config.model.char_slots,
+            near_NK=np.zeros((len(entries), max(count, self._measured_on)), np.int32),
+            unseen_N=self.unseen_N,
+        )
+        parts = cfg.accumulation * shards
+        if cfg.batch_size % parts:
+            raise ValueError(
+                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
+                f"data.table_shards={shards}"
+            )
+        size = cfg.batch_size // parts
+        self.shape = measure_shape(self._imitated, size, shards, tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
+        self._module = Char2Subword(self.model.config.characters)
+        self._weights = {name: float(config.loss[name]) for name in LOSSES}
+
+    @functools.cached_property
+    def _with_neighbours(self) -> Imitated:
+        """What is imitated, with the nearest rows for loss and evaluation: found when batches are first made."""
+        near = near_rows(self.config, self.data.start.table(), self._imitated.near_NK.shape[1])
+        return dataclasses.replace(self._imitated, near_NK=near[self.data.entries.ids_N])
+
+    @staticmethod
+    def change(first: dict[str, float], last: dict[str, float]) -> str:
+        """Returns accuracy and average precision before and after."""
+        shown = ("accuracy", "average_precision")
+        values = lambda line: " and ".join(f"{100 * line[f'heldout_{name}']:.1f} %" for name in shown)
+        return (
+            f"accuracy and average precision of the table: {values(first)} before (step {first['step']}), "
+            f"{values(last)} after (step {last['step']})"
+        )
+
+    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
+        """Returns batches without end; see `Objective.train_batches`."""
+        cfg = self.config.data
+        options = {"accumulation": cfg.accumulation, "seed": self.config.seed, "shuffle": cfg.shuffle}
+        both = self._with_neighbours
+        imitated = dataclasses.replace(both, near_NK=both.near_NK[:, : self.config.loss.neighbour_count])
+        return prefetched(TrainingBatches(imitated, self.shape, lanes, **options), cfg.prefetch)
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
+        """Returns clean spellings of a sample of the entries, those that are never trained on among them."""
+        most = self.config.train.eval_words
+        return EvaluationBatches(self._with_neighbours, self.shape, lanes, most)
+
+    def empty(self, shards: int) -> ImitationBatch:
+        """Returns a batch [1, shards, ...] without a spelling."""
+        shard = build_shard(self._imitated, self.shape, [[] for _ in self.shape.rows], None)
+        return stack([stack([shard] * shards)])
+
+    def count(self, batch: ImitationBatch) -> int:
+        """Returns the spellings in a host batch."""
+        return int(sum((ids >= 0).sum() for ids in batch.ids))
+
+    def training_flops(self, batch: ImitationBatch) -> float:
+        """Returns the useful operations of a step."""
+        rows = self.model.config.vocab_size if self._weights["cross_entropy"] else 0
+        return flops.imitation_training(self.model.config.characters, batch, rows)
+
+    def loss_sums(self, params: Any, micro_batch: ImitationBatch, dropout_key: jax.Array | None) -> ImitationSums:
+        """Returns the sums of a micro-batch [S, ...]."""
+        table_VD = params["bert"]["embed"]["token"]["embedding"]
+        loss = self.config.loss
+        options = {"weights": self._weights, "distance": loss.distance_of, "neighbour_count": loss.neighbour_count}
+        return imitation_sums(self._module, params[FAMILY], table_VD, micro_batch, dropout_key, **options)
+
+    @staticmethod
+    def summarize(sums: ImitationSums) -> dict[str, float]:
+        """Returns losses and, in evaluation, precision; see `charlm.families.char2subword.loss.summarize`."""
+        return summarize(sums)
+
+    def measured(self) -> dict[str, Any]:
+        """Returns shards and length buckets."""
+        shape = self.shape
+        return {"data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_rows": shape.rows}
+
+    def start_lines(self) -> list[str]:
+        """Returns the sizes of the vocabularies and the shape of a batch."""
+        data, s = self.data, self.shape
+        unseen = int(self.unseen_N.sum())
+        tables = ", ".join(f"{rows} of {slots}" for slots, rows in zip(s.slots, s.rows, strict=True))
+        return [
+            f"imitates  {len(data.entries) - unseen:,} rows of {data.start.shape.vocab_size:,} of {data.start.source}; "
+            f"{unseen:,} are never shown; characters {data.chars.size:,}",
+            f"batch  {s.shards} shards x {sum(s.rows):,} spellings: {tables} characters",
+        ]
+
+    def progress_line(self, scalars: dict[str, float]) -> str:
+        """Returns the loss and its parts."""
+        parts = " ".join(f"{name} {scalars[name]:.3f}" for name in LOSSES if self._weights[name])
+        return f"loss {scalars['loss']:.4f} ({parts}; length {scalars['norm']:.2f})"
+
+    def heldout_line(self, metrics: dict[str, float]) -> str:
+        """Returns what of the table is right, of entries that are trained on and of those that are not."""
+        line = (
+            f"accuracy {100 * metrics['accuracy']:.1f} %, precision@1 {100 * metrics['precision_at_1']:.1f} %, "
+            f"@{self._measured_on} {100 * metrics['precision_at_k']:.1f} %, average "
+            f"{100 * metrics['average_precision']:.1f} %"
+        )
+        if "unseen_accuracy" in metrics:
+            at_k = metrics["unseen_precision_at_k"]
+            line += f"; never shown: {100 * metrics['unseen_accuracy']:.1f} %, {100 * at_k:.1f} %"
+        return line
+
+    def show_examples(self, params: Any) -> None:
+        """Logs the nearest entries of some words of the vocabulary, and of one typo of each."""
+        entries, rng = self.data.entries, np.random.default_rng(0)
+        long = [s.chars for s in entries.surfaces if s.starts_word and s.chars.isalpha() and len(s.chars) > 4]
+        count = min(self.config.train.examples, len(long))
+        words = [long[i] for i in rng.choice(len(long), count, replace=False)]
+        typos = Noiser(Noise("char2subword", 1.0, 5, self.config.data.keyboard), self.config.seed)
+        asked = [form for word in words for form in (word, typos.word(word, rng))]
+        if not asked:
+            return
+        rows_UC = spell_rows(list(map(spell_word, asked)), self.data.chars, self.shape.slots[-1])
+        table_ND = np.asarray(params["bert"]["embed"]["token"]["embedding"])[entries.ids_N]
+        find = jax.jit(lambda p, chars, table: nearest(self._module.apply({"params": p}, chars), table, SHOWN))
+        cosines, found = jax.device_get(find(params[FAMILY], rows_UC, table_ND))
+        for word, near_K, at_K in zip(asked, cosines, found, strict=True):
+            names = [
+                f"{self.data.tokenizer.token(int(entries.ids_N[at]))} {x:.2f}"
+                for at, x in zip(at_K, near_K, strict=True)
+            ]
+            log.info("nearest to %s: %s", word, ", ".join(names))

@@ -1,0 +1,221 @@
+"""A Char2Subword as a config describes it, and the BERT, RoBERTa or Char2Subword that it starts from."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from flax import traverse_util
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core.durable import replacing
+from charlm.core.files import cache_dir, clear_write_errors
+from charlm.data.corpus import EncodedCorpus, prepare_texts
+from charlm.families.char2subword.imitation import neighbours
+from charlm.families.char2subword.keys import CONTEXTUAL
+from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
+from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.char2subword.spelling_vocab import Entries, characters_of
+from charlm.families.char2subword.tensors import FAMILY, TABLE, bert_config
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.conversion import open_tokenizer
+from charlm.families.subword.layout import ENCODER, MASKED_LM, config_from_dict
+from charlm.text.chars import CharVocab
+from charlm.text.noise.keyboards import keyboard_for
+from charlm.text.subwords import SubwordTokenizer
+
+log = logging.getLogger("charlm")
+
+BACKBONES = ("bert", "roberta")
+FAMILIES = (FAMILY, "hlm", "charbert", "gpt2", *BACKBONES)
+VOCAB_FILE = "char_vocab.json"
+MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
+          "epsilon", "initializer", "remat", "attention_kernel")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What a run starts from or goes on with.
+
+    Attributes:
+      source: as the config names it. backbone: "bert" or "roberta". shape: of the backbone.
+      files: folder of the tokenizer. head: whether there is a prediction head.
+      hf_config: the backbone's, as it was imported.
+      checkpoint: of a Char2Subword; None: it is a backbone with no module yet.
+      read_as: the head to read the backbone with, see `from_pretrained`.
+      chars: characters of the module, where there is one.
+    """
+
+    source: str
+    backbone: str
+    shape: BertConfig
+    files: Path
+    head: bool
+    hf_config: dict[str, Any]
+    checkpoint: Path | None = None
+    read_as: str = ""
+    chars: CharVocab | None = None
+
+    def tokenizer(self) -> SubwordTokenizer:
+        """Returns the subwords; ValueError when there are none."""
+        return open_tokenizer(self.files, self.backbone)
+
+    def backbone_params(self) -> Any:
+        """Returns the parameters of a backbone, read anew: kept, they would lie in memory twice."""
+        params = from_pretrained(self.source, head=self.read_as).params
+        return params if "bert" in params else {"bert": params}  # an encoder alone has no name
+
+    def table(self) -> np.ndarray:
+        """Returns the table of subwords, float32 [V, D]."""
+        if self.checkpoint is None:
+            return np.asarray(self.backbone_params()["bert"]["embed"]["token"]["embedding"], np.float32)
+        stored = checkpoints.stored_params(self.checkpoint)
+        found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE])
+        return np.asarray(traverse_util.flatten_dict(found, sep="/")[TABLE], np.float32)
+
+
+class Char2SubwordData(NamedTuple):
+    """Everything the batches are made from; an approximation reads no text."""
+
+    start: Start
+    tokenizer: SubwordTokenizer
+    entries: Entries
+    chars: CharVocab
+    train: tuple[EncodedCorpus, ...]
+    heldout: tuple[EncodedCorpus, ...]
+
+
+def read_start(source: str, key: str = "init_from") -> Start:
+    """Returns what a source holds.
+
+    Raises:
+      ValueError: there is nothing, it is of another family, or a Char2Subword without its table.
+    """
+    if not source:
+        raise ValueError(f"{key} is empty: Char2Subword imitates the table of a model; name a BERT, mBERT or RoBERTa")
+    checkpoint = None
+    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+        checkpoint = checkpoints.find(source, key=key)
+    if checkpoint is not None and checkpoints.family_of(checkpoints.read_metadata(checkpoint, FAMILIES)) == FAMILY:
+        return _of_checkpoint(source, checkpoint)
+    found = from_pretrained(source)
+    if found.family not in BACKBONES:
+        raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(BACKBONES)}")
+    read_as = "" if found.head in (ENCODER, "pooled_encoder", MASKED_LM, "pretraining") else ENCODER
+    if read_as:
+        found = from_pretrained(source, head=read_as)
+    head = found.head in (MASKED_LM, "pretraining")
+    theirs = dict(found.metadata.get("hf_config") or {})
+    return Start(source, found.family, found.config, found.folder, head, theirs, read_as=read_as)
+
+
+def _of_checkpoint(source: str, checkpoint: Path) -> Start:
+    stored = checkpoints.read_metadata(checkpoint, (FAMILY,))
+    if "rows" in stored:
+        raise ValueError(f"init_from: {source} was made without its table; there is nothing to imitate")
+    shape = bert_config(config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint)))
+    return Start(
+        source,
+        stored["backbone"],
+        shape,
+        checkpoints.files_of(checkpoint),
+        stored["head"] == MASKED_LM,
+        dict(stored.get("hf_config") or {}),
+        checkpoint,
+        chars=CharVocab.from_dict(stored["char_vocab"], str(checkpoint)),
+    )
+
+
+def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2SubwordData:
+    """Returns everything that a stage reads; see `charlm.families.objective.Objective.prepare`."""
+    if run is not None or config.resume:
+        start = read_start(str(run or config.resume), "resume")
+    else:
+        start = read_start(config.init_from)
+    if config.stage == CONTEXTUAL and not start.head:
+        raise ValueError(
+            f"init_from: {start.source} has no prediction head, which the contextual stage learns from; set "
+            "stage=approximation, or start from a model for masked language modelling"
+        )
+    if config.stage == CONTEXTUAL and config.data.max_length > start.shape.longest:
+        raise ValueError(
+            f"data.max_length={config.data.max_length}, but {start.source} has {start.shape.longest} positions"
+        )
+    tokenizer = start.tokenizer()
+    if tokenizer.size > start.shape.vocab_size:
+        raise ValueError(
+            f"{start.files}: the tokenizer has ids up to {tokenizer.size - 1}, the model rows for "
+            f"{start.shape.vocab_size}: they do not belong together"
+        )
+    entries = Entries.of(tokenizer)
+    chars = start.chars or characters_of(entries, keyboard_for(config.data.keyboard))
+    train, heldout = prepare_texts(config, "Char2Subword reads text") if config.stage == CONTEXTUAL else ((), ())
+    return Char2SubwordData(start, tokenizer, entries, chars, train, heldout)
+
+
+def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> Char2SubwordBertConfig:
+    """Returns the shape of module and backbone; the backbone has no dropout, for it is frozen."""
+    model, dtype = config.model, jnp.dtype(config.model.dtype)
+    fields = {name: model[name] for name in MODULE}
+    characters = Char2SubwordConfig(
+        char_vocab_size=data.chars.size, output=data.start.shape.hidden, dtype=dtype, **fields
+    )
+    shape = {field.name: getattr(data.start.shape, field.name) for field in dataclasses.fields(BertConfig)}
+    shape |= {"dropout": 0.0, "attention_dropout": 0.0, "dtype": dtype, "remat": model.remat}
+    shape["attention_kernel"] = model.attention_kernel
+    text = {"splitter": config.text.splitter, "language": config.text.language}
+    return Char2SubwordBertConfig(**shape, **text, characters=characters, mode=model.mode)
+
+
+def make_model(shape: Char2SubwordBertConfig, head: bool) -> Char2SubwordForMaskedLM | Char2SubwordBert:
+    """Returns the model of that shape, with the backbone's head if it has one."""
+    return Char2SubwordForMaskedLM(shape) if head else Char2SubwordBert(shape)
+
+
+def with_backbone(start: Start, fresh: Any) -> Any:
+    """Returns fresh parameters with those of a backbone in their places.
+
+    Raises:
+      ValueError: naming what of the backbone is missing or of another shape.
+    """
+    ours = traverse_util.flatten_dict(fresh, sep="/")
+    named = traverse_util.flatten_dict(start.backbone_params(), sep="/")
+    frozen = {name: value for name, value in ours.items() if not name.startswith(f"{FAMILY}/")}
+    lacking = [name for name, value in frozen.items() if name not in named or named[name].shape != value.shape]
+    if lacking:
+        raise ValueError(f"init_from: {start.source} lacks {', '.join(lacking)}, or has another shape there")
+    placed = {name: jax.device_put(np.asarray(named[name]), value.sharding) for name, value in frozen.items()}
+    return traverse_util.unflatten_dict(ours | placed, sep="/")
+
+
+def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: int) -> np.ndarray:
+    """Returns the rows nearest to every row of a table, int32 [V, count]; computed once and kept in the cache."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file, save_file
+
+    digest = hashlib.sha256(np.ascontiguousarray(table_VD)).hexdigest()[:24]
+    root = cache_dir(config)
+    path = os.path.join(root, f"neighbours-{digest}-{count}.safetensors")
+    if os.path.exists(path):
+        with contextlib.suppress(SafetensorError, KeyError, OSError):  # what cannot be read is made again
+            ids_VK = load_file(path)["ids"]
+            if ids_VK.shape == (len(table_VD), count) and ids_VK.dtype == np.int32:
+                return ids_VK
+        log.warning("%s is damaged: it is made again", path)
+    log.info("computing the %d nearest rows of each of %s rows, once", count, f"{len(table_VD):,}")
+    found = neighbours(table_VD, count).ids
+    with clear_write_errors(root):
+        os.makedirs(root, exist_ok=True)
+        with replacing(path) as temporary:
+            save_file({"ids": found}, temporary)
+    return found

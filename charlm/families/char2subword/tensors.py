@@ -1,0 +1,200 @@
+"""Char2Subword in front of a BERT or RoBERTa: names of tensors and keys of the config, and ours.
+
+No code was released, so the names are ours where they are not those of transformers: the transformer's as there, the
+module's behind `char2subword.` as the equations of the paper have them (appendix A). The config is the transformer's
+with `model_type` "char2subword" and one key more, `char2subword`, for what it says nothing of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, norm_rules
+from charlm.core.batch import SpelledBatch
+from charlm.families.char2subword.model import (
+    Char2SubwordBert,
+    Char2SubwordBertConfig,
+    Char2SubwordForMaskedLM,
+    Char2SubwordForQuestionAnswering,
+    Char2SubwordForSequenceClassification,
+    Char2SubwordForTokenClassification,
+)
+from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
+from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.families.subword.layout import ENCODER, MASKED_LM, Family, Head
+from charlm.text.words import SPLITTERS
+
+FAMILY = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
+TABLE = "bert/embed/token/embedding"  # the parameters that the module imitates
+MODULE = "char2subword."  # begins the module's tensors
+TEXT = ("splitter", "language")  # how text becomes words
+NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how it is computed, which no file says
+_LAYER = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output"}
+
+
+def module_rules(theirs: str, ours: str) -> list[Rule]:
+    """Returns the rules of the module; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
+    layer, own = f"{theirs}layers.{{n}}.", f"{ours}layer_{{n}}/"
+    rules = [Rule(f"{theirs}char_embs.weight", f"{ours}chars/embedding")]
+    rules += [Rule(f"{layer}{part}.weight", f"{own}{name}/kernel", transpose=True) for part, name in _LAYER.items()]
+    rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
+    rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
+    return rules + dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
+
+
+def smallest_batch() -> SpelledBatch:
+    """Returns the smallest input of a model."""
+    one, chars = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.uint16)
+    return SpelledBatch((chars,), one, one - 1, one, one == 0)
+
+
+def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
+    """Returns the shape of the transformer alone."""
+    return BertConfig(**{field.name: getattr(config, field.name) for field in dataclasses.fields(BertConfig)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Char2SubwordFamily(Family):
+    """One of the two kinds: on BERT or on RoBERTa.
+
+    Attributes:
+      backbone: the family of the transformer.
+    """
+
+    backbone: Family = BERT
+
+    def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> Char2SubwordBertConfig:
+        """Returns our config for one of theirs; see `Family.from_theirs`."""
+        self.check_type(theirs, where)
+        own = own_keys(theirs, where)
+        base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
+        characters = _module_config(own.get("characters"), f"{where}: {FAMILY}.characters")
+        fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(BertConfig)}
+        fields |= {name: own[name] for name in ("pooler", *TEXT)} | self.heads[head].fields
+        try:
+            return Char2SubwordBertConfig(**fields, characters=characters, mode=own["mode"])
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+
+    def to_theirs(self, config: Char2SubwordBertConfig, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns their config for ours; `original` is the transformer's, as it was imported."""
+        plain = self.backbone.to_theirs(bert_config(config), head, original)
+        own: dict[str, Any] = {"backbone": plain["model_type"], "mode": config.mode, "pooler": config.pooler}
+        own |= {name: getattr(config, name) for name in TEXT}
+        shape = dataclasses.asdict(config.characters)
+        own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
+        architecture = self.model_types[FAMILY] + self.heads[head].architecture
+        ours = {"model_type": FAMILY, "architectures": [architecture], "dtype": plain["dtype"], FAMILY: own}
+        return {key: value for key, value in plain.items() if key not in ours} | ours  # in the same order every time
+
+    def target(
+        self, config: Char2SubwordBertConfig, head: str, labels: int = 0
+    ) -> tuple[nn.Module, Any, dict[str, Entry]]:
+        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
+        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
+        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        return model, params, build_table(self.heads[head].rules, params)
+
+
+def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns what a config says of the module and of how it is used.
+
+    Raises:
+      ValueError: naming the key that is missing, or has another value than it may.
+    """
+    own = theirs.get(FAMILY)
+    if not isinstance(own, dict):
+        raise ValueError(f"{where} lacks the key {FAMILY}: expected backbone, mode, pooler and characters there")
+    own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
+    backbones = [name for family in (BERT, ROBERTA) for name in family.model_types]
+    if own.get("backbone") not in backbones:
+        raise ValueError(f"{where}: {FAMILY}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
+    if not isinstance(own["pooler"], bool):
+        raise ValueError(f"{where}: {FAMILY}.pooler={own['pooler']!r}: expected true or false")
+    if own["splitter"] not in SPLITTERS or not isinstance(own["language"], str):
+        raise ValueError(
+            f"{where}: {FAMILY}.splitter={own['splitter']!r} and {FAMILY}.language={own['language']!r}: expected one "
+            f"of {', '.join(SPLITTERS)}, and a code"
+        )
+    rows = own["rows"]
+    if not isinstance(rows, list) or not all(type(index) is int and index >= 0 for index in rows):
+        raise ValueError(f"{where}: {FAMILY}.rows: expected a list of subword ids")
+    return own
+
+
+def backbone_config(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the config of the transformer inside a config."""
+    own = own_keys(theirs, where)
+    kept = {key: value for key, value in theirs.items() if key not in (FAMILY, "architectures")}
+    return kept | {"model_type": own["backbone"]}
+
+
+def _module_config(fields: Any, where: str) -> Char2SubwordConfig:
+    """Returns the shape of the module; ValueError naming what is unknown or of another kind than it should be."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"{where}: expected an object, got {type(fields).__name__}")
+    known = {f.name: f.default for f in dataclasses.fields(Char2SubwordConfig) if f.name not in NOT_SHAPE}
+    if unknown := sorted(fields.keys() - known.keys()):
+        raise ValueError(f"{where}: {unknown[0]} is not one of {', '.join(known)}")
+    for name, value in fields.items():
+        default = known[name]
+        fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
+        if not fits or (isinstance(default, int) and not 1 <= value <= 2**24):
+            expected = "a positive whole number" if isinstance(default, int) else f"a {type(default).__name__}"
+            raise ValueError(f"{where}: {name}={value!r}, expected {expected}")
+    try:
+        return Char2SubwordConfig(**fields)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+_BUILD = {
+    MASKED_LM: Char2SubwordForMaskedLM,
+    SEQUENCE_CLASSIFICATION: Char2SubwordForSequenceClassification,
+    TOKEN_CLASSIFICATION: Char2SubwordForTokenClassification,
+    QUESTION_ANSWERING: Char2SubwordForQuestionAnswering,
+    ENCODER: Char2SubwordBert,
+}
+
+
+def _family(backbone: Family) -> Char2SubwordFamily:
+    """Returns one kind: every head of the transformer's with the module in front of it."""
+    prefix = backbone.prefix
+    shared = encoder_rules(prefix, "bert/", True) + module_rules(MODULE, "char2subword/")
+    outer = {head: [r for r in backbone.heads[head].rules if not r.theirs.startswith(prefix)] for head in _BUILD}
+    constants = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
+    heads = {}
+    for head, build in _BUILD.items():
+        theirs, named = backbone.heads[head], {rule.theirs for rule in outer[head]}
+        others = {rule.theirs for rules in outer.values() for rule in rules} - named
+        leave = constants + [Leave(name, "of another head") for name in sorted(others)]
+        leave += [left for left in theirs.leave if left.same_as]
+        # BERT's head of sequences reads the pooler of its pre-training; RoBERTa's has one of its own.
+        fields = dict(theirs.fields) if head == SEQUENCE_CLASSIFICATION else {}
+        sign = "" if head == ENCODER else theirs.sign
+        heads[head] = Head(theirs.architecture, sign, fields, build, shared + outer[head], leave, labels=theirs.labels)
+    return Char2SubwordFamily(
+        name=FAMILY,
+        model_types={FAMILY: "Char2Subword"},
+        prefix=prefix,
+        outside=(*backbone.outside, MODULE),
+        config=Char2SubwordBertConfig,
+        keys=backbone.keys,
+        activation=backbone.activation,
+        activations=backbone.activations,
+        fixed=backbone.fixed,
+        heads=heads,
+        derive=backbone.derive,
+        backbone=backbone,
+    )
+
+
+ON_BERT, ON_ROBERTA = _family(BERT), _family(ROBERTA)

@@ -1,0 +1,94 @@
+"""Units of Char2Subword are words, never split: rows of the table of subwords, or spellings (section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from charlm.core.batch import SpelledBatch
+from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.families.spelled.units import SpelledUnits
+from charlm.families.spelled.words import SpelledWords, Spellings, spelling_slots
+from charlm.families.units import Encoded, checked_longest
+from charlm.text.words import get_splitter
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+
+class Char2SubwordUnits(SpelledUnits):
+    """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
+
+    Texts are cut into words by the splitter that the model's config names; words that are given stay as they are. A
+    unit is the row of the table that a word has, or -1 - n for spelling n. Spellings are kept as long as the units are;
+    see `fresh`.
+
+    Args:
+      pretrained: the model; its config says the mode. longest: see `units_of`.
+
+    Raises:
+      ValueError: when there is no tokenizer, or it or the characters do not fit the model.
+    """
+
+    def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
+        config = pretrained.config
+        self._tokenizer, vocab = pretrained.tokenizer(), pretrained.vocab()
+        rows = pretrained.metadata.get("rows", ())
+        if not rows and self._tokenizer.size > config.vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
+                f"{config.vocab_size}: they do not belong together"
+            )
+        if vocab.size > config.characters.char_vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: characters have ids up to {vocab.size - 1}, the model rows for "
+                f"{config.characters.char_vocab_size}: they do not belong together"
+            )
+        self.words = SpelledWords(self._tokenizer, config.mode, rows)
+        self.spellings = Spellings(vocab, config.characters.char_slots)
+        self._splitter = get_splitter(config.splitter, config.language)
+        pad = self._tokenizer.special.pad
+        self._pad = 0 if pad is None else self.words.row(pad)
+        # A model with one segment has no row for a second.
+        self._one_type = config.type_vocab < 2
+        self._single, self._double = (self._own_template(pair) for pair in (False, True))
+        self.buckets = spelling_slots(config.characters.char_slots)
+        self.longest = checked_longest(longest, config.longest, self.specials(True) + 4)
+
+    def _own_template(self, pair: bool) -> Any:
+        """Returns the template of the tokenizer with the rows that its tokens have here."""
+        template = super()._template(pair)
+        parts = {}
+        for name in ("before", "between", "after"):
+            parts[name] = getattr(template, name).copy()
+            parts[name][:, 0] = [self.words.row(int(index)) for index in parts[name][:, 0]]
+        return template._replace(**parts)
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The rows of the special tokens before and after a text that is alone."""
+        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the words of texts."""
+        spans = [tuple(self._splitter.spans(text)) for text in texts]
+        return [Encoded(self.codes([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the words as they are: one unit each."""
+        return [
+            Encoded(self.codes(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
+            for words in sentences
+        ]
+
+    def codes(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the units of words, int32 [W]."""
+        return self.spellings.codes(self.words.read(words))
+
+    def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+        """Returns the last states; see `Units.states`."""
+        encoder = {name: params[name] for name in ("bert", "char2subword")}
+        return Char2SubwordBert(config).apply({"params": encoder}, inputs).states_BLD

@@ -1,0 +1,99 @@
+"""A tokenizer of whole words made from one of subwords: the same normalisation and template, one id a word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from charlm.core.durable import write_text
+from charlm.text.subwords import SubwordTokenizer
+
+VOCAB_FILE = "vocab.txt"
+
+
+def check_words(words: Sequence[str], normalized: Callable[[str], str], special: Sequence[str], file: str) -> list[str]:
+    """Returns words as they are read: normalised.
+
+    Args:
+      special: tokens that no word may be. file: where the words are from, for messages.
+
+    Raises:
+      ValueError: a word is there twice, also in another form that is read alike; or is none.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        form = normalized(word)
+        if not form or word in special:
+            raise ValueError(f"--words={file}: {word!r} is no word: the tokenizer reads it as {form or 'nothing'}")
+        if form in found:
+            alike = "is there twice" if found[form] == word else f"is read as {form!r}, and so is {found[form]!r}"
+            raise ValueError(f"--words={file}: {word!r} {alike}; expected distinct words")
+        found[form] = word
+    return list(found)
+
+
+def word_level(
+    tokenizer: SubwordTokenizer, special: Sequence[str], words: Sequence[str], folder: Path
+) -> SubwordTokenizer:
+    """Writes a tokenizer in which a token is a special one or a word, into a folder, and returns it.
+
+    Texts are cut at spaces and punctuation; a word that this would cut is looked for first, so it stays whole.
+
+    Args:
+      tokenizer: of the subwords. special: its special tokens, which get the first ids, words the next.
+
+    Raises:
+      ValueError: when a word cannot be told apart from others, naming it.
+    """
+    from tokenizers import AddedToken, Tokenizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    tokenizer.save(folder)
+    stored = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    vocab = {token: index for index, token in enumerate([*special, *words])}
+    unknown = None if tokenizer.special.unk is None else tokenizer.token(tokenizer.special.unk)
+    stored["model"] = {
+        "type": "WordPiece",
+        "unk_token": unknown or "",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": max(map(len, vocab)),
+        "vocab": vocab,
+    }
+    kept = [token for token in stored.get("added_tokens", []) if token["content"] in special]
+    stored["added_tokens"] = sorted(({**t, "id": vocab[t["content"]]} for t in kept), key=lambda t: t["id"])
+    stored["post_processor"], stored["decoder"] = _template(tokenizer, vocab), None
+    stored["pre_tokenizer"] = json.loads(BertPreTokenizer().__getstate__())
+    backend = Tokenizer.from_str(json.dumps(stored))
+    cut = BertPreTokenizer()
+    normalize = tokenizer.normalized
+    whole = [word for word in words if [part for part, _ in cut.pre_tokenize_str(normalize(word))] != [word]]
+    backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in whole])
+    own = SubwordTokenizer(backend, settings | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    for word in words:
+        ids = backend.encode(word, add_special_tokens=False).ids
+        if ids != [vocab[word]]:
+            raise ValueError(f"--words: {word!r} cannot be told apart from the other words; leave it out")
+    own.save(folder)
+    write_text(folder / VOCAB_FILE, "".join(f"{token}\n" for token in vocab))
+    return own
+
+
+def _template(tokenizer: SubwordTokenizer, vocab: dict[str, int]) -> dict[str, Any]:
+    """Returns the post-processor that puts the same special tokens around texts."""
+    sides = {}
+    for name, pair in (("single", None), ("pair", "b")):
+        item, parts = tokenizer.encode("a", pair), []
+        for index, kind, side in zip(item.ids, item.type_ids, item.sequences, strict=True):
+            token = tokenizer.token(index)
+            entry = {"SpecialToken": {"id": token, "type_id": kind}}
+            if side is not None:
+                entry = {"Sequence": {"id": "AB"[side], "type_id": kind}}
+            if not parts or parts[-1] != entry or side is None:
+                parts.append(entry)
+        sides[name] = parts
+    used = {part["SpecialToken"]["id"] for parts in sides.values() for part in parts if "SpecialToken" in part}
+    known = {token: {"id": token, "ids": [vocab[token]], "tokens": [token]} for token in sorted(used)}
+    return {"type": "TemplateProcessing", **sides, "special_tokens": known}

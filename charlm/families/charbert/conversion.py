@@ -1,0 +1,168 @@
+"""CharBERT: folders of the released PyTorch code (wtma/CharBERT) to checkpoints of ours and back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from charlm.convert.files import find_state, open_state
+from charlm.convert.model import Model, Names, Target
+from charlm.convert.rules import import_state
+from charlm.core.durable import write_json
+from charlm.families.charbert.tensors import CHAR_TABLE, COMPAT_KEY, ON_BERT, ON_ROBERTA, CharBertFamily
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, has_bare_vocab
+from charlm.families.subword.layout import config_to_dict
+from charlm.text.symbols import SymbolVocab
+
+log = logging.getLogger("charlm")
+
+SYMBOLS_FILE = "char_vocab.txt"
+_RELEASED_SYMBOLS = {ON_BERT.prefix: "bert_char_vocab", ON_ROBERTA.prefix: "roberta_char_vocab"}
+
+
+class CharBertConverter(SubwordConverter):
+    """Both kinds of CharBERT: on BERT and on RoBERTa, told apart by the names of tensors."""
+
+    def __init__(self) -> None:
+        """Wraps the tables of both; their heads have the same names."""
+        super().__init__(ON_BERT)
+        self.title = "CharBERT"
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        family = kind_of(metadata["model"])
+        target = SubwordConverter(family).target(metadata, where)
+        return target._replace(aliases=family.aliases(target.config, metadata["head"]))
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config is of this family: only ours say so; the authors' are BERT's, see `has_characters`."""
+        return theirs.get("model_type") == self.name
+
+    def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
+
+    def read(self, source: str, head: str = "", *, char_vocab: str = "", **options: Any) -> Model:
+        """Reads a folder or file of theirs.
+
+        Args:
+          source: with their config beside the tensors. head: what to read; "": what it holds.
+          char_vocab: file of the characters, one a line; "": `SYMBOLS_FILE` beside the tensors, else the file of its
+            kind as the released code calls it. Without any the model reads no text, only arrays.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+        if options:
+            named = ", --".join(name.replace("_", "-") for name in options)
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
+        file = find_state(source)
+        family = kind_of_state(file, mapped=False)
+        reader = SubwordConverter(family)
+        theirs = reader.their_config(file)
+        state, head, _, leave = reader.names(file, head, mapped=False)
+        config = family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE), **family.sizes(state))
+        # Our key goes into the config of a model that needs it when one is written, and is not to outlive a change.
+        kept = {key: value for key, value in theirs.items() if key != COMPAT_KEY}
+        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": kept}
+        if sign := family.heads[head].labels:
+            metadata["labels"] = (*state[sign].shape, 0)[0]
+        if symbols := _symbols(char_vocab, file.parent, family, config.char_vocab_size):
+            metadata["symbols"] = symbols.to_dict()
+        table = self.target(metadata, str(file)).table
+        reader.report_left(state.keys() - table.keys(), head)
+        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        if has_bare_vocab(file.parent):
+            log.info("%s/vocab.txt: nothing states its case; read as cased, as the released models are", file.parent)
+        reader.check_tokenizer(file.parent, config.vocab_size)
+        return Model(params, metadata, file.parent, file)
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes tokenizer, config and characters."""
+        super().write_beside(model, folder)
+        _state_case(folder)
+        if "symbols" in model.metadata:
+            SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the config that the released code reads, the tokenizer, and the characters."""
+        config, family = self.target(model.metadata, str(model.source)).config, kind_of(model.metadata["model"])
+        released = family.derive({}, {"activation": "gelu"})
+        wanted = {name: released[name] for name in ("fusion", "windows", "shared_head_norm")}
+        wanted |= {"char_encoder": "gru", "nlm": True}
+        for name, only in wanted.items():
+            if getattr(config, name) != only:
+                raise ValueError(
+                    f"{model.source} cannot be exported: the released code has {name}={only!r} alone, this model "
+                    f"{getattr(config, name)!r}"
+                )
+        SubwordConverter(family).write_theirs(model, folder)
+        theirs = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        theirs["model_type"] = self.name  # or transformers would make a BERT without characters of it
+        if not config.compat_reference:
+            theirs[COMPAT_KEY] = False  # their code knows no such model, so no key of theirs can tell
+        write_json(folder / CONFIG_FILE, theirs)
+        _state_case(folder)
+        if "symbols" in model.metadata:
+            SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
+
+
+def kind_of(fields: Mapping[str, Any]) -> CharBertFamily:
+    """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
+    return ON_ROBERTA if fields.get("position_offset") else ON_BERT
+
+
+def kind_of_state(file: Path, mapped: bool = True) -> CharBertFamily:
+    """Returns the kind of CharBERT that a file of theirs holds.
+
+    Raises:
+      ValueError: when it cannot be read, or holds no characters.
+    """
+    names = list(open_state(file, mapped))
+    if not any(name.endswith(CHAR_TABLE) for name in names):
+        raise ValueError(
+            f"{file} holds no {CHAR_TABLE}: expected the tensors of a charbert model, got "
+            f"{', '.join(names[:3]) or 'none'}; see --family"
+        )
+    on_roberta = any(
+        name.removeprefix("module.").startswith(("roberta.", "lm_head.")) or "encoder.fusion_layer." in name
+        for name in names
+    )
+    return ON_ROBERTA if on_roberta else ON_BERT
+
+
+def has_characters(file: Path) -> bool:
+    """Says whether a file of theirs holds CharBERT's table of characters."""
+    return any(name.endswith(CHAR_TABLE) for name in open_state(file))
+
+
+def _state_case(folder: Path) -> None:
+    """Writes what a bare `vocab.txt` was read as, so that the folder says it itself."""
+    if has_bare_vocab(folder):
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": False})
+
+
+def _symbols(path: str, beside: Path, family: CharBertFamily, rows: int) -> SymbolVocab | None:
+    """Returns the characters that were named, or that lie beside the tensors."""
+    names = (SYMBOLS_FILE, _RELEASED_SYMBOLS[family.prefix])
+    found = [path] if path else [str(beside / name) for name in names if (beside / name).is_file()]
+    if not found:
+        log.warning(
+            "%s: no characters beside the tensors (%s): the model can read no text; --char-vocab=FILE names them",
+            beside, ", ".join(names),
+        )  # fmt: skip
+        return None
+    try:
+        vocab = SymbolVocab.load(found[0])
+    except OSError as error:
+        named = f"--char-vocab={path}" if path else found[0]
+        raise ValueError(f"{named} cannot be read: {error.strerror or error}") from error
+    if vocab.size != rows:  # the ids of another list mean other characters
+        raise ValueError(
+            f"{found[0]} has {vocab.size} characters, the model rows for {rows}: they do not belong together"
+        )
+    log.info("characters from %s", found[0])
+    return vocab

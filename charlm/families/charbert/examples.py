@@ -1,0 +1,61 @@
+"""What a trained CharBERT says about held-out words, for a person to see: some masked, some misspelled."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from charlm.core.batch import NoisyBatch
+    from charlm.families.charbert.objective import NoisyLanguageModelling
+
+log = logging.getLogger("charlm")
+
+BEST = 5  # guesses shown
+CONTEXT = 8  # subwords shown on either side
+
+
+def show_examples(objective: NoisyLanguageModelling, params: Any) -> None:
+    """Logs the likeliest subwords at `train.examples` masked places of held-out text, and words at misspelled ones."""
+    count, tokenizer = objective.config.train.examples, objective.data.tokenizer
+    if not count:
+        return
+    batches = iter(objective.heldout_batches((0,)))
+    try:
+        batch: NoisyBatch | None = next(batches, None)
+    finally:
+        batches.close()
+    if batch is None:  # less held-out text than there are shards
+        return
+    inputs = jax.tree.map(lambda x: x[0, 0], batch.inputs)
+    kinds = [("masked", batch.mlm_position_SM, batch.mlm_labels_SM, tokenizer.token)]
+    if objective.config.model.char_channel and objective.config.model.nlm:
+        terms = objective.data.terms.terms
+        kinds.append(("misspelled", batch.nlm_position_SP, batch.nlm_labels_SP, terms.__getitem__))
+    positions = [position[0] for _, position, _, _ in kinds]
+    apply = jax.jit(lambda params, inputs, *at: objective.model.apply({"params": params}, inputs, *at))
+    output = apply(params, inputs, *positions)
+    log.info("held-out text and the %d best guesses:", BEST)
+    for (kind, position, labels, name), logits in zip(
+        kinds, (output.mlm_logits_SMV, output.nlm_logits_SPT), strict=False
+    ):
+        unknown = objective.data.terms.unknown if kind == "misspelled" else -1
+        real = np.flatnonzero((labels[0, 0] >= 0) & (labels[0, 0] != unknown))
+        for place in real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)] if len(real) else ():
+            at, right = int(position[0, 0, place]), name(int(labels[0, 0, place]))
+            guesses = np.argsort(-np.asarray(logits[0, place]))[:BEST]
+            log.info("%-10s  %s", kind, _context(objective, inputs.ids_BL.reshape(-1), at, right))
+            log.info("%-10s  %s", "", ", ".join(name(int(guess)) for guess in guesses))
+
+
+def _context(objective: NoisyLanguageModelling, ids: np.ndarray, at: int, right: str) -> str:
+    """Returns the subwords around a place, and what is right there."""
+    tokenizer = objective.data.tokenizer
+    start = at - at % objective.shape.length
+    first, end = max(start, at - CONTEXT), min(start + objective.shape.length, at + 1 + CONTEXT)
+    named = [tokenizer.token(int(i)) for i in ids[first:end] if i != tokenizer.special.pad]
+    named[at - first] = f"[{named[at - first]}, right: {right}]"
+    return " ".join(named)

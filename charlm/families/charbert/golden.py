@@ -1,0 +1,135 @@
+"""CharBERT's golden cases: runs our model on their inputs and names every array as theirs.
+
+Nothing is left out at padding: their code computes over it, and so does ours with `compat_reference`. Passes: the batch
+as for fine-tuning, with mask and segments, and without (`nomask/`), as their pre-training does. `f64/` holds the first
+pass once more, computed in double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+
+from charlm.convert.golden import Case, Ours, Skipped
+from charlm.convert.rules import import_state
+from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertFamily
+from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+
+INPUTS = (
+    "input_ids", "attention_mask", "token_type_ids", "char_input_ids", "start_ids", "end_ids", "mlm_labels",
+    "nlm_labels", "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
+)  # fmt: skip
+FINE_TUNED = {
+    "seqcls": SEQUENCE_CLASSIFICATION,
+    "tokcls": TOKEN_CLASSIFICATION,
+    "qa": QUESTION_ANSWERING,
+}
+HEADS = "head."  # begins the tensors of fine-tuned heads, head.NAME.
+
+Named = Iterator[tuple[str, Ours]]
+
+
+def outputs(case: Case) -> dict[str, Ours | Skipped]:
+    """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
+
+    Raises:
+      ValueError: when its config or weights do not fit our model.
+    """
+    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    first = dict(_pretraining(case, batch_of(case.arrays)))
+    for short in FINE_TUNED:
+        if any(name.startswith(f"{HEADS}{short}.") for name in case.state):
+            first |= dict(_fine_tuned(case, short))
+    found |= first
+    found |= {f"f64/{name}": ours for name, ours in first.items() if f"f64/{name}" in case.arrays}
+    if any(name.startswith("nomask/") for name in case.arrays):
+        bare = batch_of(case.arrays)._replace(mask_BL=None, types_BL=None)
+        found |= {f"nomask/{name}": ours for name, ours in _pretraining(case, bare)}
+    return found
+
+
+def batch_of(arrays: dict[str, np.ndarray]) -> CharBertBatch:
+    """Returns the input of a case."""
+    names = ("input_ids", "token_type_ids", "attention_mask", "char_input_ids", "start_ids", "end_ids")
+    ids, types, mask, *chars = (arrays[name].astype(np.int32) for name in names)
+    return CharBertBatch(ids, types, mask.astype(bool), *chars)
+
+
+def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
+    """Returns our model of a case and its parameters; with one of its fine-tuned heads, if that is named."""
+    family: CharBertFamily = ON_ROBERTA if case.meta.get("arch") == "roberta" else ON_BERT
+    own = f"{HEADS}{short}."
+    state = {name: value for name, value in case.state.items() if not name.startswith(HEADS)}
+    if short:
+        state |= {name.removeprefix(own): value for name, value in case.state.items() if name.startswith(own)}
+    state = family.canonical(state, case.name)
+    head = family.find_head(state, case.name, FINE_TUNED.get(short, ""))
+    config = family.from_theirs(case.meta.get("config", {}), head, f"{case.name}.json", **family.sizes(state))
+    layer = family.heads[head].labels
+    model, _, table = family.target(config, head, len(state[layer]) if layer else 0)
+    return model, import_state(table, family.heads[head].leave, state, f"{case.name}.safetensors")
+
+
+def _pretraining(case: Case, batch: CharBertBatch) -> Named:
+    """Yields all states of a pass; logits and losses where the case has the heads of pre-training."""
+    model, params = ours_of(case)
+    apply = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))
+    output, state = apply(params, batch)
+    seen = traverse_util.flatten_dict(state["intermediates"], sep="/")
+    seen = {name.removeprefix("charbert/"): value for name, value in seen.items()}
+    states = getattr(output, "states", output)
+    yield "embeddings_out", Ours(seen["embed/__call__"][0])
+    yield "char_gru_all_hiddens", Ours(seen["char/states"][0])
+    yield "char_embeddings_out", Ours(seen["char/__call__"][0])
+    shared = model.config.fusion == "reference"  # one module, called for every layer
+    for n in range(model.config.layers):
+        both_BCLD = seen["encoder/transformer"][n]
+        name, call = ("fusion", n) if shared else (f"fusion_{n}", 0)
+        channels = seen[f"encoder/{name}/__call__"][call]
+        yield f"layer{n}_fusion", Ours(seen[f"encoder/{name}/mixed"][call])
+        for c, channel in enumerate(("word", "char")):
+            yield f"layer{n}_{channel}_transformer", Ours(both_BCLD[:, c])
+            yield f"layer{n}_{channel}", Ours(channels[c])
+    yield "seq_out", Ours(states.tokens_BLD)
+    yield "char_seq_out", Ours(states.chars_BLD)
+    yield "pooled_out", Ours(states.pooled_BD)
+    yield "char_pooled_out", Ours(states.char_pooled_BD)
+    if states is output:
+        return
+    losses = []
+    for name, logits in (("mlm", output.mlm_logits_SMV), ("nlm", output.nlm_logits_SPT)):
+        yield f"{name}_logits", Ours(logits)
+        losses.append(_cross_entropy(logits, case.arrays[f"{name}_labels"], case.arrays[f"{name}_labels"] != -1))
+        yield f"{name}_loss", Ours(losses[-1])
+    yield "loss", Ours(sum(losses))
+
+
+def _fine_tuned(case: Case, short: str) -> Named:
+    """Yields logits and loss of a fine-tuned model."""
+    model, params = ours_of(case, short)
+    z, batch = case.arrays, batch_of(case.arrays)
+    logits = jax.jit(lambda p, b: model.apply({"params": p}, b))(params, batch)
+    if short == "qa":
+        parts = {"start": logits[..., 0], "end": logits[..., 1]}
+        for name, scores in parts.items():
+            yield f"qa_{name}_logits", Ours(scores)
+        places = {name: z[f"qa_{name}_positions"].clip(0) for name in parts}  # beyond the end: left out
+        losses = [_cross_entropy(parts[name], at, at < logits.shape[1]) for name, at in places.items()]
+        yield "qa_loss", Ours(sum(losses) / 2)
+        return
+    yield f"{short}_logits", Ours(logits)
+    labels = z[f"{short}_labels"]
+    real = np.ones(labels.shape, bool) if short == "seqcls" else (z["attention_mask"] == 1) & (labels >= 0)
+    yield f"{short}_loss", Ours(_cross_entropy(logits, labels, real))
+
+
+def _cross_entropy(logits: jax.Array, labels: np.ndarray, real: np.ndarray) -> jax.Array:
+    """Returns the mean loss where labels are real."""
+    log_probs = jax.nn.log_softmax(jnp.asarray(logits))[real]
+    return -log_probs[np.arange(real.sum()), labels[real]].mean()

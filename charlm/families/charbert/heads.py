@@ -1,0 +1,155 @@
+"""CharBERT with the heads of its pre-training and of tasks, and the paper's control without a character channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.subword.bert import Bert, BertConfig, MaskedLMHead
+from charlm.nn.blocks import ACTIVATIONS
+from charlm.nn.embed import dense, kernel_init, layer_norm
+from charlm.nn.heads import at_group_positions
+from charlm.nn.kernels import product
+from charlm.nn.outputs import NoisyOutput
+
+
+class CharBertHead(MaskedLMHead):
+    """Predicts masked subwords from the token channel, and the words behind noised ones from the character channel.
+
+    The first as BERT does. The second is LN(GELU(Linear(h))) and a softmax layer of its own (section 3.5, Eq. 7; the
+    LayerNorm is the released code's).
+    """
+
+    config: CharBertConfig
+
+    def setup(self) -> None:
+        super().setup()
+        cfg = self.config
+        if not cfg.nlm:
+            return
+        self.word_transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype)
+        if not cfg.shared_head_norm:
+            self.word_transform_norm = layer_norm(cfg.epsilon, cfg.dtype)
+        shape = (cfg.hidden, cfg.word_vocab_size)
+        self.word_output_kernel = self.param("word_output_kernel", kernel_init(cfg.initializer), shape, jnp.float32)
+        self.word_output_bias = self.param("word_output_bias", nn.initializers.zeros, shape[1:], jnp.float32)
+
+    def words(self, x_SPD: jax.Array) -> jax.Array:
+        """Returns float32 logits [S, P, T] of words."""
+        cfg = self.config
+        norm = self.transform_norm if cfg.shared_head_norm else self.word_transform_norm
+        x_SPD = norm(ACTIVATIONS[cfg.activation](self.word_transform(x_SPD)))
+        kernel_DT = self.word_output_kernel.astype(cfg.dtype)
+        logits = product("spd,dt->spt", x_SPD, kernel_DT)
+        return logits + self.word_output_bias[None, None]
+
+
+class CharBertForMaskedLM(nn.Module):
+    """CharBERT with both heads of its pre-training (section 3.5)."""
+
+    config: CharBertConfig
+
+    def setup(self) -> None:
+        self.charbert = CharBert(self.config)
+        self.head = CharBertHead(self.config)
+
+    def __call__(
+        self,
+        inputs: CharBertBatch,
+        mlm_position_SM: jax.Array | None = None,
+        nlm_position_SP: jax.Array | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> NoisyOutput:
+        """Returns the logits at the labelled positions, or everywhere where none are given.
+
+        Args:
+          inputs: see `CharBertBatch`. mlm_position_SM, nlm_position_SP: see `charlm.core.batch.NoisyBatch`.
+        """
+        states = self.charbert(inputs, deterministic=deterministic)
+        table_VD = self.charbert.embed.token.embedding
+        read_BLE = states.tokens_BLD if self.config.nlm else states.both_BLE
+        mlm = self.head(at_group_positions(read_BLE, mlm_position_SM), table_VD)
+        if not self.config.nlm:
+            return NoisyOutput(mlm, None, states)
+        return NoisyOutput(mlm, self.head.words(at_group_positions(states.chars_BLD, nlm_position_SP)), states)
+
+
+class AdvBertForMaskedLM(nn.Module):
+    """The control of section 4.5: a BERT pre-trained on the same noised text, without a character channel.
+
+    Its parameters are those of `BertForMaskedLM`: what it learnt is a BERT. It takes what CharBERT takes, and reads no
+    characters.
+    """
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+        self.head = MaskedLMHead(self.config)
+
+    def __call__(
+        self, inputs: CharBertBatch, mlm_position_SM: jax.Array | None = None, *, deterministic: bool = True
+    ) -> NoisyOutput:
+        """Returns the logits of subwords; see `CharBertForMaskedLM`."""
+        states = self.bert(inputs.ids_BL, inputs.mask_BL, types_BL=inputs.types_BL, deterministic=deterministic)
+        x_SMD = at_group_positions(states.states_BLD, mlm_position_SM)
+        return NoisyOutput(self.head(x_SMD, self.bert.embed.token.embedding), None, states)
+
+
+class _CharBertForLabels(nn.Module):
+    config: CharBertConfig
+    labels: int
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.charbert = CharBert(cfg)
+        self.dropout = nn.Dropout(cfg.dropout)
+        self.label = dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def _logits(self, x: jax.Array, deterministic: bool) -> jax.Array:
+        return self.label(self.dropout(x, deterministic=deterministic)).astype(jnp.float32)
+
+
+class CharBertForSequenceClassification(_CharBertForLabels):
+    """Linear(Dropout(mean over tokens of both channels)) (section 3.6), special tokens included as released."""
+
+    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [B, labels]; padding counts with `compat_reference` only."""
+        both_BLE = self.charbert(inputs, deterministic=deterministic).both_BLE.astype(jnp.float32)
+        if inputs.mask_BL is None or self.config.compat_reference:
+            mean_BE = both_BLE.mean(axis=1)
+        else:
+            weight_BL = inputs.mask_BL.astype(jnp.float32)
+            mean_BE = jnp.einsum("ble,bl->be", both_BLE, weight_BL) / jnp.maximum(weight_BL.sum(1, keepdims=True), 1)
+        return self._logits(mean_BE.astype(self.config.dtype), deterministic)
+
+
+class CharBertForTokenClassification(_CharBertForLabels):
+    """Linear(Dropout(both channels)) for every token (section 3.6)."""
+
+    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [B, L, labels]."""
+        return self._logits(self.charbert(inputs, deterministic=deterministic).both_BLE, deterministic)
+
+
+class CharBertForQuestionAnswering(_CharBertForLabels):
+    """Linear(both channels): every token scored as first and as last of the answer (section 3.6)."""
+
+    labels: int = 2
+
+    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [B, L, 2] of start and end."""
+        return self.label(self.charbert(inputs, deterministic=deterministic).both_BLE).astype(jnp.float32)
+
+
+LABEL_MODELS: dict[str, Any] = {
+    "sequence_classification": CharBertForSequenceClassification,
+    "token_classification": CharBertForTokenClassification,
+    "question_answering": CharBertForQuestionAnswering,
+}

@@ -1,0 +1,242 @@
+"""CharBERT (Ma et al., COLING 2020, arXiv 2011.01513): BERT or RoBERTa with a second channel that reads characters.
+
+    token channel  x = embeddings of BERT                       char channel  h_i = [g at i's first; at i's last char]
+    every layer:   t, u = Layer(x), Layer(h)                    the same layer for both
+                   x, h = LN(t + m_t), LN(u + m_u)              m: both mixed by convolutions over neighbouring tokens
+
+g is a bidirectional GRU over the characters of the whole input. Where paper and released code differ, the config says
+which; weights of the authors need `fusion="reference"` and `compat_reference=True`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import CharBertBatch
+from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
+from charlm.nn.blocks import block_class, check_inputs
+from charlm.nn.embed import Dense, gelu, kernel_init, layer_norm, table_init
+from charlm.nn.heads import Pooler
+from charlm.nn.kernels import sum_dtype
+from charlm.nn.outputs import CharBertOutput
+from charlm.nn.recurrent import BiGRU
+
+
+@dataclasses.dataclass(frozen=True)
+class CharBertConfig(BertConfig):
+    """Shape of a CharBERT: that of its BERT, and of the character channel. Defaults: on BERT-base, cased.
+
+    Attributes:
+      char_vocab_size: rows of the table of characters (released: 1001 on BERT, 1050 on RoBERTa).
+      char_hidden: width of a character's embedding (released code).
+      word_vocab_size: words that noisy language modelling tells apart.
+      char_encoder: "gru"; "embedding": the table's rows instead of a GRU's states (Table 4, w/o GRU). A token is its
+        first and last row, so `char_hidden` must be half of `hidden`.
+      fusion: "paper": each layer has its own, tanh, and a GELU layer for each channel (section 3.4); "reference": one
+        for all layers, a linear convolution added to both channels (released code); "none": the channels never meet
+        (Table 4, w/o HI).
+      windows: tokens under each of the convolutions of the fusion; they share its `hidden` filters. The paper gives no
+        sizes; (3, 4, 5) are those of Kim (2014), whom it follows. The released code has (3,).
+      nlm: whether there is noisy language modelling on the character channel; without, the masked tokens are predicted
+        from both channels (Table 4, w/o NLM; section 4.6).
+      shared_head_norm: whether both prediction heads have one LayerNorm (released code on RoBERTa).
+      compat_reference: as the released code does, nothing but attention knows padding: GRU, convolution and mean run
+        over it, so outputs depend on how much there is and where it points. Needed for the authors' numbers.
+    """
+
+    vocab_size: int = 28996
+    char_vocab_size: int = 1001
+    char_hidden: int = 256
+    word_vocab_size: int = 30001
+    char_encoder: Literal["gru", "embedding"] = "gru"
+    fusion: Literal["paper", "reference", "none"] = "paper"
+    windows: tuple[int, ...] = (3, 4, 5)
+    nlm: bool = True
+    shared_head_norm: bool = False
+    compat_reference: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("char_vocab_size", "char_hidden", "word_vocab_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"charbert: {name}={getattr(self, name)}, expected a positive number")
+        for name, choices in (("char_encoder", ("gru", "embedding")), ("fusion", ("paper", "reference", "none"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"charbert: {name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
+        object.__setattr__(self, "windows", tuple(self.windows))  # a list, where it comes from a file
+        if not self.windows or min(self.windows) < 1 or len(self.windows) > self.hidden:
+            raise ValueError(f"charbert: windows={self.windows}, expected positive numbers of tokens")
+        if self.fusion == "reference" and len(self.windows) > 1:
+            raise ValueError(f"charbert: windows={self.windows}, but fusion='reference' has one, (3,) as released")
+        if self.char_encoder == "gru" and self.hidden % 4:
+            raise ValueError(f"charbert: hidden={self.hidden}, expected a multiple of 4: two ends of two directions")
+        if self.char_encoder == "embedding" and 2 * self.char_hidden != self.hidden:
+            raise ValueError(
+                f"charbert: char_hidden={self.char_hidden}, but char_encoder='embedding' needs half of "
+                f"hidden={self.hidden}"
+            )
+
+
+class CharEncoder(nn.Module):
+    """Characters -> a vector for each token, what is at its first and last character (section 3.3, Eq. 1 and 2)."""
+
+    config: CharBertConfig
+
+    @nn.compact
+    def __call__(self, inputs: CharBertBatch) -> jax.Array:
+        """Returns [B, L, D]; those of padding mean nothing."""
+        cfg = self.config
+        embed = nn.Embed(cfg.char_vocab_size, cfg.char_hidden, embedding_init=table_init(cfg.initializer), name="table")
+        # Row 0 stays as it began, which is not zero (released code): no gradient, and weights keep theirs.
+        is_zero_V1 = (jnp.arange(cfg.char_vocab_size) == 0)[:, None]
+        table_VE = jnp.where(is_zero_V1, jax.lax.stop_gradient(embed.embedding), embed.embedding)
+        chars_BN = inputs.chars_BN.astype(jnp.int32)
+        if cfg.char_encoder == "gru":
+            mask_BN = None if cfg.compat_reference else self._real_slots(inputs)
+            states_BNE = BiGRU(cfg.hidden // 4, cfg.dtype, name="gru")(table_VE, chars_BN, mask_BN)
+            self.sow("intermediates", "states", states_BNE)
+            read = lambda slots_BL: jnp.take_along_axis(states_BNE, slots_BL[:, :, None], axis=1)
+        else:
+            read = lambda slots_BL: jnp.take(table_VE, jnp.take_along_axis(chars_BN, slots_BL, axis=1), axis=0)
+        return jnp.concatenate([read(inputs.starts_BL), read(inputs.ends_BL)], axis=-1).astype(cfg.dtype)
+
+    def _real_slots(self, inputs: CharBertBatch) -> jax.Array:
+        """Returns bool [B, N]: the slots up to the last real token's last character."""
+        ends_BL = inputs.ends_BL if inputs.mask_BL is None else jnp.where(inputs.mask_BL, inputs.ends_BL, -1)
+        return jnp.arange(inputs.chars_BN.shape[1])[None] <= ends_BL.max(axis=1, keepdims=True)
+
+
+class Fusion(nn.Module):
+    """The heterogeneous interaction after a layer: both channels mixed, and given back to each (section 3.4)."""
+
+    config: CharBertConfig
+
+    @nn.compact
+    def __call__(
+        self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL1: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the channels after it; padding, where `mask_BL1` is False, reaches no other position."""
+        cfg = self.config
+        paper = cfg.fusion == "paper"
+        linear = functools.partial(_dense, cfg, paper)
+        mixed_BLE = jnp.concatenate([linear("word_linear")(tokens_BLD), linear("char_linear")(chars_BLD)], axis=-1)
+        if mask_BL1 is not None:
+            mixed_BLE = jnp.where(mask_BL1, mixed_BLE, 0)
+        ends = [cfg.hidden * n // len(cfg.windows) for n in range(len(cfg.windows) + 1)]
+        sizes = zip(cfg.windows, ends[:-1], ends[1:], strict=True)
+        parts = [_convolution(cfg, n, size, end - start)(mixed_BLE) for n, (size, start, end) in enumerate(sizes)]
+        m_BLD = jnp.concatenate(parts, axis=-1).astype(cfg.dtype)
+        to_tokens = to_chars = m_BLD
+        if paper:
+            m_BLD = jnp.tanh(m_BLD)
+            to_tokens, to_chars = gelu(linear("word_split")(m_BLD)), gelu(linear("char_split")(m_BLD))
+        self.sow("intermediates", "mixed", m_BLD)
+        norm = functools.partial(layer_norm, cfg.epsilon, cfg.dtype)
+        return norm(name="word_norm")(tokens_BLD + to_tokens), norm(name="char_norm")(chars_BLD + to_chars)
+
+
+def _dense(cfg: CharBertConfig, bias: bool, name: str) -> Dense:
+    return Dense(cfg.hidden, cfg.dtype, kernel_init(cfg.initializer), use_bias=bias, name=name)
+
+
+def _convolution(cfg: CharBertConfig, n: int, size: int, filters: int) -> nn.Conv:
+    """Returns a convolution over tokens with as many outputs as inputs; zeros beyond both ends."""
+    bound = 1 / math.sqrt(2 * cfg.hidden * size)  # PyTorch's nn.Conv1d, as the released code leaves it
+    init = lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
+    padding = ((size - 1) // 2, size // 2)
+    return nn.Conv(
+        filters, (size,), padding=(padding,), dtype=sum_dtype(cfg.dtype), kernel_init=init, bias_init=init,
+        name=f"convolution_{n}",
+    )  # fmt: skip
+
+
+class CharBertEncoder(nn.Module):
+    """A stack of layers over both channels, which meet after every layer."""
+
+    config: CharBertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.layer = [block_class(cfg.remat)(cfg.block) for _ in range(cfg.layers)]
+        fusion = nn.remat(Fusion) if cfg.remat else Fusion
+        if cfg.fusion == "reference":
+            self.fusion = fusion(cfg)
+        elif cfg.fusion == "paper":
+            self.fusion = [fusion(cfg) for _ in range(cfg.layers)]
+
+    def __call__(
+        self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL: jax.Array | None, deterministic: bool = True
+    ) -> list[tuple[jax.Array, jax.Array]]:
+        """Returns the states of both channels before, between and after the layers."""
+        cfg = self.config
+        B, L, D = tokens_BLD.shape
+        visible = jnp.ones((1, 1, 1, L), bool)
+        if mask_BL is not None:
+            visible = jnp.broadcast_to(mask_BL[:, None], (B, 2, L)).reshape(2 * B, 1, 1, L)
+        mask_BL1 = None if mask_BL is None or cfg.compat_reference else mask_BL[:, :, None]
+        states = [(tokens_BLD, chars_BLD)]
+        for n, layer in enumerate(self.layer):
+            # One call for both. Side by side in each row, since the batch may be spread over devices.
+            both = jnp.stack(states[-1], axis=1).reshape(2 * B, L, D)
+            both = layer(both, visible, None, None, deterministic, False)[0].reshape(B, 2, L, D)
+            self.sow("intermediates", "transformer", both)
+            channels = both[:, 0], both[:, 1]
+            if cfg.fusion != "none":
+                fusion = self.fusion if cfg.fusion == "reference" else self.fusion[n]
+                channels = fusion(*channels, mask_BL1)
+            states.append(channels)
+        return states
+
+
+class CharBert(nn.Module):
+    """The encoder: subwords and their characters -> contextual states of both channels."""
+
+    config: CharBertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.embed = BertEmbed(cfg)
+        self.char = CharEncoder(cfg)
+        self.encoder = CharBertEncoder(cfg)
+        if cfg.pooler:
+            self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def __call__(
+        self, inputs: CharBertBatch, *, return_layers: bool = False, deterministic: bool = True
+    ) -> CharBertOutput:
+        """Returns the states of a batch.
+
+        Args:
+          inputs: see `CharBertBatch`; an id or a slot outside of its table gives NaN.
+
+        Raises:
+          ValueError: arrays of other shapes or types, or more positions than the model has.
+        """
+        cfg = self.config
+        ids_BL, mask_BL = inputs.ids_BL, inputs.mask_BL
+        B, L = check_inputs(
+            ids_BL, None, cfg.hidden, mask_BL=mask_BL, types_BL=inputs.types_BL, starts_BL=inputs.starts_BL,
+            ends_BL=inputs.ends_BL,
+        )  # fmt: skip
+        chars_BN = inputs.chars_BN
+        if chars_BN.ndim != 2 or len(chars_BN) != B or not jnp.issubdtype(chars_BN.dtype, jnp.integer):
+            raise ValueError(f"chars_BN is {chars_BN.dtype} {chars_BN.shape}, expected integers [{B}, slots]")
+        if cfg.longest < L:
+            raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
+        places_BL = position_ids(cfg, ids_BL, mask_BL)
+        tokens_BLD = self.embed(self.embed.token(ids_BL), inputs.types_BL, places_BL, deterministic)
+        states = self.encoder(tokens_BLD, self.char(inputs), mask_BL, deterministic)
+        tokens_BLD, chars_BLD = states[-1]
+        return CharBertOutput(
+            tokens_BLD,
+            chars_BLD,
+            *((self.pooler(x_BLD[:, 0]) if cfg.pooler else None) for x_BLD in (tokens_BLD, chars_BLD)),
+            layers=tuple(states) if return_layers else (),
+        )

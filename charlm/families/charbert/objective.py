@@ -1,0 +1,272 @@
+"""CharBERT learns to predict masked subwords, and the words behind misspelled ones (CharBERT, section 3.5)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core import flops
+from charlm.core.batch import NoisyBatch
+from charlm.data.pipeline import record_dataset, record_lanes
+from charlm.data.text_records import read_text_record
+from charlm.families.charbert.batches import NoisyShape, empty_noisy_batch, measure_noised, noisy_batches, pad_id_of
+from charlm.families.charbert.blocks import BlockMaker
+from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.examples import show_examples
+from charlm.families.charbert.loss import NoisySums, label_weights, noisy_sums, summarize
+from charlm.families.charbert.masking import SubwordMasking
+from charlm.families.charbert.model import CharBertConfig
+from charlm.families.charbert.noise import REFERENCE_LETTERS, WordNoise
+from charlm.families.charbert.shape import (
+    MEASURED,
+    make_model,
+    model_config,
+    read_backbone,
+    resolve,
+    started_from,
+    stored_shape,
+    vocab_of,
+)
+from charlm.families.charbert.text import SubwordData, prepare_subwords
+from charlm.families.objective import Objective
+from charlm.families.subword.layout import MASKED_LM, config_to_dict
+from charlm.text.subwords.word_pieces import WordPieces
+
+log = logging.getLogger("charlm")
+
+EVAL_MASKS = 1  # masks and noise of held-out text come from streams of their own, the same in every run
+
+
+class NoisyLanguageModelling(Objective):
+    """Masked and noisy language modelling; `shape` is that of every batch, `model` what learns."""
+
+    families = ("charbert", "bert", "roberta")
+    parts = 2
+    sums = NoisySums
+    unit = "subwords"
+    of_shape = ("model.", "data.max_length", "data.chars_per_piece")
+    has_files = True
+
+    def __init__(self, config: ml_collections.ConfigDict, data: SubwordData, shards: int) -> None:
+        """Reads the backbone, and measures what the config leaves open; see `Objective`."""
+        super().__init__(config, data, shards)
+        known = all(config.model[name] for name in MEASURED)
+        self._backbone, stored = None, None
+        if config.init_from and not known:
+            self._backbone = read_backbone(config.init_from)
+            stored = None if self._backbone else stored_shape(config.init_from)
+        self._resolved = resolve(config, data, self._backbone, stored)
+        self.model = make_model(model_config(config, data, self._resolved))
+        self._predicts_words = config.model.char_channel and config.model.nlm
+        self._maker = self._block_maker(config.seed, hiding=False)
+        self.shape = self._shape()
+
+    def _block_maker(self, seed: int, hiding: bool) -> BlockMaker:
+        """Returns what makes blocks; `hiding`: every chosen subword is masked, none is shown."""
+        data, cfg = self.data, self.config.data
+        ordinary = [i for i in range(data.tokenizer.size) if self._is_ordinary(i)]
+        shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
+        mask_id = data.tokenizer.special.mask
+        letters = [symbol for symbol in data.chars.symbols[:REFERENCE_LETTERS] if len(symbol) == 1]
+        return BlockMaker(
+            tokenizer=data.tokenizer,
+            pieces=WordPieces(data.tokenizer),
+            chars=PieceChars(data.tokenizer, data.chars, self.config.model.compat_reference),
+            terms=data.terms,
+            noise=WordNoise(cfg.noise, cfg.noise_rate, seed, letters),
+            masking=SubwordMasking(cfg.mask_rate, *shares, mask_id, np.array(ordinary, np.int32), cfg.masking),
+            length=cfg.max_length,
+            slots=cfg.chars_per_piece * cfg.max_length,
+            seed=seed,
+            predicts_words=self._predicts_words,
+        )
+
+    def _is_ordinary(self, index: int) -> bool:
+        """Says whether a subword may stand at random for another; the released code takes any."""
+        if self.config.data.masking == "reference":
+            return True
+        try:
+            return self.data.tokenizer.surface(index) is not None
+        except ValueError:  # ids may have gaps
+            return False
+
+    def _shape(self) -> NoisyShape:
+        cfg, pieces = self.config.data, self.config.data.accumulation * self.shards
+        if cfg.batch_size % pieces:
+            raise ValueError(
+                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
+                f"data.table_shards={self.shards}"
+            )
+        sequences = cfg.batch_size // pieces
+        noised = cfg.noised_budget or self._measure_noised(sequences)
+        if self._predicts_words and noised < cfg.max_length - 2:
+            raise ValueError(f"data.noised_budget={noised} must be at least {cfg.max_length - 2}, for any one sequence")
+        masked = sequences * self._maker.masking.most(cfg.max_length - 2)
+        slots = self._maker.slots
+        return NoisyShape(self.shards, sequences, cfg.max_length, slots, masked, noised)
+
+    def _measure_noised(self, sequences: int) -> int:
+        weights = tuple(self.config.data.weights)
+        options = {"seed": self.config.seed, "shuffle": True, "repeat": True, "read": read_text_record}
+        records = iter(record_dataset(self.data.train, weights, **options))
+        try:
+            return measure_noised(records, self._maker, sequences)
+        finally:
+            records.close()
+
+    @staticmethod
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> SubwordData:
+        """Returns the three vocabularies, of what the run goes on from, and the encoded corpora."""
+        text = config.text
+        if run is not None or config.resume:
+            return prepare_subwords(config, checkpoints.files_of(checkpoints.find(run or config.resume, key="resume")))
+        if not config.init_from or (text.tokenizer and text.char_vocab and text.term_vocab):
+            return prepare_subwords(config)
+        return prepare_subwords(config, *vocab_of(config.init_from))
+
+    @staticmethod
+    def check_vocab(checkpoint: Path, data: SubwordData) -> None:
+        """Compares the vocabularies by their digests; see `Objective.check_vocab`."""
+        stored = checkpoints.read_metadata(checkpoint, NoisyLanguageModelling.families).get("vocabularies", {})
+        differing = [name for name, digest in data.digests().items() if stored.get(name) != digest]
+        if differing:
+            folder = checkpoints.files_of(checkpoint)
+            raise ValueError(
+                f"{checkpoint} has another vocabulary of {' and of '.join(differing)}; set text.tokenizer={folder}, "
+                f"text.char_vocab={folder}/char_vocab.txt and text.term_vocab={folder}/term_vocab.txt"
+            )
+
+    @staticmethod
+    def change(first: dict[str, float], last: dict[str, float]) -> str:
+        """Returns both losses before and after."""
+        losses = [name for name in ("mlm_loss", "nlm_loss") if f"heldout_{name}" in last]
+        values = lambda line: " and ".join(f"{line[f'heldout_{name}']:.3f}" for name in losses)
+        return (
+            f"held-out {' and '.join(losses).replace('_', ' ')}: {values(first)} before (step {first['step']}), "
+            f"{values(last)} after (step {last['step']})"
+        )
+
+    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[NoisyBatch]:
+        """Returns batches without end; see `Objective.train_batches`."""
+        cfg = self.config.data
+        order = {"seed": self.config.seed, "shuffle": cfg.shuffle, "repeat": True}
+        records = record_lanes(self.data.train, tuple(cfg.weights), **order, **self._lanes(lanes))
+        sizes = {"accumulation": cfg.accumulation, "prefetch": cfg.prefetch}
+        return noisy_batches(records, self._maker, self.shape, **sizes)
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[NoisyBatch]:
+        """Returns held-out batches; see `Objective.heldout_batches`."""
+        records = record_lanes(self.data.heldout, **self._lanes(lanes))
+        # Every chosen subword is masked: those that are seen as they are would flatter the model.
+        maker = self._block_maker(EVAL_MASKS, hiding=True)
+        prefetch = self.config.data.prefetch
+        return noisy_batches(records, maker, self.shape, accumulation=1, prefetch=prefetch, by_record=True)
+
+    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
+        threads = self.config.data.reader_threads
+        return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": read_text_record}
+
+    def empty(self, shards: int) -> NoisyBatch:
+        """Returns a batch [1, shards, ...] without a subword."""
+        return empty_noisy_batch(self.shape, pad_id_of(self._maker), shards)
+
+    def count(self, batch: NoisyBatch) -> int:
+        """Returns the subwords of text in a host batch; special ones do not count."""
+        mask = batch.inputs.mask_BL
+        return int(mask.sum() - 2 * mask[..., 0].sum())
+
+    def training_flops(self, batch: NoisyBatch) -> float:
+        """Returns the useful operations of a step."""
+        return flops.charbert_training(self.model.config, batch)
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh parameters."""
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), self.empty(shards=1))
+        inputs = jax.tree.map(lambda x: x[0], batch.inputs)
+        positions = (batch.mlm_position_SM, batch.nlm_position_SP) if self._predicts_words else (batch.mlm_position_SM,)
+        return self.model.init(key, inputs, *positions)["params"]
+
+    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa and fresh ones beside them."""
+        backbone = self._backbone or read_backbone(source)
+        if backbone is None:
+            return self._load_charbert(source, abstract_params)
+        params, own = started_from(backbone, fresh)
+        parts = sorted({"/".join(name.split("/")[:2]) for name in own})
+        log.info("parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts))
+        self._backbone = None  # it is not needed again
+        return params
+
+    def _load_charbert(self, source: str, abstract_params: Any) -> Any:
+        checkpoint = checkpoints.find(source, key="init_from")
+        if "vocabularies" in checkpoints.read_metadata(checkpoint, self.families):
+            self.check_vocab(checkpoint, self.data)
+        log.info("parameters from %s", checkpoint)
+        return checkpoints.load_params(checkpoint, abstract_params)
+
+    def loss_sums(self, params: Any, micro_batch: NoisyBatch, dropout_key: jax.Array | None) -> NoisySums:
+        """Returns the sums of a micro-batch [S, ...]."""
+        return noisy_sums(self.model, params, micro_batch, dropout_key, nlm=self._predicts_words)
+
+    @staticmethod
+    def weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:
+        """Returns the labels of both losses, which count alike (section 3.5)."""
+        return label_weights(batch)
+
+    @staticmethod
+    def summarize(sums: NoisySums) -> dict[str, float]:
+        """Returns losses and accuracies; see `charlm.families.charbert.loss.summarize`."""
+        return summarize(sums)
+
+    def measured(self) -> dict[str, Any]:
+        """Returns shards, budget, and what was taken over from the backbone."""
+        found = {f"model.{name}": value for name, value in self._resolved.items()}
+        return found | {"data.table_shards": self.shards, "data.noised_budget": self.shape.noised}
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
+        family = "charbert" if isinstance(self.model.config, CharBertConfig) else self._resolved["backbone"]
+        return {
+            "family": family,
+            "model": config_to_dict(self.model.config),
+            "head": MASKED_LM,
+            "symbols": self.data.chars.to_dict(),
+            "vocabularies": self.data.digests(),
+        }
+
+    def save_vocab(self, folder: Path) -> None:
+        """Writes the tokenizer, the characters and the words."""
+        self.data.save(folder)
+
+    def start_lines(self) -> list[str]:
+        """Returns the sizes of the vocabularies and the shape of a batch."""
+        s, data = self.shape, self.data
+        return [
+            f"subwords known  {data.tokenizer.size:,}; characters {data.chars.size:,}; words {data.terms.size:,}",
+            f"batch  {s.shards} shards x {s.sequences} sequences x {s.length} subwords with {s.slots:,} character "
+            f"slots; a shard holds {s.masked:,} masked subwords and {s.noised:,} of misspelled words",
+        ]
+
+    def progress_line(self, scalars: dict[str, float]) -> str:
+        """Returns the losses."""
+        noisy = f" + NLM {scalars['nlm_loss']:.4f}" if "nlm_loss" in scalars else ""
+        return f"loss {scalars['loss']:.4f} (MLM {scalars['mlm_loss']:.4f}{noisy})"
+
+    def heldout_line(self, metrics: dict[str, float]) -> str:
+        """Returns the losses, and the share of subwords and words that are right."""
+        line = f"{self.progress_line(metrics)}, {100 * metrics['mlm_accuracy']:.1f} % of masked subwords right"
+        if "nlm_accuracy" in metrics:
+            line += f", {100 * metrics['nlm_accuracy']:.1f} % of misspelled words"
+        return line
+
+    def show_examples(self, params: Any) -> None:
+        """Logs the five likeliest subwords and words for masked and misspelled held-out words."""
+        show_examples(self, params)

@@ -1,0 +1,52 @@
+"""CharBERT, ready to be asked: vectors of both channels, and words for gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.pretrained import Pretrained
+from charlm.families.subword.predictor import SubwordPredictor
+from charlm.text.subwords import SubwordTokenizer
+
+
+class CharBertPredictor(SubwordPredictor):
+    """A CharBERT with its tokenizer and characters. Vectors are both channels side by side, as tasks read them.
+
+    Args:
+      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
+
+    Raises:
+      ValueError: when there is no tokenizer, it does not fit, or the model's characters are not known.
+    """
+
+    def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
+        super().__init__(pretrained, tokenizer)
+        self._width = 2 * self.config.hidden
+        self._wordpiece = not self.config.position_offset
+        self._chars = PieceChars(self.tokenizer, pretrained.symbols(), self.config.compat_reference)
+
+    def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+        """Returns the compiled states and log-probabilities; see `SubwordPredictor`."""
+
+        def states(p: Any, inputs: CharBertBatch) -> jax.Array:
+            output = model.apply({"params": p}, inputs)
+            return getattr(output, "states", output).both_BLE.astype(np.float32)
+
+        def fill(p: Any, inputs: CharBertBatch, positions_BM: jax.Array) -> jax.Array:
+            # No word behind a noised one is asked for: a position is the least there can be.
+            logits = model.apply({"params": p}, inputs, positions_BM, positions_BM[:, :1] * 0).mlm_logits_SMV
+            return jax.nn.log_softmax(logits)
+
+        return jax.jit(states), jax.jit(fill)
+
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+        """Returns the rows with their characters; unknown pieces have those of their text."""
+        ids = [row_L[mask_L] for row_L, mask_L in zip(ids_BL[: len(unknown)], mask_BL, strict=False)]
+        return (CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(ids, *ids_BL.shape, unknown)),)

@@ -1,0 +1,173 @@
+"""A CharBERT as a config describes it, and the BERT or RoBERTa that it starts from."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+from flax import traverse_util
+
+from charlm.convert.files import find_state
+from charlm.core import checkpoint as checkpoints
+from charlm.families.charbert.heads import AdvBertForMaskedLM, CharBertForMaskedLM
+from charlm.families.charbert.model import CharBertConfig
+from charlm.families.charbert.text import SubwordData
+from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.subword.bert import BertConfig
+from charlm.text.symbols import SymbolVocab
+
+# What the two backbones differ in, as released.
+BACKBONES = {
+    "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
+    "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
+}
+MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
+BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind
+
+
+def read_backbone(source: str) -> Pretrained | None:
+    """Returns the model that `init_from` names; None where that is a checkpoint of a CharBERT, which is no backbone.
+
+    Raises:
+      ValueError: there is none, it is of another family, or a CharBERT that has not been imported.
+    """
+    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+        checkpoint = checkpoints.find(source)
+        checkpoints.read_metadata(checkpoint, ("charbert",))
+        return None
+    found = from_pretrained(source)
+    if found.family == "charbert":
+        raise ValueError(f"init_from: {source} holds a CharBERT of PyTorch: import it first, see charlm.convert")
+    if found.family not in BACKBONES:
+        raise ValueError(f"init_from: {source} is a {found.family}; CharBERT starts from bert, roberta or charbert")
+    return found
+
+
+def vocab_of(source: str) -> tuple[Path, SymbolVocab | None]:
+    """Returns the folder with the vocabularies of what `init_from` names, and the characters that a CharBERT stores.
+
+    Raises:
+      ValueError: when there is nothing.
+    """
+    try:
+        checkpoint = checkpoints.find(source, key="init_from")
+    except ValueError as no_checkpoint:
+        try:
+            return find_state(source).parent, None
+        except ValueError:
+            raise no_checkpoint from None
+    stored = checkpoints.read_metadata(checkpoint, ("charbert", *BACKBONES))
+    symbols = SymbolVocab.from_dict(stored["symbols"], str(checkpoint)) if "symbols" in stored else None
+    return checkpoints.files_of(checkpoint), symbols
+
+
+def stored_shape(source: str) -> dict[str, Any]:
+    """Returns what the CharBERT that `init_from` names has for the keys `model.*` in `MEASURED`."""
+    checkpoint = checkpoints.find(source, key="init_from")
+    stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
+    kind = next(name for name, fields in BACKBONES.items() if fields["position_offset"] == stored["position_offset"])
+    return {"backbone": kind} | {name: stored[name] for name in MEASURED if name != "backbone"}
+
+
+def resolve(
+    config: ml_collections.ConfigDict,
+    data: SubwordData,
+    backbone: Pretrained | None = None,
+    stored: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns the values of the keys `model.*` in `MEASURED`, those that are set and those found out.
+
+    Args:
+      backbone: that the run starts from. stored: `stored_shape` of the CharBERT that it starts from.
+
+    Raises:
+      ValueError: when the backbone is of another shape than the config says, or has too few rows.
+    """
+    model = config.model
+    if stored is not None:
+        found = stored
+    elif backbone is None:
+        kind = model.backbone or "bert"
+        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": "gelu"}
+        found |= {name: BACKBONES[kind][name] for name in ("max_positions", "epsilon")}
+    else:
+        found = _of_backbone(backbone)
+        for name in (*BACKBONE_SHAPE, *MEASURED):
+            said = found.get(name, getattr(backbone.config, name, None))
+            if model[name] != said and (model[name] or name in BACKBONE_SHAPE):
+                raise ValueError(f"model.{name}={model[name]}, but init_from={config.init_from} has {said}")
+    resolved = {name: model[name] or found[name] for name in MEASURED}
+    if resolved["vocab_size"] < data.tokenizer.size:
+        raise ValueError(
+            f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
+            "text.tokenizer to those of the model"
+        )
+    longest = resolved["max_positions"] - BACKBONES[resolved["backbone"]]["position_offset"]
+    if config.data.max_length > longest:
+        raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
+    return resolved
+
+
+def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
+    """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of neither kind."""
+    theirs, kind = backbone.config, BACKBONES[backbone.family]
+    for name in BACKBONE_KIND:
+        if getattr(theirs, name) != kind[name]:
+            raise ValueError(
+                f"init_from: {backbone.folder}: {name}={getattr(theirs, name)}, but CharBERT on a {backbone.family} "
+                f"has {kind[name]}"
+            )
+    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
+
+
+def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: dict[str, Any]) -> BertConfig:
+    """Returns the shape of the model: a `CharBertConfig`, without a character channel a `BertConfig`.
+
+    Args:
+      resolved: what `resolve` returned.
+    """
+    own = config.model.to_dict() | resolved
+    char_channel, kind = own.pop("char_channel"), own.pop("backbone")
+    fields = BACKBONES[kind] | own | {"dtype": jnp.dtype(config.model.dtype)}
+    if char_channel:
+        return CharBertConfig(**fields, char_vocab_size=data.chars.size, word_vocab_size=data.terms.size)
+    for name in ("char_hidden", "char_encoder", "fusion", "windows", "nlm", "shared_head_norm", "compat_reference"):
+        del fields[name]
+    return BertConfig(**fields, pooler=False)
+
+
+def make_model(shape: BertConfig) -> CharBertForMaskedLM | AdvBertForMaskedLM:
+    """Returns the model of that shape, with the heads of pre-training."""
+    return CharBertForMaskedLM(shape) if isinstance(shape, CharBertConfig) else AdvBertForMaskedLM(shape)
+
+
+def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
+    """Returns fresh parameters with those of a backbone in their places, and the names of the ones that stay fresh.
+
+    All of the backbone's encoder must fit; its prediction head is taken where it does (without noisy language modelling
+    the first layer of CharBERT's is wider), and what it knows of pairs or labels is left. XRayEmb starts so as well.
+
+    Raises:
+      ValueError: naming what of the encoder is missing or of another shape.
+    """
+    ours = traverse_util.flatten_dict(fresh, sep="/")
+    encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
+    theirs = traverse_util.flatten_dict(backbone.params, sep="/")
+    named = "gpt2" if encoder == "gpt2" else "bert"
+    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder alone has none
+    taken = {}
+    for name, value in theirs.items():
+        target = f"{encoder}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+        if target in ours and ours[target].shape == value.shape:
+            taken[target] = value
+        elif target.startswith(f"{encoder}/") and "pooler" not in target:
+            wanted = ours[target].shape if target in ours else "nothing"
+            raise ValueError(f"init_from: {backbone.folder}: {name} is {value.shape}, expected {wanted}")
+    placed = {name: jax.device_put(np.asarray(value), ours[name].sharding) for name, value in taken.items()}
+    return traverse_util.unflatten_dict(ours | placed, sep="/"), sorted(ours.keys() - placed.keys())

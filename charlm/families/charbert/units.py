@@ -1,0 +1,122 @@
+"""Units of CharBERT: the pieces of its tokenizer, and the characters under them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.subword.labels import SEQUENCE_CLASSIFICATION
+from charlm.families.subword.units import SubwordUnits
+from charlm.families.units import Encoded, Joined
+from charlm.text.subwords import Subwords
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+_KNOWN = -1  # in place of the number of an unknown piece's text
+
+
+class CharBertUnits(SubwordUnits):
+    """Rows of pieces with their characters; an unknown piece has those of the text that it stands for.
+
+    A unit is a piece id and the number of its text if it is unknown. With `compat_reference` rows are laid out as by
+    the authors' code for the model's task (padding has slots for labels of sequences alone), and unknown pieces have
+    no characters, as in its tasks of labels. For question answering it gives those of a context (not of a question)
+    all characters of the word between spaces that they are in, and so it does in pre-training with the noised word:
+    that is not done here, so a row with unknown pieces differs from theirs.
+
+    Args:
+      pretrained: the model. longest: see `units_of`.
+
+    Raises:
+      ValueError: when there is no tokenizer or it does not fit, or the model's characters are not known.
+    """
+
+    def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
+        super().__init__(pretrained, longest)
+        self._compat = pretrained.config.compat_reference
+        self._chars = PieceChars(self._tokenizer, pretrained.symbols(), self._compat)
+        if self._chars.vocab.size != pretrained.config.char_vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: {self._chars.vocab.size} characters, but the model has rows for "
+                f"{pretrained.config.char_vocab_size}: they do not belong together"
+            )
+        self._pads_have_slots = self._compat and pretrained.head == SEQUENCE_CLASSIFICATION
+        self._unknown: dict[str, int] = {}  # text of unknown pieces -> its number
+        self._texts: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the pieces of texts."""
+        texts = list(texts)
+        items = self._tokenizer.encode_batch(texts)
+        return [self._encoded(item, [text], False) for item, text in zip(items, texts, strict=True)]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the pieces of words; a word without any has the unknown token."""
+        sentences = [list(words) for words in sentences]
+        items = self._tokenizer.encode_words_batch(sentences)
+        return [self._encoded(item, words, True) for item, words in zip(items, sentences, strict=True)]
+
+    def _encoded(self, item: Subwords, texts: Sequence[str], words: bool) -> Encoded:
+        inner = [i for i, special in enumerate(item.special) if not special]
+        content = np.full((len(inner), 2), _KNOWN, np.int32)
+        for row, i in enumerate(inner):
+            content[row, 0] = item.ids[i]
+            if item.ids[i] == self._tokenizer.special.unk:
+                start, end = item.offsets[i]
+                content[row, 1] = self._number((texts[item.words[i]] if words else texts[0])[start:end])
+        offsets = tuple(item.offsets[i] for i in inner)
+        return Encoded(content, offsets, tuple(item.words[i] for i in inner) if words else None)
+
+    def _number(self, text: str) -> int:
+        """Returns the number of an unknown piece's text."""
+        if text not in self._unknown:
+            self._unknown[text] = len(self._texts)
+            self._texts.append(text)
+        return self._unknown[text]
+
+    def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
+        """Returns ids, segments and numbers of unknown texts [L, 3] of the row; see `Units.join`."""
+        parts = [(first, first.content[:, 1])] + ([] if second is None else [(second, second.content[:, 1])])
+        joined = super().join(*(dataclasses.replace(part, content=part.content[:, 0]) for part, _ in parts))
+        numbers_L = np.full((joined.length, 1), _KNOWN, np.int32)
+        for start, (_, numbers) in zip((joined.first, joined.second), parts, strict=False):
+            numbers_L[start : start + len(numbers), 0] = numbers
+        return joined._replace(content=np.concatenate([joined.content, numbers_L], axis=1))
+
+    def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> CharBertBatch:
+        """Returns the rows, padded on the right."""
+        bare = [row._replace(content=row.content[:, :2]) for row in rows]
+        inputs = super().pack(bare, shape)
+        ids = [row.content[:, 0] for row in rows]
+        chars = self._chars.rows(ids, *shape, [self._under(row) for row in rows], self._pads_have_slots)
+        return CharBertBatch(*inputs, *chars)
+
+    def _under(self, row: Joined) -> dict[int, str]:
+        """Returns by place the text of unknown pieces."""
+        numbers_L = row.content[:, 2]
+        return {place: self._texts[numbers_L[place]] for place in np.flatnonzero(numbers_L != _KNOWN).tolist()}
+
+    def apply(
+        self, model: nn.Module, params: Any, inputs: CharBertBatch, dropout: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return model.apply({"params": params}, _merged(inputs), deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
+        """Returns the last states of both channels side by side [N, L, 2D], as heads read them; see `Units.states`."""
+        return CharBert(config).apply({"params": params["charbert"]}, _merged(inputs)).both_BLE
+
+
+def _merged(inputs: CharBertBatch) -> CharBertBatch:
+    """Returns a batch whose axis of shards is merged with that of rows."""
+    return CharBertBatch(*(x.reshape(-1, x.shape[-1]) for x in inputs))

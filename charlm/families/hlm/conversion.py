@@ -1,0 +1,257 @@
+"""HLM: the released PyTorch code's state dicts (lisun-ai/HLM, model/hlm.py) to checkpoints of ours and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.config import from_dict
+from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
+from charlm.core.batch import reshape_batch
+from charlm.core.durable import write_json
+from charlm.families.hlm import shape as hlm_model
+from charlm.families.hlm.labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
+from charlm.families.hlm.model import HLMConfig
+from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
+from charlm.families.hlm.released_config import from_theirs, to_theirs
+from charlm.text.chars import CharVocab
+
+log = logging.getLogger("charlm")
+
+CONFIG_FILES = ("config_model.json", "config.json")  # looked for beside the state dict, in this order
+VOCAB_FILE = "char_vocab.json"
+HEADS = (MASKED_LM, *FINE_TUNED)
+
+_STACK = "hlm_model.deep_transformer."
+_ENCODERS = {
+    "local_layer_first": "hlm/intra_word",
+    "global_layer": "hlm/inter_word",
+    "local_layer_last": "head/encoder",
+}
+_POSITIONS = "rel_embeddings.weight"
+_LAYER_DENSE = {
+    "attention.self.query_proj": "attention/query",
+    "attention.self.key_proj": "attention/key",
+    "attention.self.value_proj": "attention/value",
+    "attention.self.pos_key_proj": "attention/pos_key",
+    "attention.self.pos_query_proj": "attention/pos_query",
+    "attention.output.dense": "attention/output",
+    "intermediate.dense": "ffn_in",
+    "output.dense": "ffn_out",
+}
+_LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
+
+
+def _encoder(theirs: str, ours: str) -> list[Rule]:
+    rules = [Rule(f"{theirs}.{_POSITIONS}", f"{ours}/positions/embedding")]
+    rules += norm_rules(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
+    for part, name in _LAYER_DENSE.items():
+        rules += dense_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+    for part, name in _LAYER_NORM.items():
+        rules += norm_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
+    return rules
+
+
+def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
+    """Returns the rule table of the model with that head, one of `HEADS`.
+
+    The released code has no label head like the paper's; its names here are ours.
+    """
+    table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
+    table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
+    if head != MASKED_LM and label_head == "paper":
+        for theirs in ("local_layer_first", "global_layer"):
+            table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])
+        return table + dense_rules("transform", "transform") + dense_rules("label", "label")
+    table += dense_rules("hlm_model.cls_linear_final", "pooler/dense")
+    table += dense_rules(f"{_STACK}proj", "head/projection") + norm_rules(f"{_STACK}LayerNorm", "head/projection_norm")
+    for theirs, ours in _ENCODERS.items():
+        table += _encoder(f"{_STACK}{theirs}", ours)
+    if head != MASKED_LM:
+        return table + dense_rules("qa_outputs" if head == "question_answering" else "label_layer", "label")
+    table += dense_rules("dense_layer", "head/transform") + norm_rules("layer_norm", "head/transform_norm")
+    table.append(Rule("lm_layer.weight", "head/output_kernel", transpose=True))
+    return [*table, Rule("bias", "head/output_bias")]
+
+
+def left_out(head: str) -> list[Leave]:
+    """Returns what a state dict holds beside its parameters."""
+    return [Leave("lm_layer.bias", "the same tensor as bias", same_as="bias")] if head == MASKED_LM else []
+
+
+class HLMConverter(Converter):
+    """HLM as the released code stores it."""
+
+    name, title = "hlm", "HLM"
+    heads = HEADS
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata; pre-training's if it does not say."""
+        return metadata.get("head", MASKED_LM)
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        config = from_dict(metadata["config"])
+        if config.family != self.name:
+            raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
+        label_head = metadata.get("label_head", "reference")
+        return target(hlm_model.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config is the released code's: no other has a size for code points."""
+        return "max_codepoint" in theirs
+
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        state = open_state(source)
+        head, _ = head_of(state, str(source), head)
+        return Names(state, head, rules(head), left_out(head))
+
+    def read(
+        self, source: str, head: str = "", *, model_config: str = "", char_vocab: str = "", heads: int = 0
+    ) -> Model:
+        """Reads a state dict of theirs.
+
+        Args:
+          source: file or folder. head: see `head_of`.
+          model_config: their JSON; "": one of `CONFIG_FILES` beside the state dict.
+          char_vocab: JSON of the characters; "": char_vocab.json beside the state dict, else the released code's.
+          heads: see `from_theirs`.
+
+        Raises:
+          ValueError: when anything does not fit.
+        """
+        file = find_state(source)
+        theirs, config_file = their_config(file, model_config)
+        config = from_theirs(theirs, str(config_file), heads)
+        vocab = _vocab(char_vocab, file.parent, config, str(config_file))
+        state = open_state(file, mapped=False)
+        head, labels = head_of(state, str(file), head)
+        metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
+        where = target(hlm_model.model_config(config), head, labels)
+        if moved := [name for name, entry in where.table.items() if entry.rows and not _together(state, name, entry)]:
+            log.info(
+                "%s: %s was trained on with all its rows, so they stay: model.position_buckets=%d",
+                file,
+                moved[0],
+                POSITION_BUCKETS,
+            )
+            config.model.position_buckets = POSITION_BUCKETS
+            metadata["config"] = config.to_dict()
+            where = target(hlm_model.model_config(config), head, labels)
+        return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head."""
+        return {**metadata, "head": head}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with keys of `config.model` changed."""
+        config = metadata["config"]
+        return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes the characters where a run's are, for `text.char_vocab`."""
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the config that the released code reads, and the characters."""
+        if model.metadata.get("label_head") == "paper":
+            raise ValueError(
+                f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "
+                "with model.label_head=reference"
+            )
+        theirs = to_theirs(from_dict(model.metadata["config"]), self.head_of(model.metadata), str(model.source))
+        write_json(folder / CONFIG_FILES[0], theirs)
+        self.write_beside(model, folder)
+
+
+def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
+    """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
+    model = hlm_with_head(shape, head, labels, label_head)
+    word = np.ones((1, 1, shape.char_slots), np.uint16)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
+    table = build_table(rules(head, label_head), params)
+    for encoder, ours in _ENCODERS.items():
+        name, distance = f"{_STACK}{encoder}.{_POSITIONS}", shape.inter if ours == "hlm/inter_word" else shape.intra
+        rows = rows_in_theirs(shape.position_buckets, distance.max_distance)
+        if name in table and rows:
+            table[name] = table[name]._replace(shape=(len(rows), shape.hidden), rows=rows)
+    return Target(shape, model, params, table, left_out(head))
+
+
+def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:
+    """Returns which head a state dict has, and how many labels (0: it predicts characters).
+
+    Args:
+      wanted: what the user says it is; "" takes labels for those of sequences, whose names words' labels share.
+
+    Raises:
+      ValueError: when it has none, or another than `wanted`.
+    """
+    if wanted and wanted not in HEADS:
+        raise ValueError(f"head={wanted} is not one of {', '.join(HEADS)}")
+    if "qa_outputs.weight" in state:
+        choices, weight = ("question_answering",), "qa_outputs.weight"
+    elif "label_layer.weight" in state:
+        choices, weight = ("sequence_classification", "token_classification"), "label_layer.weight"
+    elif any(name in state for name in ("lm_layer.weight", "dense_layer.weight", "bias")):
+        choices, weight = (MASKED_LM,), ""
+    else:
+        raise ValueError(
+            f"{where} has no head of HLM: expected lm_layer.weight, label_layer.weight or qa_outputs.weight among its "
+            f"{len(state)} tensors"
+        )
+    if wanted and wanted not in choices:
+        raise ValueError(
+            f"head={wanted}: {where} holds {weight or 'lm_layer.weight'}, a tensor of {' or '.join(choices)}"
+        )
+    return wanted or choices[0], (*state[weight].shape, 0)[0] if weight else 0
+
+
+def _together(state: Mapping[str, Tensor], name: str, entry: Entry) -> bool:
+    """Says whether rows of a tensor of theirs that are one row of ours are still the same."""
+    return name not in state or state[name].shape != entry.shape or same_rows(np.asarray(state[name]), entry.rows)
+
+
+def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
+    """Returns the model config that was given, or that lies beside a state dict, and its file.
+
+    Raises:
+      ValueError: when there is none, or it cannot be read.
+    """
+    if given:
+        return read_json(given), Path(given)
+    for name in CONFIG_FILES:
+        if (file.parent / name).is_file():
+            return read_json(file.parent / name), file.parent / name
+    raise ValueError(
+        f"the model config of {file} is missing: neither {' nor '.join(CONFIG_FILES)} lies beside it; "
+        "--model-config=FILE.json (the released code's is config/config_pretrain.json)"
+    )
+
+
+def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: str) -> CharVocab:
+    """Returns the characters, and notes in the config where they are from."""
+    if not path and (beside / VOCAB_FILE).is_file():  # an export of ours, perhaps of other characters
+        path = str(beside / VOCAB_FILE)
+        log.info("characters from %s", path)
+    try:
+        vocab = CharVocab.load(path) if path else CharVocab.released()
+    except OSError as error:
+        raise ValueError(f"--char-vocab={path} cannot be read: {error.strerror or error}") from error
+    if vocab.size > config.model.vocab_size:
+        raise ValueError(
+            f"the character vocabulary {path or 'of the released code'} needs {vocab.size} rows, but {where} has "
+            f"max_codepoint={config.model.vocab_size}; --char-vocab=FILE.json names another"
+        )
+    config.text.char_vocab = "released" if vocab == CharVocab.released() else ""
+    return vocab

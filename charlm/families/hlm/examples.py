@@ -1,0 +1,116 @@
+"""What a trained model says about held-out words, for a person to see: some masked, some misspelled."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import ml_collections
+import numpy as np
+
+from charlm.data.corpus import EncodedCorpus, PreparedData
+from charlm.data.pipeline import record_dataset
+from charlm.data.records import EncodedRecord
+from charlm.families.hlm.predictor import HLMPredictor
+from charlm.families.predictor import Fill
+from charlm.text.chars import CharVocab
+
+log = logging.getLogger("charlm")
+
+CONTEXT = 6  # words shown on either side
+SENTENCE_WORDS = (8, 40)  # sentences used, in words
+MASKED_CHARS = (1, 9)  # words to mask, in characters
+MISSPELLED_CHARS = (6, 12)  # words to misspell
+JOINERS = "\u200c\u200d"  # zero-width characters inside words of many scripts
+READ_WORDS = 1_000_000  # words read for known words and sentences: enough, even of a huge corpus
+KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
+LEAST_COUNT = 3  # occurrences that make a word known
+
+
+def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any) -> None:
+    """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words."""
+    if not config.train.examples:
+        return
+    predictor = HLMPredictor(config, data.vocab, params)
+    words_known = known_words(data)
+    known = predictor.known_words(words_known)
+    sentences = [s for s in _sentences(data.heldout, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1]]
+    rng = np.random.default_rng(config.seed)
+    log.info("held-out words and the five best of %s known words:", f"{len(known):,}")
+    for words, position in _targets(sentences, MASKED_CHARS, None, config.train.examples, rng):
+        fills = predictor.fill(words, position, hidden=[position], known=known)
+        _show("masked", words, position, f"[{words[position]}]", fills)
+    for words, position in _targets(sentences, MISSPELLED_CHARS, set(words_known), config.train.examples, rng):
+        right, typo = words[position], swap_inner(words[position])
+        words[position] = typo
+        _show("misspelled", words, position, f"[{typo}, right: {right}]", predictor.fill(words, position, known=known))
+
+
+def known_words(data: PreparedData) -> list[str]:
+    """Returns the most frequent words of letters in the training text."""
+    counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if is_word(word))
+    return [word for word, count in counts.most_common(KNOWN_WORDS) if count >= LEAST_COUNT]
+
+
+def is_word(text: str) -> bool:
+    """Says whether a text is letters, with their marks: the vowel signs of Hindi are marks, which `isalpha` refuses."""
+    return text[:1].isalpha() and all(c.isalpha() or unicodedata.category(c)[0] == "M" or c in JOINERS for c in text)
+
+
+def swap_inner(word: str) -> str:
+    """Returns the word with the first two different neighbours inside it swapped: the commonest slip of typists."""
+    for i in range(1, len(word) - 2):
+        if word[i] != word[i + 1]:
+            return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+    return word
+
+
+def _show(kind: str, words: list[str], position: int, shown: str, fills: list[Fill]) -> None:
+    before, after = words[max(0, position - CONTEXT) : position], words[position + 1 : position + 1 + CONTEXT]
+    log.info("%-10s  %s", kind, " ".join([*before, shown, *after]))
+    log.info("%-10s  %s", "", ", ".join(f"{fill.word} ({fill.score:.2f})" for fill in fills))
+
+
+def _targets(
+    sentences: list[list[str]],
+    chars: tuple[int, int],
+    among: set[str] | None,
+    count: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[list[str], int]]:
+    """Yields `count` random sentences with the position of a random word of letters of fitting length (and `among`)."""
+    found = 0
+    for n in rng.permutation(len(sentences)):
+        words = list(sentences[n])
+        fitting = [
+            i
+            for i, word in enumerate(words)
+            if chars[0] <= len(word) <= chars[1] and is_word(word) and (among is None or word in among)
+        ]
+        if fitting and found < count:
+            found += 1
+            yield words, int(rng.choice(fitting))
+
+
+def _sentences(corpora: tuple[EncodedCorpus, ...], vocab: CharVocab) -> Iterator[list[str]]:
+    records, read = iter(record_dataset(corpora)), 0
+    try:
+        for record in records:
+            yield from _decode(record, vocab)
+            read += len(record.words)
+            if read >= READ_WORDS:
+                break
+    finally:
+        records.close()
+
+
+def _decode(record: EncodedRecord, vocab: CharVocab) -> Iterator[list[str]]:
+    ends = np.cumsum(record.words, dtype=np.int64)
+    words = [vocab.decode(ids) for ids in np.split(record.chars, ends[:-1])]
+    at = 0
+    for length in record.sentences:
+        yield words[at : at + length]
+        at += length

@@ -1,0 +1,121 @@
+"""HLM with an output layer for labels: sequences, words, answers.
+
+Two ways to read a label from a word: "paper" lays the word's vector before context and in context side by side for a
+small feed-forward network (section 3.3); "reference" is what the released code does instead.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import WordBatch
+from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
+from charlm.nn.embed import dense
+from charlm.nn.heads import IntraWordHead, Pooler
+
+LabelHead = Literal["paper", "reference"]
+
+
+class _HLMForLabels(nn.Module):
+    """What the models share: HLM, the states that labels are read from, one output layer.
+
+    With `label_head="paper"` they read g([r_i ; w_i]), g one GELU layer (section 3.3). With "reference" they read the
+    contextual word vectors w, or, where `head_layers` is not 0 and as the released code does then, slot 0 of the head's
+    intra-word layers over [w_i ; h_i1 ... h_iC]; the batch carries the words they read in `masked`, any non-zero id in
+    their `labels_SMC` (`reshape_batch(chars_BWC, chars_BWC)` does so for every word). A "reference" model holds all
+    parameters of a released checkpoint, also those it does not read.
+    """
+
+    config: HLMConfig
+    labels: int
+    label_head: LabelHead = "reference"
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.hlm = HLM(cfg)
+        if self.label_head == "paper":
+            self.transform = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
+        else:
+            self.head = IntraWordHead(cfg)
+            self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
+        self.dropout = nn.Dropout(cfg.dropout)
+        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def read_words(self, batch: WordBatch, deterministic: bool) -> jax.Array:
+        """Returns the states [N, W, D] that labels are read from; 0 where `head_layers` and not in `masked`.
+
+        Raises:
+          ValueError: when the head has layers and the batch carries no word in `masked`.
+        """
+        output = self.hlm(batch, deterministic=deterministic)
+        if self.label_head == "paper":
+            both_NWE = jnp.concatenate([output.words_NWD, output.context_NWD], axis=-1)
+            return jax.nn.gelu(self.transform(both_NWE), approximate=False)
+        if self.is_initializing():  # part of every checkpoint, read by few
+            self.head.init_unused()
+            self.pooler(output.context_NWD[:, 0])
+        if not self.config.head_layers:
+            return output.context_NWD
+        if not batch.masked:
+            raise ValueError("model.head_layers >= 1: a batch must carry the words that are read in `masked`")
+        S, B, W = batch.index_SBW.shape
+        context_SND = output.context_NWD.reshape(S, B * W, -1)
+        words_SND = jnp.zeros_like(context_SND)
+        for states, bucket in zip(output.char_states, batch.masked, strict=True):
+            read_SMD = self.head(context_SND, states, bucket, deterministic=deterministic)
+            # Rows that pad the bucket claim position 0: they are sent out of range instead, and dropped.
+            position_SM = jnp.where((bucket.labels_SMC != 0).any(axis=-1), bucket.position_SM, B * W)
+            put = jax.vmap(lambda words, at, read: words.at[at].set(read, mode="drop"))
+            words_SND = put(words_SND, position_SM, read_SMD)
+        return words_SND.reshape(output.context_NWD.shape)
+
+    def logits(self, states: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns float32 logits [..., labels] of states [..., D], which drop out first."""
+        return self.label(self.dropout(states, deterministic=deterministic)).astype(jnp.float32)
+
+
+class HLMForSequenceClassification(_HLMForLabels):
+    """HLM that classifies sequences by their [CLS] word; the released code as Linear(Dropout(tanh(Linear(w_CLS))))."""
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [N, labels], one row a sequence; with head layers only [CLS] need be in `masked`."""
+        first_ND = self.read_words(batch, deterministic)[:, 0]
+        return self.logits(first_ND if self.label_head == "paper" else self.pooler(first_ND), deterministic)
+
+
+class HLMForTokenClassification(_HLMForLabels):
+    """HLM that labels every word; the released code as Linear(Dropout(w_i))."""
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [N, W, labels]; they mean nothing where there is no word."""
+        return self.logits(self.read_words(batch, deterministic), deterministic)
+
+
+class HLMForQuestionAnswering(_HLMForLabels):
+    """HLM that scores every word as first and as last of the answer; the released code as Linear(w_i)."""
+
+    labels: int = 2
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [N, W, 2] of start and end; they mean nothing where there is no word."""
+        words_NWD = self.read_words(batch, deterministic)
+        return self.logits(words_NWD, deterministic or self.label_head == "reference")
+
+
+MASKED_LM = "masked_lm"
+FINE_TUNED = {
+    "sequence_classification": HLMForSequenceClassification,
+    "token_classification": HLMForTokenClassification,
+    "question_answering": HLMForQuestionAnswering,
+}
+
+
+def hlm_with_head(
+    config: HLMConfig, head: str = MASKED_LM, labels: int = 0, label_head: LabelHead = "reference"
+) -> nn.Module:
+    """Returns the model with that head, `MASKED_LM` or one of `FINE_TUNED`; `labels` counts the latter's."""
+    return HLMForMaskedLM(config) if head == MASKED_LM else FINE_TUNED[head](config, labels, label_head)

@@ -1,0 +1,71 @@
+"""Masked character modelling: predict every character of whole masked words (HLM, section 3.4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import WordBatch
+
+
+class MaskedCharSums(NamedTuple):
+    """Sums over the masked words of a batch, float32 scalars; they add up exactly over batches of any size."""
+
+    nats: jax.Array  # negative log-likelihood of the masked characters
+    chars: jax.Array  # masked characters
+    chars_right: jax.Array  # of those, predicted as the most likely one
+    words: jax.Array  # masked words
+    words_right: jax.Array  # of those, every character right
+
+
+def masked_char_sums(model: nn.Module, params: Any, batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
+    """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and hits.
+
+    Args:
+      dropout_key: randomness of dropout; None: evaluation, no dropout.
+    """
+    rngs = None if dropout_key is None else {"dropout": dropout_key}
+    logits = model.apply({"params": params}, batch, deterministic=dropout_key is None, rngs=rngs)
+    buckets = [_bucket_sums(x, bucket.labels_SMC[..., 1:]) for x, bucket in zip(logits, batch.masked, strict=True)]
+    return jax.tree.map(lambda *sums: sum(sums), *buckets)
+
+
+def _bucket_sums(logits_SMCV: jax.Array, labels_SMC: jax.Array) -> MaskedCharSums:
+    labels = labels_SMC.astype(jnp.int32)
+    real = labels != 0
+    label_logits = jnp.take_along_axis(logits_SMCV, labels[..., None], axis=-1)[..., 0]
+    nats = jax.nn.logsumexp(logits_SMCV, axis=-1) - label_logits
+    right = logits_SMCV.argmax(axis=-1) == labels
+    words = real.any(axis=-1)
+
+    def count(x: jax.Array) -> jax.Array:
+        return x.sum(dtype=jnp.float32)
+
+    return MaskedCharSums(
+        nats=jnp.where(real, nats, 0).sum(),
+        chars=count(real),
+        chars_right=count(right & real),
+        words=count(words),
+        words_right=count(words & (right | ~real).all(axis=-1)),
+    )
+
+
+def summarize(sums: MaskedCharSums) -> dict[str, float]:
+    """Returns what a person reads: loss (nats) and bits a masked character, accuracy of characters and whole words.
+
+    Raises:
+      ValueError: when nothing was masked.
+    """
+    nats, chars, chars_right, words, words_right = (float(x) for x in sums)
+    if chars == 0:
+        raise ValueError("no word was masked: too little text, or data.mask_rate too small for it")
+    return {
+        "loss": nats / chars,
+        "bits_per_char": nats / chars / math.log(2),
+        "char_accuracy": chars_right / chars,
+        "word_accuracy": words_right / words,
+    }

@@ -1,0 +1,192 @@
+"""HLM: characters -> words -> context, without any subword vocabulary (Sun et al., ACL 2023, arXiv 2305.14571).
+
+Read top-down: `HLM.__call__` is the paper's figure 1. Notable choices:
+  - words enter as tables of distinct words (`charlm.core.batch`); the paper's reshape is the table with one row a
+  position;
+  - both levels use disentangled relative attention, so no absolute positions and no segments;
+  - the last intra-word layer computes [WORD_CLS] alone wherever nothing else is read;
+  - `wiring` chooses how word vector and character states meet before the prediction head: "paper" lays them side by
+    side (section 3.3), "reference" first mixes the word vector into every character (the released code).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import WordBatch
+from charlm.nn.embed import CharEmbed, read_words
+from charlm.nn.heads import CharPredictionHead, Pooler
+from charlm.nn.outputs import HLMOutput
+from charlm.nn.transformer import Encoder, EncoderConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class HLMConfig:
+    """Shape of an HLM; `charlm.families.hlm.keys` says what each field means. Defaults: HLM-Base."""
+
+    wiring: Literal["paper", "reference"] = "paper"
+    vocab_size: int = 1024
+    hidden: int = 768
+    heads: int = 12
+    intra_layers: int = 4
+    inter_layers: int = 12
+    head_layers: int = 1
+    intra_ffn: int = 1536
+    inter_ffn: int = 3072
+    char_slots: int = 20
+    position_buckets: int = 256
+    max_relative_words: int = 512
+    aggregation: Literal["word_cls", "mean", "max"] = "word_cls"
+    word_residual: bool = False
+    head_transform: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    dtype: Any = jnp.float32
+    remat: bool = False
+    epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
+
+    def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
+        """Returns the configuration of one of the three encoders."""
+        shared = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(EncoderConfig)
+            if hasattr(self, field.name)
+        }
+        return EncoderConfig(layers=layers, ffn=ffn, max_distance=max_distance, **shared)
+
+    @property
+    def intra(self) -> EncoderConfig:
+        """The intra-word encoder (section 3.1)."""
+        return self.encoder(self.intra_layers, self.intra_ffn, self.char_slots)
+
+    @property
+    def inter(self) -> EncoderConfig:
+        """The inter-word encoder (section 3.2)."""
+        return self.encoder(self.inter_layers, self.inter_ffn, self.max_relative_words)
+
+    @property
+    def head(self) -> EncoderConfig:
+        """The intra-word layers of the prediction head (section 3.3)."""
+        return self.encoder(self.head_layers, self.intra_ffn, self.char_slots)
+
+
+class HLM(nn.Module):
+    """The encoder: a `WordBatch` -> word vectors and contextual word vectors."""
+
+    config: HLMConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.embed = CharEmbed(cfg.vocab_size, cfg.hidden, cfg.epsilon, cfg.dropout, cfg.initializer, cfg.dtype)
+        self.intra_word = Encoder(cfg.intra)
+        self.inter_word = Encoder(cfg.inter)
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> HLMOutput:
+        """Returns the states of a batch; see `HLMOutput`."""
+        masked, states, words = [], [], []
+        for whole_SPC, chars_SUC in tables_by_bucket(batch):
+            states_SPCD, words_SUD = self.encode_table(whole_SPC, chars_SUC, deterministic)
+            masked.append(self.pool(states_SPCD, whole_SPC))
+            states.append(states_SPCD)
+            words.append(words_SUD)
+        words_SBWD = read_words(jnp.concatenate(masked + words, axis=1), batch.index_SBW)
+        words_NWD = words_SBWD.reshape(-1, *words_SBWD.shape[2:])
+        mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
+        context_NWD = self.contextualize(words_NWD, mask_NW, deterministic)
+        return HLMOutput(words_NWD, context_NWD, mask_NW, tuple(states[: len(batch.masked)]))
+
+    def encode_table(
+        self, whole_SPC: jax.Array, chars_SUC: jax.Array, deterministic: bool = True
+    ) -> tuple[jax.Array, jax.Array]:
+        """Runs the intra-word encoder over the distinct words of one bucket.
+
+        Args:
+          whole_SPC: words whose every character state is read. chars_SUC: words read through their vector alone.
+
+        Returns:
+          Character states [S, P, C, D] of the former, word vectors [S, U, D] of the latter.
+        """
+        P, C = whole_SPC.shape[1:]
+        chars_SRC = jnp.concatenate([whole_SPC, chars_SUC], axis=1)
+        chars_NC = chars_SRC.reshape(-1, C)
+        x_NCD = self.intra_word.lower(self.embed(chars_NC, deterministic), chars_NC != 0, deterministic)
+        x_SRCD = x_NCD.reshape(*chars_SRC.shape, self.config.hidden)
+        # [WORD_CLS] alone is read of most words, so the last layer computes nothing else for them.
+        queries = 1 if self.config.aggregation == "word_cls" else C
+
+        def last(x_SRCD: jax.Array, chars_SRC: jax.Array, queries: int) -> jax.Array:
+            rows = x_SRCD.reshape(-1, *x_SRCD.shape[2:])
+            h = self.intra_word.last(rows, chars_SRC.reshape(-1, C) != 0, queries, deterministic)
+            return h.reshape(*chars_SRC.shape[:2], queries, self.config.hidden)
+
+        return last(x_SRCD[:, :P], whole_SPC, C), self.pool(last(x_SRCD[:, P:], chars_SUC, queries), chars_SUC)
+
+    def encode_words(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns the vectors [U, D] of words, all that a position needs of them; for `charlm.core.cache`."""
+        chars_SUC = chars_UC[None]
+        return self.encode_table(chars_SUC[:, :0], chars_SUC)[1][0]
+
+    def contextualize(self, words_NWD: jax.Array, mask_NW: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the contextual word vectors w [N, W, D]."""
+        context_NWD = self.inter_word(words_NWD, mask_NW, deterministic)
+        # The residual that the authors found to help in a follow-up (appendix A.3).
+        return context_NWD + words_NWD if self.config.word_residual else context_NWD
+
+    def pool(self, states_SUCD: jax.Array, chars_SUC: jax.Array) -> jax.Array:
+        """Returns one vector a word [S, U, D]: [WORD_CLS]'s, or the mean or maximum over its characters (Table 6)."""
+        if self.config.aggregation == "word_cls":
+            return states_SUCD[:, :, 0]
+        is_char = chars_SUC != 0
+        # [WORD_CLS] is not a character; [CLS] and [SEP] have nothing but slot 0.
+        is_char &= (jnp.arange(chars_SUC.shape[-1]) > 0)[None, None] | ~is_char[..., 1:].any(axis=-1, keepdims=True)
+        x = states_SUCD.astype(jnp.float32)
+        if self.config.aggregation == "max":
+            pooled = jnp.max(jnp.where(is_char[..., None], x, -jnp.inf), axis=2)
+            pooled = jnp.where(jnp.isfinite(pooled), pooled, 0)  # rows that hold no word
+        else:
+            weight = is_char.astype(jnp.float32)
+            pooled = jnp.einsum("sucd,suc->sud", x, weight) / jnp.maximum(weight.sum(-1, keepdims=True), 1)
+        return pooled.astype(states_SUCD.dtype)
+
+
+def tables_by_bucket(batch: WordBatch) -> list[tuple[jax.Array, jax.Array]]:
+    """Returns for each length bucket its words at masked positions [S, P, C] and its other words [S, U, C]."""
+    if batch.masked and batch.chars:
+        return [(m.chars_SPC, chars_SUC) for m, chars_SUC in zip(batch.masked, batch.chars, strict=True)]
+    if batch.masked:
+        return [(m.chars_SPC, m.chars_SPC[:, :0]) for m in batch.masked]
+    return [(chars_SUC[:, :0], chars_SUC) for chars_SUC in batch.chars]
+
+
+class HLMForMaskedLM(nn.Module):
+    """HLM with its intra-word prediction head: whole masked words, character by character (section 3.3)."""
+
+    config: HLMConfig
+
+    def setup(self) -> None:
+        self.hlm = HLM(self.config)
+        self.head = CharPredictionHead(self.config)
+        self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> tuple[jax.Array, ...]:
+        """Returns per bucket the logits of the masked words, float32 [S, M, C - 1, V], slot 0 left out."""
+        output = self.hlm(batch, deterministic=deterministic)
+        if self.is_initializing():
+            self.pooler(output.context_NWD[:, 0])  # fine-tuning's pooler is part of a checkpoint; no loss reads it here
+        S, B, W = batch.index_SBW.shape
+        context = output.context_NWD.reshape(S, B * W, -1)
+        return tuple(
+            self.head(context, states, bucket, deterministic=deterministic)
+            for states, bucket in zip(output.char_states, batch.masked, strict=True)
+        )

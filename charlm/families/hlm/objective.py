@@ -1,0 +1,163 @@
+"""HLM learns to predict every character of whole masked words (HLM, section 3.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import jax.numpy as jnp
+import ml_collections
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core import flops
+from charlm.core.batch import WordBatch
+from charlm.data.corpus import PreparedData, prepare
+from charlm.data.pipeline import batch_dataset, empty_batch, record_lanes
+from charlm.families.hlm.examples import show_examples
+from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
+from charlm.families.hlm.model import HLMForMaskedLM
+from charlm.families.hlm.shape import batch_shape, masking_of, model_config
+from charlm.families.objective import Objective
+from charlm.training.workdir import VOCAB_FILE
+
+log = logging.getLogger("charlm")
+
+EVAL_MASKS = 1  # masks of held-out text come from this stream of their own, the same in every run
+
+
+class MaskedCharacters(Objective):
+    """Masked character modelling; `shape` is that of every batch."""
+
+    families = ("hlm",)
+    sums = MaskedCharSums
+    unit = "words"
+    of_shape = ("model.", "data.max_words")
+
+    def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:
+        """Measures the budgets that the config leaves open; see `Objective`."""
+        super().__init__(config, data, shards)
+        self.shape = batch_shape(config, data, shards)
+        self.model = HLMForMaskedLM(model_config(config))
+        self._masking = masking_of(config, data.vocab.size)
+
+    @staticmethod
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
+        """Returns the characters and the encoded corpora; see `Objective.prepare`."""
+        del run  # characters are found again, and compared
+        return prepare(config)
+
+    @staticmethod
+    def check_vocab(checkpoint: Path, data: PreparedData) -> None:
+        """Compares the characters; see `Objective.check_vocab`."""
+        checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
+
+    @staticmethod
+    def change(first: dict[str, float], last: dict[str, float]) -> str:
+        """Returns the bits a masked character before and after."""
+        return (
+            f"held-out bits a masked character: {first['heldout_bits_per_char']:.3f} before (step {first['step']}), "
+            f"{last['heldout_bits_per_char']:.3f} after (step {last['step']})"
+        )
+
+    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[WordBatch]:
+        """Returns batches without end; see `Objective.train_batches`."""
+        cfg = self.config.data
+        records = record_lanes(
+            self.data.train, tuple(cfg.weights), seed=self.config.seed, shuffle=cfg.shuffle, repeat=True,
+            **self._lanes(lanes),
+        )  # fmt: skip
+        return batch_dataset(
+            records, self.shape, self._masking, accumulation=cfg.accumulation, seed=self.config.seed,
+            prefetch=cfg.prefetch,
+        )  # fmt: skip
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[WordBatch]:
+        """Returns held-out batches; see `Objective.heldout_batches`."""
+        records = record_lanes(self.data.heldout, **self._lanes(lanes))
+        # Every chosen held-out word is hidden: words that are seen as they are, or nearly, would flatter the model.
+        hiding = dataclasses.replace(self._masking, mask_share=1.0, random_share=0.0)
+        prefetch = self.config.data.prefetch
+        return batch_dataset(
+            records, self.shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=prefetch, by_record=True
+        )
+
+    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
+        return {"lanes": lanes, "of": self.shards, "reader_threads": self.config.data.reader_threads}
+
+    def empty(self, shards: int) -> WordBatch:
+        """Returns a batch [1, shards, ...] without a word."""
+        return empty_batch(self.shape, shards)
+
+    def count(self, batch: WordBatch) -> int:
+        """Returns the words of text in a host batch [..., B, W]; [CLS] and [SEP] do not count."""
+        return int(batch.mask_SBW.sum() - 2 * batch.mask_SBW[..., 0].sum())
+
+    def training_flops(self, batch: WordBatch) -> float:
+        """Returns the useful operations of a step."""
+        return flops.hlm_training(self.model.config, batch)
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh parameters."""
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), self.empty(shards=1))
+        return self.model.init(key, batch)["params"]
+
+    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+        """Returns the parameters of a checkpoint with the same characters."""
+        del fresh
+        checkpoint = checkpoints.find(source, key="init_from")
+        self.check_vocab(checkpoint, self.data)
+        log.info("parameters from %s", checkpoint)
+        return checkpoints.load_params(checkpoint, abstract_params)
+
+    def loss_sums(self, params: Any, micro_batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
+        """Returns the sums of a micro-batch [S, ...]."""
+        return masked_char_sums(self.model, params, micro_batch, dropout_key)
+
+    @staticmethod
+    def summarize(sums: MaskedCharSums) -> dict[str, float]:
+        """Returns loss, bits a character and accuracies; see `charlm.families.hlm.loss.summarize`."""
+        return summarize(sums)
+
+    def measured(self) -> dict[str, Any]:
+        """Returns shards, buckets and budgets."""
+        shape = self.shape
+        return {
+            "data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_words": shape.table,
+            "data.bucket_masked": shape.masked, "data.bucket_labels": shape.labels,
+        }  # fmt: skip
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the characters."""
+        return {"char_vocab": self.data.vocab.to_dict()}
+
+    def save_vocab(self, folder: Path) -> None:
+        """Writes the characters."""
+        self.data.vocab.save(folder / VOCAB_FILE)
+
+    def start_lines(self) -> list[str]:
+        """Returns the number of characters and the shape of a batch."""
+        s = self.shape
+        return [
+            f"characters known  {len(self.data.vocab.chars)}",
+            f"batch  {s.shards} shards x {s.sequences} sequences x {s.words} words; buckets of {s.slots} slots hold "
+            f"{s.table} distinct words, {s.masked} masked ones, {s.labels} masked positions",
+        ]
+
+    def progress_line(self, scalars: dict[str, float]) -> str:
+        """Returns loss and bits a character."""
+        return f"loss {scalars['loss']:.4f} ({scalars['bits_per_char']:.3f} bits/char)"
+
+    def heldout_line(self, metrics: dict[str, float]) -> str:
+        """Returns loss, bits a character and share of words that are right."""
+        return (
+            f"loss {metrics['loss']:.4f}, {metrics['bits_per_char']:.3f} bits a masked character, "
+            f"{100 * metrics['word_accuracy']:.1f} % of masked words exactly right"
+        )
+
+    def show_examples(self, params: Any) -> None:
+        """Logs the five likeliest known words for masked and misspelled held-out words."""
+        show_examples(self.config, self.data, params)

@@ -1,0 +1,292 @@
+"""HLM, ready to be asked: vectors of words, and the words that fit a gap, character by character."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.core.batch import WordBatch
+from charlm.core.cache import CacheStats, OncePerParams, WordCache
+from charlm.data.batching import Sequence, cache_slots, inference_slots, pack_all
+from charlm.data.pipeline import rows_of
+from charlm.data.records import EncodedRecord
+from charlm.families.hlm.model import HLM, HLMForMaskedLM
+from charlm.families.hlm.shape import model_config
+from charlm.families.predictor import (
+    Encoding,
+    Fill,
+    Predictor,
+    checked_list,
+    checked_texts,
+    gap_length,
+    list_to_cache,
+)
+from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
+from charlm.nn.attention import PROJECTED
+from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
+from charlm.text.wordlist import WordList, best_spellings
+from charlm.text.words import get_splitter
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
+WORD_PARTS = ("embed", "intra_word")  # of the parameters: what the vector of a word depends on
+OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
+
+
+class HLMPredictor(Predictor):
+    """A model with its vocabulary and word splitter, ready to be asked.
+
+    Args:
+      config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`; those of a
+        fine-tuned model give vectors and fill no gaps.
+
+    Attributes:
+      cache: the word vectors kept between calls of `encode`; may be shared by predictors of one shape. None: none are
+        kept, and all of a batch runs as one program.
+    """
+
+    name = "HLM"
+    suited = ("encode", "fill_mask")
+
+    def __init__(self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Any) -> None:
+        self.config, self.vocab = config, vocab
+        self._params = params
+        if "output_kernel" not in params.get("head", {}):
+            self.headless = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
+        shape = model_config(config)
+        self._slots, self._max_words = shape.char_slots, config.data.max_words
+        self._buckets = inference_slots(self._slots)
+        self._splitter = get_splitter(config.text.splitter, config.text.language)
+        self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
+        hlm, model = HLM(shape), HLMForMaskedLM(shape)
+        positions_of = lambda hlm: hlm.inter_word.project_positions()
+        project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
+        self._positions = OncePerParams(jax.jit(project))
+        self._encode = jax.jit(lambda p, kept, batch: hlm.apply({"params": p, PROJECTED: kept}, batch).context_NWD)
+        self._contextualize = jax.jit(
+            lambda p, kept, *words: hlm.apply({"params": p, PROJECTED: kept}, *words, method="contextualize")
+        )
+        encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
+        self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
+        self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
+        predict = lambda p, kept, batch: model.apply({"params": p, PROJECTED: {"hlm": kept}}, batch)
+        self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> HLMPredictor:
+        """Returns the predictor of a loaded HLM."""
+        return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params)
+
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces.
+
+        `sentence_D` is the mean of the word vectors.
+
+        Raises:
+          ValueError: when `texts` is one string, `batch_size` is not positive, or `unit` is not "words".
+        """
+        texts = checked_texts(texts, batch_size)
+        if unit != "words":
+            raise ValueError(f"unit={unit!r}: an HLM reads characters and has no pieces; expected 'words'")
+        spans = [self._splitter.spans(text) for text in texts]
+        words = [[text[a:b] for a, b in s] for text, s in zip(texts, spans, strict=True)]
+        room = self._max_words - 2
+        pieces = [(i, at) for i, w in enumerate(words) for at in range(0, len(w), room)]
+        vectors: list[list[np.ndarray]] = [[] for _ in texts]
+        # Neighbours of like length share a batch; results go back to their text in reading order.
+        lengths = [min(room, len(words[i]) - at) + 2 for i, at in pieces]
+        most = lambda length: rows_a_call(batch_size, self._width(length)) if self._splits else batch_size
+        results: dict[int, np.ndarray] = {}
+
+        def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:
+            for chosen in of_like_length(lengths, most):
+                rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
+                yield chosen, rows, self._states([_sequence(r) for r in rows])
+
+        for chosen, rows, states_BWD in one_ahead(started()):
+            for n, row, state_WD in zip(chosen, rows, np.asarray(states_BWD, np.float32), strict=False):
+                results[n] = state_WD[1 : 1 + len(row)]  # without [CLS] and [SEP]
+        for n, (i, _) in enumerate(pieces):
+            vectors[i].append(results[n])
+        none = np.zeros((0, self.config.model.hidden), np.float32)
+        out = []
+        for w, s, v in zip(words, spans, vectors, strict=True):
+            vectors_WD = np.concatenate([none, *v])
+            mean = vectors_WD.mean(axis=0) if len(vectors_WD) else np.zeros(none.shape[1], np.float32)
+            out.append(Encoding(w, s, vectors_WD, mean))
+        return out
+
+    def precompute(self, words: Iterable[str]) -> CacheStats:
+        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+
+        Raises:
+          ValueError: when there is no cache, or `words` is one string.
+        """
+        rows_UC = self._rows(list_to_cache(words, self.cache))
+        edges_UC = _sequence(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
+        self.cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
+        return self.cache.stats
+
+    def known_words(self, words: Iterable[str]) -> WordList:
+        """Returns the words that the model has room and characters for, to rank by `fill_mask` or `fill`."""
+        self.require("fill_mask")
+        return WordList((word for word in checked_list(words) if len(word) < self._slots), self.vocab)
+
+    def fill_mask(
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: WordList | Iterable[str] | None = None,
+    ) -> list[list[Fill]]:
+        """Returns for each "[MASK]" of the text the likeliest words, best first.
+
+        HLM hides every character of a word, so the input tells how long the word is. "[MASK:5]" or `length=5` say so;
+        `length="auto"` tries every length and ranks words by the geometric mean of their characters' probabilities.
+        Characters are predicted one by one, so free spellings need not be words; `known` ranks a list of words instead.
+
+        Raises:
+          ValueError: when the text has no "[MASK]", or a length that the model has no room for.
+        """
+        self.require("fill_mask")
+        known = self._list(known)
+        words, gaps, at = [], [], 0
+        for match in MASK_PATTERN.finditer(text):
+            words += self._split(text[at : match.start()])
+            wanted = gap_length(match[1], length)
+            if wanted != "auto":
+                self._check_length(wanted)  # before a word of that length is made
+            gaps.append((len(words), wanted))
+            words.append("?" * (OTHER_MASK_LENGTH if wanted == "auto" else wanted))
+            at = match.end()
+        words += self._split(text[at:])
+        if not gaps:
+            raise ValueError(f'no "[MASK]" in the text {text!r}')
+        positions = [position for position, _ in gaps]
+        return [
+            self.fill(words, position, length=wanted, top=top, hidden=positions, known=known)
+            for position, wanted in gaps
+        ]
+
+    def fill(
+        self,
+        words: list[str],
+        position: int,
+        *,
+        length: int | Literal["auto", "same"] = "same",
+        top: int = 5,
+        hidden: Iterable[int] = (),
+        known: WordList | Iterable[str] | None = None,
+    ) -> list[Fill]:
+        """Returns the likeliest words at one position of a sentence, best first.
+
+        Args:
+          length: characters of the word; "same" as the word there; "auto" compares all lengths.
+          hidden: positions whose characters the model does not see. A `position` that is not among them is read as it
+            stands, with its own length: what the model takes a misspelled word for.
+          known: rank these words only; None: any spelling.
+        """
+        self.require("fill_mask")
+        known = self._list(known)
+        hidden = set(hidden)
+        if length != "same" and position not in hidden:
+            raise ValueError(f"length={length}: a word that is not hidden has the length it has")
+        if length == "auto":
+            lengths = list(range(1, self._slots))
+        else:
+            lengths = [len(self._encoder.encode([words[position]])[1]) if length == "same" else length]
+            self._check_length(lengths[0])
+        start = max(0, min(position - (self._max_words - 2) // 2, len(words) - (self._max_words - 2)))
+        window = words[start : start + self._max_words - 2]
+        fills = []
+        for n, log_probs_CV in zip(
+            lengths, self._predict(window, position - start, {p - start for p in hidden}, lengths), strict=True
+        ):
+            if known is not None:
+                found = known.best(log_probs_CV, top)
+            else:
+                found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
+            fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
+        return sorted(fills, key=lambda fill: -fill.score)[:top]
+
+    def _check_length(self, length: int) -> None:
+        if not 1 <= length < self._slots:
+            raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
+
+    def _predict(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> Iterator[np.ndarray]:
+        """Yields for each length the log-probabilities [length, V] of the characters at `position`."""
+        rows_WC = self._rows(words)
+        for p in hidden:
+            if 0 <= p < len(rows_WC):
+                rows_WC[p, 1:] = np.where(rows_WC[p, 1:] != 0, MASK, 0)
+        sequences = []
+        for n in lengths:
+            chars_WC, labels_WC = rows_WC.copy(), np.zeros_like(rows_WC)
+            if position in hidden:
+                chars_WC[position] = 0
+                chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
+            labels_WC[position, 1 : n + 1] = MASK  # any id but 0: here is something to predict
+            sequences.append(_sequence(chars_WC, labels_WC))
+        batch = self._pack(sequences)
+        logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
+        found: dict[int, np.ndarray] = {}
+        W = batch.mask_SBW.shape[-1]
+        for bucket, log_probs in zip(batch.masked, logits, strict=True):
+            for m in np.nonzero(bucket.labels_SMC[0].any(axis=-1))[0]:
+                found[bucket.position_SM[0, m] // W] = log_probs[0, m]
+        for b, n in enumerate(lengths):
+            allowed = np.full(found[b].shape[-1], -np.inf)
+            allowed[list(self.vocab.ids.values())] = 0
+            scores = found[b][:n] + allowed
+            yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
+
+    def _list(self, known: WordList | Iterable[str] | None) -> WordList | None:
+        return known if known is None or isinstance(known, WordList) else self.known_words(known)
+
+    def _split(self, text: str) -> list[str]:
+        return [text[a:b] for a, b in self._splitter.spans(text)]
+
+    def _rows(self, words: list[str]) -> np.ndarray:
+        lengths, ids = self._encoder.encode(words)
+        return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
+
+    def _width(self, longest: int) -> int:
+        """Returns how many words a batch is padded to, by the words of its longest sequence."""
+        few = min(rounded(longest), -(-longest // 32) * 32)  # few widths, few programs; at most 31 words of padding
+        return max(min(self._max_words, few), longest)
+
+    def _pack(self, sequences: list[Sequence]) -> WordBatch:
+        return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
+
+    def _states(self, sequences: list[Sequence]) -> jax.Array:
+        """Returns the contextual vectors [B, W, D] with padding after the words and after the sequences."""
+        params = self._params["hlm"]
+        positions = self._positions(params)
+        if self.cache is None:
+            return self._encode(params, positions, self._pack(sequences))
+        rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
+        width = self._width(max(len(s.chars_WC) for s in sequences))
+        chars_BWC = np.zeros((rows, width, self._slots), np.uint16)
+        for b, sequence in enumerate(sequences):
+            chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
+        words_BWD = self.cache.read(self._word_params, chars_BWC)
+        return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
+
+
+def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:
+    edges = np.zeros((2, 1, rows_WC.shape[1]), np.uint16)
+    edges[:, 0, 0] = CLS, SEP
+    labels_WC = np.zeros_like(rows_WC) if labels_WC is None else labels_WC
+    none = np.zeros_like(edges[0])
+    return Sequence(np.concatenate([edges[0], rows_WC, edges[1]]), np.concatenate([none, labels_WC, none]))

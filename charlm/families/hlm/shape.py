@@ -1,0 +1,63 @@
+"""An HLM as a config describes it: its shape, its masking, and the shape of its batches."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import ml_collections
+
+from charlm.data.batching import BatchShape
+from charlm.data.budgets import measure_shape
+from charlm.data.corpus import PreparedData
+from charlm.data.masking import Masking
+from charlm.data.pipeline import record_dataset
+from charlm.families.hlm.model import HLMConfig
+
+
+def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
+    """Returns the model's dataclass from `config.model`."""
+    fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
+    return HLMConfig(**fields)
+
+
+def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:
+    """Returns the masking of `config.data`; random characters are drawn below `chars_end`."""
+    data = config.data
+    return Masking(data.mask_rate, data.mask_share, data.random_share, chars_end, data.masking)
+
+
+def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> BatchShape:
+    """Returns the shape of every batch: the config's budgets, or measured ones where it names none.
+
+    Raises:
+      ValueError: when the batch does not divide into micro-batches and table shards.
+    """
+    cfg = config.data
+    pieces = cfg.accumulation * shards
+    if cfg.batch_size < 1 or cfg.batch_size % pieces:
+        raise ValueError(
+            f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
+            f"data.table_shards={shards}"
+        )
+    sequences = cfg.batch_size // pieces
+    if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:
+        budgets = (cfg.bucket_slots, cfg.bucket_words, cfg.bucket_masked, cfg.bucket_labels)
+        expected = len(cfg.bucket_slots) if cfg.unique_words else 1
+        if (cfg.unique_words and len({len(b) for b in budgets}) != 1) or len(cfg.bucket_labels) != expected:
+            raise ValueError(
+                "data.bucket_slots, _words, _masked and _labels must name equally many buckets each, or none"
+            )
+        return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
+    records = iter(record_dataset(data.train, tuple(cfg.weights), seed=config.seed, shuffle=True, repeat=True))
+    try:
+        return measure_shape(
+            records,
+            sequences=sequences,
+            shards=shards,
+            max_words=cfg.max_words,
+            char_slots=config.model.char_slots,
+            masking=masking_of(config, data.vocab.size),
+            unique_words=cfg.unique_words,
+            bucket_slots=tuple(cfg.bucket_slots),
+        )
+    finally:
+        records.close()

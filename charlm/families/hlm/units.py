@@ -1,0 +1,132 @@
+"""HLM's units are words: rows of characters, encoded once for each distinct word of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.core.batch import WordBatch
+from charlm.data.batching import BatchShape, ShardPacker, bucket_of, inference_slots
+from charlm.data.batching import Sequence as WordSequence
+from charlm.data.pipeline import rows_of
+from charlm.data.records import EncodedRecord
+from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
+from charlm.text.words import get_splitter
+
+ROUND = 16  # rows of a table are rounded up to a multiple: wide tiles, and sizes that look alike
+
+
+class HLMUnits(Units):
+    """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
+
+    Args:
+      config: of the run that pre-trained the model. vocab: its characters. longest, read: see `units_of`.
+    """
+
+    def __init__(
+        self,
+        config: ml_collections.ConfigDict,
+        vocab: CharVocab,
+        longest: int = 0,
+        read: Literal["none", "first", "all"] = "none",
+    ) -> None:
+        self.longest = checked_longest(longest, config.data.max_words, 8)
+        self._read = read
+        self._slots = config.model.char_slots
+        self._buckets = inference_slots(self._slots)
+        self._splitter = get_splitter(config.text.splitter, config.text.language)
+        self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the words of texts."""
+        found = []
+        for text in texts:
+            spans = self._splitter.spans(text)
+            found.append(Encoded(self._rows([text[a:b] for a, b in spans]), tuple(spans)))
+        return found
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the words as they are: one unit each."""
+        return [
+            Encoded(self._rows(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
+            for words in sentences
+        ]
+
+    def _rows(self, words: Sequence[str]) -> np.ndarray:
+        lengths, ids = self._encoder.encode(words)
+        return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
+
+    def specials(self, pair: bool) -> int:
+        """Returns the number of [CLS] and [SEP]."""
+        return 3 if pair else 2
+
+    def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
+        """Returns the characters of the row, and which words the head reads; see `Units.join`."""
+        cls, sep = (np.zeros((1, self._slots), np.uint16) for _ in range(2))
+        cls[0, 0], sep[0, 0] = CLS, SEP
+        parts = [cls, first.content, sep] + ([] if second is None else [second.content, sep])
+        chars_WC = np.concatenate(parts)
+        labels_WC = np.zeros_like(chars_WC)
+        if self._read == "first":
+            labels_WC[0] = chars_WC[0]
+        elif self._read == "all":
+            labels_WC = chars_WC
+        content = WordSequence(chars_WC, labels_WC)
+        return Joined(content, len(chars_WC), 1, 2 + len(first), 0)
+
+    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> BatchShape:
+        """Returns a shape with room for the distinct words of each group."""
+        counts = np.zeros((3, len(self._buckets)), np.int64)
+        for group in groups:
+            counts = np.maximum(counts, self._count(group))
+        counts = np.ceil(counts * (1 + slack) / ROUND).astype(int) * ROUND
+        table, masked, labels = (tuple(row) for row in counts.tolist())
+        if not any(table):
+            table = (*table[:-1], ROUND)
+        return BatchShape(1, rows, length, self._buckets, table, masked, labels)
+
+    def _count(self, group: Sequence[Joined]) -> np.ndarray:
+        """Returns counts in each bucket: distinct words read by their vector, those read whole, and places of these."""
+        buckets = len(self._buckets)
+        chars_NC = np.concatenate([row.content.chars_WC for row in group])
+        read_N = np.concatenate([row.content.labels_WC.any(axis=1) for row in group])
+        words, at_N = np.unique(chars_NC, axis=0, return_inverse=True)
+        bucket_U = bucket_of((words != 0).sum(axis=1), self._buckets)
+        read_U = np.bincount(at_N.reshape(-1), weights=read_N, minlength=len(words)) > 0
+        return np.stack(
+            [
+                np.bincount(bucket_U[~read_U], minlength=buckets),
+                np.bincount(bucket_U[read_U], minlength=buckets),
+                np.bincount(bucket_U[at_N.reshape(-1)][read_N], minlength=buckets),
+            ]
+        )
+
+    def widest(self, rows: int, length: int) -> BatchShape:
+        """Returns a shape with a row for every position, as in the paper's reshape."""
+        none, all_of = (0,) * len(self._buckets), (rows * length,) * len(self._buckets)
+        masked = none if self._read == "none" else all_of
+        return BatchShape(1, rows, length, self._buckets, (*none[:-1], rows * length), masked, masked)
+
+    def pack(self, rows: Sequence[Joined], shape: BatchShape) -> WordBatch | None:
+        """Returns the rows as tables of distinct words."""
+        packer = ShardPacker(shape)
+        if not all(packer.add(row.content) for row in rows):
+            return None
+        batch = packer.build()
+        return batch if self._read != "none" else batch._replace(masked=())
+
+    def apply(self, model: nn.Module, params: Any, inputs: WordBatch, dropout: jax.Array | None = None) -> jax.Array:
+        """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
+        """Returns the contextual word vectors; see `Units.states`."""
+        return HLM(config).apply({"params": params["hlm"]}, inputs).context_NWD

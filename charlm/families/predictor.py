@@ -1,0 +1,292 @@
+"""What every predictor offers, and what it returns. Needs no JAX: a command line that explains itself starts fast."""
+
+from __future__ import annotations
+
+import abc
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from charlm.core.cache import WordCache
+
+CANNOT = {  # ability: what is said of a model without it
+    "fill_mask": "fills no gaps",
+    "score": "scores no texts",
+    "generate": "generates no text",
+    "neighbors": "makes no rows of a table from strings",
+}
+
+LENGTH_DIGITS = 18  # of the length of a word, as it is written: more are no length, and int() takes no end of them
+
+
+class Encoding(NamedTuple):
+    """The vectors of one text.
+
+    Attributes:
+      words: the words, or the pieces as the vocabulary spells them. offsets: their character positions (start, end) in
+        the text.
+      vectors_WD: float32, a contextual vector a word. sentence_D: float32, the mean over all positions that were read;
+        zeros where there was none.
+    """
+
+    words: list[str]
+    offsets: list[tuple[int, int]]
+    vectors_WD: np.ndarray
+    sentence_D: np.ndarray
+
+
+class Fill(NamedTuple):
+    """A word for a gap, its log-probability (nats), and `score`: the geometric mean probability of its parts.
+
+    The parts are characters to a model that predicts characters, pieces to one that predicts pieces.
+    """
+
+    word: str
+    log_prob: float
+    score: float
+
+
+class Neighbor(NamedTuple):
+    """An entry of a vocabulary, pieces inside words behind "##", and its cosine with what was asked."""
+
+    subword: str
+    cosine: float
+
+
+class Score(NamedTuple):
+    """How likely a text is, piece by piece.
+
+    Attributes:
+      pieces: as the vocabulary spells them. offsets: their character positions (start, end) in the text.
+      log_probs_P: float32, nats, of each piece given all before it; NaN for a first one that was not scored.
+      chars: characters of the text that were scored.
+    """
+
+    pieces: list[str]
+    offsets: list[tuple[int, int]]
+    log_probs_P: np.ndarray
+    chars: int
+
+    @property
+    def log_prob(self) -> float:
+        """The log-probability (nats) of all pieces that were scored."""
+        return float(np.nansum(self.log_probs_P, dtype=np.float64))
+
+    @property
+    def bits_per_char(self) -> float:
+        """Bits that the model needs for a character of the text; 0.0 where there is none."""
+        return -self.log_prob / math.log(2) / self.chars if self.chars else 0.0
+
+
+class Generation(NamedTuple):
+    """How a prompt went on.
+
+    Attributes:
+      text: what was added to the prompt, without special tokens.
+      ids: of the tokens added, the end-of-text token included. log_probs_T: float32, nats, what the model gave each of
+        them, before any temperature or cut.
+      finished: whether the model ended the text itself.
+    """
+
+    text: str
+    ids: list[int]
+    log_probs_T: np.ndarray
+    finished: bool
+
+
+class KnownWords(Protocol):
+    """A list of words made for one model by `Predictor.known_words`; its length is the number of words it holds."""
+
+    def __len__(self) -> int: ...
+
+
+class Predictor(abc.ABC):
+    """A model with all that it needs to read text.
+
+    Attributes:
+      name: of the kind of model. suited: what models of this kind can do.
+      headless: "", or what this one lacks for all but `encode`. unknown_words: what is said of words that
+        `known_words` leaves out.
+    """
+
+    name: str
+    suited: tuple[str, ...]
+    headless: str = ""
+    unknown_words: str = "are too long for the model or hold characters that it does not know"
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Loads whatever `charlm.families.pretrained.from_pretrained` can: a workdir or checkpoint, a Hugging Face
+        folder.
+
+        Args:
+          path: where it is. options: of `from_pretrained`, e.g. `head="encoder"`, `dtype=jnp.bfloat16`.
+
+        Raises:
+          ValueError: when there is no model, it does not fit its config, or it is no model of this class.
+        """
+        from charlm.families.char2subword.predictor import Char2SubwordPredictor
+        from charlm.families.charbert.predictor import CharBertPredictor
+        from charlm.families.hlm.predictor import HLMPredictor
+        from charlm.families.pretrained import from_pretrained
+        from charlm.families.subword.predictor import SubwordPredictor
+        from charlm.families.xrayemb.predictor import XRayEmbPredictor
+
+        pretrained = from_pretrained(path, **options)
+        kinds = {
+            "hlm": HLMPredictor,
+            "charbert": CharBertPredictor,
+            "char2subword": Char2SubwordPredictor,
+            "xrayemb": XRayEmbPredictor,
+        }
+        kind = kinds.get(pretrained.family, SubwordPredictor)
+        if not issubclass(kind, cls):
+            raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
+        return kind.from_pretrained(pretrained)
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """The methods that this model can answer."""
+        return ("encode",) if self.headless else self.suited
+
+    def require(self, ability: str) -> None:
+        """Raises ValueError naming the model and what it can do, unless it can do this."""
+        if ability not in self.abilities:
+            raise self._refusal(ability)
+
+    def _refusal(self, ability: str) -> ValueError:
+        can = ", ".join(name.replace("_", "-") for name in self.abilities)
+        if ability in self.suited:
+            return ValueError(f"{self.headless}; it can {can}")
+        return ValueError(f"a model of the kind {self.name} {CANNOT[ability]}: it can {can}")
+
+    @property
+    def _splits(self) -> bool:
+        """Whether `encode` may read a batch in several calls, see `charlm.families.windows.rows_a_call`.
+
+        A model that encodes words and has no cache does better in one: the rows of a call share their words.
+        """
+        return getattr(self, "cache", True) is not None
+
+    @abc.abstractmethod
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Returns words (or pieces), offsets and vectors of each text, whatever its length.
+
+        Raises:
+          ValueError: when `texts` is one string, `batch_size` is not positive, or the model has no such unit.
+        """
+
+    def known_words(self, words: Iterable[str]) -> KnownWords:
+        """Returns a list for `fill_mask(known=...)`, prepared once, without the words that the model cannot write.
+
+        Raises:
+          ValueError: when the model fills no gaps, or `words` is one string.
+        """
+        raise self._refusal("fill_mask")
+
+    def fill_mask(
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: KnownWords | Iterable[str] | None = None,
+    ) -> list[list[Fill]]:
+        """Returns for each "[MASK]" of the text the likeliest words, best first.
+
+        Args:
+          length: characters of the words for gaps that do not say it ("[MASK:5]" does). top: words a gap.
+          known: rank these words only; None: all that the model can write.
+
+        Raises:
+          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+        """
+        raise self._refusal("fill_mask")
+
+    def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
+        """Returns how likely each text is; see `SubwordPredictor.score`. ValueError when the model cannot tell."""
+        raise self._refusal("score")
+
+    def generate(
+        self,
+        prompts: Iterable[str],
+        max_new: int = 40,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] = 0,
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Returns how each text goes on; see `SubwordPredictor.generate`. ValueError when the model cannot."""
+        raise self._refusal("generate")
+
+    def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
+        """Returns the entries of the vocabulary nearest to a string; see `Char2SubwordPredictor.neighbors`.
+
+        Raises:
+          ValueError: when the model makes no vectors of strings.
+        """
+        raise self._refusal("neighbors")
+
+
+def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:
+    """Returns the texts as a list; ValueError for one string, for what is no text, or for a batch size below 1."""
+    if isinstance(texts, str) or batch_size < 1:
+        raise ValueError(f"{what} takes a list of texts and a positive batch_size; for one text write [text]")
+    texts = list(texts)
+    for n, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{what}: expected texts, but number {n} is a {type(text).__name__}")
+    return texts
+
+
+def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Literal["auto"]:
+    """Returns the characters of the word in a gap: what "[MASK:5]" says, or `length` where it says nothing.
+
+    Raises:
+      ValueError: more digits are written than any length has.
+    """
+    if written is not None and len(written) > LENGTH_DIGITS:
+        raise ValueError(f"[MASK:{written[:LENGTH_DIGITS]}...]: expected a length of at most {LENGTH_DIGITS} digits")
+    return length if written is None else int(written)
+
+
+def checked_list(words: Iterable[str]) -> list[str]:
+    """Returns distinct words in their order; ValueError for one string, or the list of another model."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def list_to_cache(words: Iterable[str], cache: WordCache | None) -> list[str]:
+    """Returns what `precompute` puts into a cache; ValueError when there is none, or `words` is one string."""
+    if cache is None:
+        raise ValueError("precompute: this predictor has no cache")
+    if isinstance(words, str):
+        raise ValueError("precompute takes a list of words, got one string")
+    return checked_list(words)
+
+
+def words_of(
+    spans: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], inner_PD: np.ndarray
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Returns those words of a text that a piece stands for, and their vectors: means of their pieces' [W, D].
+
+    Args:
+      spans: characters of each word. offsets: characters of each piece. inner_PD: float32, vectors of the pieces.
+    """
+    starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
+    found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]
+    for start, end in spans:
+        first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
+        if first < last:
+            found.append((start, end))
+            vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
+    return found, np.concatenate(vectors)

@@ -1,0 +1,158 @@
+"""What models share that read some positions from a table of subwords and others from characters (`SpelledBatch`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import SpelledBatch
+from charlm.families.subword.bert import Bert, MaskedLMHead
+from charlm.nn.embed import read_words
+from charlm.nn.heads import at_group_positions
+from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
+
+
+def merged(x_SBL: jax.Array) -> jax.Array:
+    """Returns [S * B, L]: the shards' sequences one after another."""
+    return x_SBL.reshape(-1, x_SBL.shape[-1])
+
+
+class Spelled(nn.Module):
+    """The input vectors of a batch: rows of the table of subwords at some positions, at others vectors of spellings.
+
+    A family says what makes these vectors (`vectors`); the model behind makes `bert` or `gpt2`.
+    """
+
+    config: Any
+
+    def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [U, D] of spellings, float32."""
+        raise NotImplementedError(f"{type(self).__name__} reads no characters")
+
+    def read(
+        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
+    ) -> TransformerOutput:
+        """Returns what the transformer behind makes of input vectors; the arguments are those of `Bert.__call__`."""
+        return self.bert(ids_BL, mask_BL, types_BL=types_BL, **inputs)
+
+    def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
+        """Returns rows of the table of subwords, float32 [N, L, D]."""
+        return self.bert.embed_tokens(ids_NL)
+
+    def spell(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns the vectors [U, D] of spellings, float32; for `charlm.core.cache`."""
+        return self.vectors(chars_UC)
+
+    def table_vectors(self, inputs: SpelledBatch, deterministic: bool = True) -> jax.Array:
+        """Returns the vectors [S, U, D] of the spellings of all tables laid end to end, float32."""
+        tables = []
+        for chars_SUC in inputs.chars:
+            vectors = self.vectors(chars_SUC.reshape(-1, chars_SUC.shape[-1]), deterministic)
+            tables.append(vectors.reshape(*chars_SUC.shape[:2], -1))
+        return jnp.concatenate(tables, axis=1)
+
+    def input_vectors(
+        self, inputs: SpelledBatch, deterministic: bool = True, vectors_SUD: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns the vectors [S * B, L, D] of all positions, float32: where the table of subwords is read no more.
+
+        Args:
+          vectors_SUD: what `table_vectors` returned, where that has other readers; None: it is asked.
+        """
+        vectors_SUD = self.table_vectors(inputs, deterministic) if vectors_SUD is None else vectors_SUD
+        spelled = read_words(vectors_SUD, inputs.index_SBL)
+        return self.mix(spelled.reshape(-1, *spelled.shape[2:]), merged(inputs.ids_SBL))
+
+    def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
+        """Returns rows of the table where an id says so, and the vectors of spellings elsewhere, float32 [N, L, D]."""
+        rows_NLD = self.embed_tokens(jnp.maximum(ids_NL, 0))
+        return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
+
+    def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
+        """Returns what the BERT behind is called with."""
+        return {
+            "ids_BL": None,
+            "mask_BL": merged(inputs.mask_SBL),
+            "embeddings_BLD": self.input_vectors(inputs, deterministic, vectors_SUD),
+            "types_BL": merged(inputs.types_SBL),
+            "deterministic": deterministic,
+        }
+
+
+class SpelledLabels(Spelled):
+    """Before a model with a head for labels, which comes next in the order of bases: it gets the input vectors."""
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
+        """Returns the head's logits, float32 [S * B, ...]."""
+        return super().__call__(**self._inner(inputs, deterministic))
+
+
+class SpelledEncoder(Spelled):
+    """A transformer alone: words and subwords -> contextual states."""
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
+        """Returns the states of N = S * B sequences; `options` are those of the transformer, such as return_layers."""
+        return self.read(**self._inner(inputs, deterministic), **options)
+
+    def contextualize(
+        self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
+    ) -> TransformerOutput:
+        """Returns the states of words whose spellings were read before (`spell`); see `SpelledBatch` for the rest."""
+        return self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+
+
+class SpelledLM(Spelled):
+    """A language model: it also says which subword is, or comes next, at a position (`predict`)."""
+
+    def predict(self, states_NMD: jax.Array) -> jax.Array:
+        """Returns float32 logits [N, M, V] over the table of subwords."""
+        raise NotImplementedError(f"{type(self).__name__} predicts no subwords")
+
+    def __call__(
+        self,
+        inputs: SpelledBatch,
+        position_SM: jax.Array | None = None,
+        *,
+        vectors_SUD: jax.Array | None = None,
+        deterministic: bool = True,
+    ) -> LanguageModelOutput:
+        """Returns logits [S, M, V] at positions of each shard's sequences; None: everywhere, [S * B, L, V].
+
+        Args:
+          position_SM: int in [0, B * L), counted from the first position of the shard.
+          vectors_SUD: of the spellings, where they are known; see `input_vectors`.
+        """
+        return self._predicted(self.read(**self._inner(inputs, deterministic, vectors_SUD)), position_SM)
+
+    def contextualize(
+        self,
+        spelled_NLD: jax.Array,
+        ids_NL: jax.Array,
+        types_NL: jax.Array,
+        mask_NL: jax.Array,
+        position_SM: jax.Array | None = None,
+    ) -> LanguageModelOutput:
+        """Returns what words give whose spellings were read before; see `SpelledEncoder.contextualize`."""
+        output = self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
+        return self._predicted(output, position_SM)
+
+    def _predicted(self, output: TransformerOutput, position_SM: jax.Array | None) -> LanguageModelOutput:
+        return LanguageModelOutput(self.predict(at_group_positions(output.states_BLD, position_SM)), output)
+
+
+class SpelledMaskedLM(SpelledLM):
+    """With BERT's prediction head over the table of subwords."""
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+        self.head = MaskedLMHead(self.config)
+
+    def predict(self, states_NMD: jax.Array) -> jax.Array:
+        """Returns float32 logits [N, M, V] of what a mask hides."""
+        return self.head(states_NMD, self.bert.embed.token.embedding)

@@ -1,0 +1,179 @@
+"""Records of text -> sequences of subwords, for Char2Subword and XRayEmb; for the first spelled, characters hidden.
+
+A sequence takes words, cut into subwords, until the next one does not fit: none is lost, and no word is cut unless it
+is longer than a sequence. What is hidden depends on the seed and the number of the sequence alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from charlm.data.text_records import TextRecord
+from charlm.families.char2subword.masking import CharacterMasking, PieceRows, hide_characters
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords.word_pieces import WordPieces
+
+
+class Numbered(Protocol):
+    """A sequence as a stream keeps it: its subwords without special ones, and what its draws were made from."""
+
+    @property
+    def pieces(self) -> list[int]:
+        """Its subwords."""
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """What its draws were made from."""
+
+
+class Maker(Protocol):
+    """What makes sequences of subwords, `room` of them at most besides special ones."""
+
+    @property
+    def words(self) -> WordPieces:
+        """Which subwords are of one word."""
+
+    @property
+    def room(self) -> int:
+        """Most subwords of a sequence, without special ones."""
+
+    def sequence(self, ids: list[int], number: tuple[int, ...]) -> Any:
+        """Returns a sequence (`Numbered`) of some subwords, whose draws depend on its number."""
+
+
+def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:
+    """Cuts a sequence that alone exceeds the budgets of a shard into two; their draws are their own."""
+    ids = sequence.pieces
+    middle = len(ids) // 2
+    # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
+    number = sequence.number
+    return maker.sequence(ids[:middle], (*number, 1)), maker.sequence(ids[middle:], (*number, 2))
+
+
+class PieceSequence(NamedTuple):
+    """A sequence of T subwords, special ones included.
+
+    Attributes:
+      ids_T: int32, what the subwords are.
+      rows_TC: uint16, the characters of those that are spelled, as the model reads them; zeros elsewhere.
+      chosen_T: bool, those whose characters are hidden.
+      number: what the draw was made from.
+    """
+
+    ids_T: np.ndarray
+    rows_TC: np.ndarray
+    chosen_T: np.ndarray
+    number: tuple[int, ...]
+
+    @property
+    def pieces(self) -> list[int]:
+        """The subwords without special ones."""
+        return self.ids_T[1:-1].tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceMaker:
+    """All that turns words into sequences, but for where the words come from.
+
+    Attributes:
+      length: L, subwords of a sequence at most, special ones included.
+    """
+
+    tokenizer: SubwordTokenizer
+    words: WordPieces
+    pieces: PieceRows
+    masking: CharacterMasking
+    length: int
+    seed: int
+
+    def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
+        """Returns the sequence of some subwords, which has special ones at both ends."""
+        special = self.tokenizer.special
+        ids_T = np.array([special.cls, *ids, special.sep], np.int32)
+        rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
+        return PieceSequence(ids_T, rows_TC, chosen_T, number)
+
+    @property
+    def room(self) -> int:
+        """Subwords of a sequence at most, special ones not counted."""
+        return self.length - 2
+
+    def halves(self, sequence: PieceSequence) -> tuple[PieceSequence, PieceSequence]:
+        """Cuts a sequence that alone exceeds the budgets of a shard into two; see `halves`."""
+        return halves(self, sequence)
+
+
+class PieceStream:
+    """Makes sequences of the words of records, in order.
+
+    The sequences of a lane are numbered `lane`, `lane + lanes`, and so on. With `by_record` no sequence holds words of
+    two records, and numbers are those of the records: the same sequences, however many lanes there are.
+    """
+
+    def __init__(
+        self,
+        records: Iterator[TextRecord],
+        maker: Maker,
+        lane: int = 0,
+        lanes: int = 1,
+        by_record: bool = False,
+    ) -> None:
+        self._records, self._maker = records, maker
+        self._lane, self._lanes, self._by_record = lane, lanes, by_record
+        self._room = maker.room
+        self._words: deque[tuple[int, ...]] = deque()  # subwords of each
+        self._returned: deque[Any] = deque()
+        self._made = 0  # sequences; with `by_record`, those of the record
+        self._read_records = 0
+
+    def next(self) -> Any | None:
+        """Returns the next sequence, or None when the records are used up."""
+        if self._returned:
+            return self._returned.popleft()
+        taken: list[int] = []
+        while self._words or (not (taken and self._by_record) and self._read()):
+            if len(taken) + len(self._words[0]) > self._room:
+                break
+            taken.extend(self._words.popleft())
+        if not taken:
+            return None
+        record = self._lane + self._lanes * (self._read_records - 1)
+        number = (record, self._made) if self._by_record else (self._lane + self._lanes * self._made,)
+        self._made += 1
+        return self._maker.sequence(taken, number)
+
+    def give_back(self, *sequences: Numbered) -> None:
+        """Puts sequences in front of the stream, the first to come out first."""
+        self._returned.extendleft(reversed(sequences))
+
+    def _read(self) -> bool:
+        """Reads the next record that has a word."""
+        for record in self._records:
+            self._read_records += 1
+            self._made = 0 if self._by_record else self._made
+            for pieces in self._maker.words.of(record.texts(), record.spaces.tolist()):
+                self._words.extend(pieces[i : i + self._room] for i in range(0, len(pieces), self._room))
+            if self._words:
+                return True
+        return False
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns what the stream holds back, JSON-able."""
+        returned = [[list(s.number), s.pieces] for s in self._returned]
+        return {
+            "made": self._made,
+            "records": self._read_records,
+            "words": [list(word) for word in self._words],
+            "returned": returned,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores what `get_state` returned."""
+        self._made, self._read_records = state["made"], state["records"]
+        self._words = deque(map(tuple, state["words"]))
+        self._returned = deque(self._maker.sequence(ids, tuple(number)) for number, ids in state["returned"])

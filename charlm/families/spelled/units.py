@@ -1,0 +1,128 @@
+"""What units share that are rows of a table of subwords, or words read from characters (`SpelledBatch`).
+
+A batch holds each distinct spelling once, in a table of its length.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.core.batch import SpelledBatch
+from charlm.data.batching import bucket_of
+from charlm.families.spelled.words import Spellings
+from charlm.families.subword.units import SubwordUnits
+from charlm.families.units import Joined
+
+LEAST_ROWS = 32  # of a table
+
+
+@dataclasses.dataclass(frozen=True)
+class SpelledShape:
+    """The shape of a packed batch: its rows and their positions; per length bucket slots C and spellings U."""
+
+    rows: int
+    length: int
+    slots: tuple[int, ...]
+    table: tuple[int, ...]
+
+
+class SpelledUnits(SubwordUnits):
+    """Rows of units that are ids, or -1 - n for spelling n. Spellings are kept as long as the units; see `fresh`.
+
+    Attributes:
+      spellings: those met so far. buckets: character slots of the tables, ascending.
+    """
+
+    spellings: Spellings
+    buckets: tuple[int, ...]
+    _pad: int
+
+    @property
+    def pad(self) -> int:
+        """The row that stands at padding."""
+        return self._pad
+
+    def fresh(self) -> Self:
+        """Returns units like these without the spellings met so far, whose numbers mean nothing to them."""
+        other = copy.copy(self)
+        other.spellings = self.spellings.emptied()
+        return other
+
+    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> SpelledShape:
+        """Returns a shape with room for the distinct spellings of each group."""
+        counts = np.zeros(len(self.buckets), np.int64)
+        for group in groups:
+            chars_UC = self.spellings.rows(_spelled(np.concatenate([row.content[:, 0] for row in group])))
+            bucket_U = bucket_of((chars_UC != 0).sum(axis=1), self.buckets)
+            counts = np.maximum(counts, np.bincount(bucket_U, minlength=len(self.buckets)))
+        table = [_rounded(n) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
+        used = [(slots, n) for slots, n in zip(self.buckets, table, strict=True) if n] or [
+            (self.buckets[0], LEAST_ROWS)
+        ]
+        return SpelledShape(rows, length, *(tuple(column) for column in zip(*used, strict=True)))
+
+    def widest(self, rows: int, length: int) -> SpelledShape:
+        """Returns a shape with a spelling for every position."""
+        return SpelledShape(rows, length, self.buckets[-1:], (rows * length,))
+
+    def pack(self, rows: Sequence[Joined], shape: SpelledShape) -> SpelledBatch | None:
+        """Returns the rows, padded on the right, and tables of their distinct spellings."""
+        B, L = shape.rows, shape.length
+        codes_BL, types_BL, mask_BL = (
+            np.full((B, L), self._pad, np.int32),
+            np.zeros((B, L), np.int32),
+            np.zeros((B, L), bool),
+        )
+        for b, row in enumerate(rows):
+            codes_BL[b, : row.length], types_BL[b, : row.length] = row.content.T
+            mask_BL[b, : row.length] = True
+        codes_U = _spelled(codes_BL)
+        laid = _tables(self.spellings.rows(codes_U), shape)
+        if laid is None:
+            return None
+        tables, row_U = laid
+        index_BL, spelled_BL = np.zeros((B, L), np.int32), codes_BL < 0
+        index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, codes_BL[spelled_BL])]
+        return SpelledBatch(tables, index_BL, np.maximum(codes_BL, -1), types_BL, mask_BL)
+
+    def apply(self, model: nn.Module, params: Any, inputs: SpelledBatch, dropout: jax.Array | None = None) -> jax.Array:
+        """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+
+
+def _spelled(codes: np.ndarray) -> np.ndarray:
+    """Returns the distinct codes of spellings in ascending order."""
+    return np.unique(codes[codes < 0])
+
+
+def _tables(chars_UC: np.ndarray, shape: SpelledShape) -> tuple[tuple[np.ndarray, ...], np.ndarray] | None:
+    """Returns a table for each bucket and every spelling's row in them laid end to end; None when they do not fit.
+
+    A spelling goes on to a bucket of longer ones when its own is full: padding never changes a vector.
+    """
+    bucket_U = bucket_of((chars_UC != 0).sum(axis=1), shape.slots)
+    row_U, waiting, tables, start = np.zeros(len(chars_UC), np.int32), np.zeros(0, np.int64), [], 0
+    for b, (slots, rows) in enumerate(zip(shape.slots, shape.table, strict=True)):
+        waiting = np.concatenate([waiting, np.flatnonzero(bucket_U == b)])
+        chosen, waiting = waiting[:rows], waiting[rows:]
+        table = np.zeros((rows, slots), np.uint16)
+        table[: len(chosen)] = chars_UC[chosen, :slots]
+        tables.append(table)
+        row_U[chosen] = start + np.arange(len(chosen))
+        start += rows
+    fits = not len(waiting) and bool((bucket_U < len(shape.slots)).all())
+    return (tuple(tables), row_U) if fits else None
+
+
+def _rounded(n: int) -> int:
+    """Returns the next multiple of `LEAST_ROWS`, or of an eighth of the next power of two: few shapes, few programs."""
+    step = max(LEAST_ROWS, (1 << max(n - 1, 0).bit_length()) // 8)
+    return -(-n // step) * step

@@ -1,0 +1,272 @@
+"""BERT (Devlin et al., NAACL 2019, arXiv 1810.04805), multilingual BERT and RoBERTa (Liu et al., arXiv 1907.11692).
+
+One module for the three, told apart by `BertConfig`; parity is with Hugging Face's models of the same names, whose
+weights `charlm.convert` reads. Token embeddings may be passed in place of ids, so that a character model can replace
+rows of the table (Char2Subword, XRayEmb).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.nn.blocks import ACTIVATIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
+from charlm.nn.embed import dense, layer_norm, table_init
+from charlm.nn.heads import Pooler
+from charlm.nn.kernels import product
+from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Shape of a BERT. Defaults: BERT-base, uncased.
+
+    Attributes:
+      max_positions: rows of the position table (RoBERTa: 514, of which 512 are for real positions).
+      type_vocab: rows of the segment table (RoBERTa: 1).
+      position_offset: row of the first position. 0: position i has row i, padding counts (BERT). Otherwise real
+        positions are counted from that row on, whatever padding is between them, and padding has the row `pad_id`
+        (RoBERTa: pad_id + 1 = 2).
+      pad_id: id of padding; read with a position offset only.
+      pooler: whether there is a tanh layer over the first position.
+      dtype: of matmul inputs and states.
+    """
+
+    vocab_size: int = 30522
+    hidden: int = 768
+    layers: int = 12
+    heads: int = 12
+    ffn: int = 3072
+    max_positions: int = 512
+    type_vocab: int = 2
+    position_offset: int = 0
+    pad_id: int = 0
+    pooler: bool = True
+    activation: Literal["gelu", "gelu_new", "relu"] = "gelu"
+    epsilon: float = 1e-12  # RoBERTa: 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    dtype: Any = jnp.float32
+    remat: bool = False
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+
+    def __post_init__(self) -> None:
+        check_block("bert", self)
+        if self.type_vocab < 1:
+            raise ValueError(f"bert: type_vocab={self.type_vocab}, expected a positive number")
+        if not 0 <= self.position_offset < self.max_positions:
+            raise ValueError(
+                f"bert: position_offset={self.position_offset}, expected from 0 to below {self.max_positions=}"
+            )
+        if self.position_offset and not 0 <= self.pad_id < self.max_positions:
+            raise ValueError(f"bert: pad_id={self.pad_id} has no row in a table of {self.max_positions} positions")
+
+    @property
+    def longest(self) -> int:
+        """The largest number of positions of an input."""
+        return self.max_positions - self.position_offset
+
+    @property
+    def block(self) -> BlockConfig:
+        """The configuration of a layer."""
+        names = (field.name for field in dataclasses.fields(BlockConfig) if field.name != "pre_norm")
+        return BlockConfig(pre_norm=False, **{name: getattr(self, name) for name in names})
+
+
+class BertEmbed(nn.Module):
+    """LayerNorm(token + position + type), in float32: a frequent token's gradient is a sum of thousands of rows."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        table = lambda rows: nn.Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        self.token, self.position, self.type = (table(n) for n in (cfg.vocab_size, cfg.max_positions, cfg.type_vocab))
+        self.norm = layer_norm(cfg.epsilon, jnp.float32)
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    def __call__(
+        self,
+        tokens_BLD: jax.Array,
+        types_BL: jax.Array | None,
+        position_ids_BL: jax.Array | None,
+        deterministic: bool,
+    ) -> jax.Array:
+        """Returns [B, L, D]; without types all have the first, without position ids i has row i + offset."""
+        cfg, L = self.config, tokens_BLD.shape[1]
+        # Rows that are the same for the whole batch need no gather.
+        types = self.type.embedding[None, :1] if types_BL is None else self.type(types_BL)
+        if position_ids_BL is None:
+            positions = self.position.embedding[None, cfg.position_offset : cfg.position_offset + L]
+        else:
+            positions = self.position(position_ids_BL)
+        x_BLD = self.norm(tokens_BLD.astype(jnp.float32) + types + positions)
+        return self.dropout(x_BLD, deterministic=deterministic).astype(cfg.dtype)
+
+
+class BertEncoder(nn.Module):
+    """A stack of post-norm layers over [B, L, D]."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.layer = [block_class(self.config.remat)(self.config.block) for _ in range(self.config.layers)]
+
+    def __call__(
+        self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True, probabilities: bool = True
+    ) -> tuple[list[jax.Array], list[jax.Array | None]]:
+        """Returns the states before, between and after the layers, and the layers' attention probabilities if read."""
+        layers, attention = [x_BLD], []
+        for layer in self.layer:
+            x_BLD, probs, _ = layer(x_BLD, mask_BL[:, None, None, :], None, None, deterministic, probabilities)
+            layers.append(x_BLD)
+            attention.append(probs)
+        return layers, attention
+
+
+class Bert(nn.Module):
+    """The encoder: token ids or token embeddings -> contextual states."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.embed = BertEmbed(cfg)
+        self.encoder = BertEncoder(cfg)
+        if cfg.pooler:
+            self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def __call__(
+        self,
+        ids_BL: jax.Array | None = None,
+        mask_BL: jax.Array | None = None,
+        *,
+        embeddings_BLD: jax.Array | None = None,
+        types_BL: jax.Array | None = None,
+        position_ids_BL: jax.Array | None = None,
+        return_layers: bool = False,
+        return_attention: bool = False,
+        deterministic: bool = True,
+    ) -> TransformerOutput:
+        """Returns the states of a batch.
+
+        Args:
+          ids_BL: token ids, or None. An id outside of the table gives NaN.
+          mask_BL: bool, True = real; nothing at False reaches any other position. None: all are real.
+          embeddings_BLD: rows in place of the token table's, before positions and LayerNorm; see `embed_tokens`.
+          types_BL: segment ids; None: all 0.
+          position_ids_BL: rows of the position table; None: see `position_ids`.
+
+        Raises:
+          ValueError: both or neither of ids and embeddings, arrays of other shapes, or more positions than there are.
+        """
+        cfg = self.config
+        _, L = check_inputs(
+            ids_BL, embeddings_BLD, cfg.hidden, mask_BL=mask_BL, types_BL=types_BL, position_ids_BL=position_ids_BL
+        )
+        if position_ids_BL is None:
+            if cfg.longest < L:
+                raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
+            position_ids_BL = self.position_ids(ids_BL, mask_BL)
+        tokens_BLD = self.embed_tokens(ids_BL) if embeddings_BLD is None else embeddings_BLD
+        x_BLD = self.embed(tokens_BLD, types_BL, position_ids_BL, deterministic)
+        visible_BL = jnp.ones((1, L), bool) if mask_BL is None else mask_BL
+        layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention)
+        return TransformerOutput(
+            states_BLD=layers[-1],
+            pooled_BD=self.pooler(layers[-1][:, 0]) if cfg.pooler else None,
+            layers=tuple(layers) if return_layers else (),
+            attention=tuple(attention) if return_attention else (),
+        )
+
+    def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
+        """Returns the token table's rows, float32 [..., D]: where `embeddings_BLD` begins."""
+        return self.embed.token(ids_BL)
+
+    def position_ids(self, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
+        """Returns rows of the position table [B, L], or None: in order from `position_offset`.
+
+        With an offset (RoBERTa) positions are counted where mask_BL is True and the id is not padding, as far as either
+        is known, and all others have the row `pad_id`. Hugging Face counts by the ids alone, and takes embeddings as
+        all real: the same wherever the mask says where the padding ids are, and embeddings are not padded on the left.
+        """
+        return position_ids(self.config, ids_BL, mask_BL)
+
+
+def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
+    """Returns rows of the position table; see `Bert.position_ids`."""
+    if not cfg.position_offset or (ids_BL is None and mask_BL is None):
+        return None
+    real_BL = jnp.asarray(True) if mask_BL is None else mask_BL
+    if ids_BL is not None:
+        is_token_BL = ids_BL != cfg.pad_id
+        real_BL = is_token_BL if mask_BL is None else is_token_BL & mask_BL
+    count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+    return jnp.where(real_BL, count_BL + (cfg.position_offset - 1), cfg.pad_id)
+
+
+class MaskedLMHead(nn.Module):
+    """logits = LN(activation(Linear(x))) E' + bias, E the token table (BERT, section 3.1, as released)."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype)
+        self.transform_norm = layer_norm(cfg.epsilon, cfg.dtype)
+        self.output_bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,), jnp.float32)
+
+    def __call__(self, x_BMD: jax.Array, table_VD: jax.Array) -> jax.Array:
+        """Returns float32 logits [B, M, V]."""
+        cfg = self.config
+        x_BMD = self.transform_norm(ACTIVATIONS[cfg.activation](self.transform(x_BMD)))
+        logits = product("bmd,vd->bmv", x_BMD, table_VD.astype(cfg.dtype))
+        return logits + self.output_bias[None, None]
+
+
+class BertForMaskedLM(nn.Module):
+    """BERT with its prediction head.
+
+    Attributes:
+      next_sentence: whether it also tells if the second segment follows the first (BERT, section 3.1; needs the
+        pooler).
+    """
+
+    config: BertConfig
+    next_sentence: bool = False
+
+    def setup(self) -> None:
+        cfg = self.config
+        if self.next_sentence and not cfg.pooler:
+            raise ValueError("bert: next_sentence=True needs pooler=True")
+        self.bert = Bert(cfg)
+        self.head = MaskedLMHead(cfg)
+        if self.next_sentence:
+            self.label = dense(2, cfg.hidden, cfg.initializer, cfg.dtype)
+
+    def __call__(
+        self,
+        ids_BL: jax.Array | None = None,
+        mask_BL: jax.Array | None = None,
+        *,
+        positions_BM: jax.Array | None = None,
+        **inputs: Any,
+    ) -> LanguageModelOutput:
+        """Returns logits everywhere, or at `positions_BM` (int [B, M]) alone: the head is a fifth of the work.
+
+        The other arguments are those of `Bert.__call__`.
+        """
+        output = self.bert(ids_BL, mask_BL, **inputs)
+        x_BMD = at_positions(output.states_BLD, positions_BM)
+        logits = self.head(x_BMD, self.bert.embed.token.embedding)
+        next_sentence = self.label(output.pooled_BD).astype(jnp.float32) if self.next_sentence else None
+        return LanguageModelOutput(logits, output, next_sentence)
+
+    def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
+        """Returns the token table's rows, float32 [..., D]."""
+        return self.bert.embed_tokens(ids_BL)

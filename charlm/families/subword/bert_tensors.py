@@ -1,0 +1,264 @@
+"""BERT, multilingual BERT and RoBERTa: Hugging Face's names of tensors and keys of the config, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.families.subword.labels import (
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+from charlm.families.subword.layout import ENCODER, LAYERS, MASKED_LM, PRETRAINING, Family, Head, Key
+
+POOLED_ENCODER = "pooled_encoder"
+
+_LAYER_DENSE = {
+    "attention.self.query": "attention/query",
+    "attention.self.key": "attention/key",
+    "attention.self.value": "attention/value",
+    "attention.output.dense": "attention/output",
+    "intermediate.dense": "ffn_in",
+    "output.dense": "ffn_out",
+}
+_LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
+_TABLES = {"word": "token", "position": "position", "token_type": "type"}
+
+KEYS = {
+    "vocab_size": Key("vocab_size"),
+    "hidden_size": Key("hidden"),
+    "num_hidden_layers": Key("layers", most=LAYERS),
+    "num_attention_heads": Key("heads"),
+    "intermediate_size": Key("ffn"),
+    "max_position_embeddings": Key("max_positions", 512),
+    "type_vocab_size": Key("type_vocab", 2),
+    "layer_norm_eps": Key("epsilon", 1e-12, 0.0),
+    "hidden_dropout_prob": Key("dropout", 0.1, 0.0),
+    "attention_probs_dropout_prob": Key("attention_dropout", 0.1, 0.0),
+}
+ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new",
+                "relu": "relu"}  # fmt: skip
+FIXED = {
+    "position_embedding_type": ("absolute", "our model has a table of positions"),
+    "is_decoder": (False, "our model reads both ways"),
+    "add_cross_attention": (False, "our model has no second input"),
+    "tie_word_embeddings": (True, "our prediction head reads the token table"),
+    "pruned_heads": ({}, "our layers have all heads"),
+}
+_LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # layers of theirs
+
+
+def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
+    """Returns the rules of the encoder; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
+    rules = [
+        Rule(f"{theirs}embeddings.{part}_embeddings.weight", f"{ours}embed/{name}/embedding")
+        for part, name in _TABLES.items()
+    ]
+    rules += norm_rules(f"{theirs}embeddings.LayerNorm", f"{ours}embed/norm")
+    for part, name in _LAYER_DENSE.items():
+        rules += dense_rules(f"{theirs}encoder.layer.{{n}}.{part}", f"{ours}encoder/layer_{{n}}/{name}")
+    for part, name in _LAYER_NORM.items():
+        rules += norm_rules(f"{theirs}encoder.layer.{{n}}.{part}", f"{ours}encoder/layer_{{n}}/{name}")
+    return rules + (dense_rules(f"{theirs}pooler.dense", f"{ours}pooler/dense") if pooler else [])
+
+
+def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[str, str], instead: str) -> list[Leave]:
+    """Returns what a file may hold beside: constants, aliases, and the tensors of other heads."""
+    leave = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
+    leave += [Leave(alias, f"the same tensor as {name}", same_as=name) for alias, name in aliases.items()]
+    leave += [Leave(name, f"of a head; {instead} imports it") for name in heads]
+    if not pooler:
+        reason = f"this head does not read the pooler; --head={POOLED_ENCODER} imports it"
+        leave += [Leave(f"{prefix}pooler.dense.{part}", reason) for part in ("weight", "bias")]
+    return leave + [
+        Leave(f"{layer}.{part}", "of a head for labels") for layer in _LABELS for part in ("weight", "bias")
+    ]
+
+
+def _for_labels(prefix: str, pooled: bool, layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
+    """Returns a model with an output layer of labels, `layer`; `pooled`: it reads the encoder's pooler.
+
+    `ours`: rules of its layers beside the encoder.
+    """
+    left = _left(prefix, pooled, (), {}, "")
+    for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
+        left += [Leave(f"{other}.{part}", "of the head of pre-training") for part in _PRETRAINING_PARTS]
+    named = {rule.theirs for rule in ours}
+    left = [leave for leave in left if leave.theirs not in named]
+    rules = encoder_rules(prefix, "bert/", pooled) + ours
+    return Head(architecture, f"{layer}.weight", {"pooler": pooled}, build, rules, left, labels=f"{layer}.weight")
+
+
+_PRETRAINING_PARTS = (
+    "transform.dense.weight", "transform.dense.bias", "transform.LayerNorm.weight", "transform.LayerNorm.bias",
+    "decoder.weight", "decoder.bias", "dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "weight",
+    "bias",
+)  # fmt: skip
+
+
+def _encoder_alone(prefix: str, pooler: bool, heads: tuple[str, ...]) -> Head:
+    """Returns the model without output layer; `heads`: the tensors of it that a file may hold."""
+    left = _left(prefix, pooler, heads, {}, f"--head={MASKED_LM}")
+    sign = f"{prefix}pooler.dense.weight" if pooler else ""
+    return Head("Model", sign, {"pooler": pooler}, Bert, encoder_rules(prefix, "", pooler), left)
+
+
+# ---- BERT and multilingual BERT ----
+
+_BERT_NEXT = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
+_BERT_HEAD = tuple(
+    f"cls.predictions.{name}"
+    for name in ("transform.dense.weight", "transform.dense.bias", "transform.LayerNorm.weight",
+                 "transform.LayerNorm.bias", "bias")
+)  # fmt: skip
+_BERT_ALIASES = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+def _bert_head(pooler: bool) -> list[Rule]:
+    return [
+        *encoder_rules("bert.", "bert/", pooler),
+        *dense_rules("cls.predictions.transform.dense", "head/transform"),
+        *norm_rules("cls.predictions.transform.LayerNorm", "head/transform_norm"),
+        Rule("cls.predictions.bias", "head/output_bias"),
+    ]
+
+
+BERT = Family(
+    name="bert",
+    model_types={"bert": "Bert"},
+    prefix="bert.",
+    outside=("cls.", "classifier.", "qa_outputs."),
+    config=BertConfig,
+    keys=KEYS,
+    activation="hidden_act",
+    activations=ACTIVATIONS,
+    fixed=FIXED,
+    heads={
+        PRETRAINING: Head(
+            "ForPreTraining",
+            _BERT_NEXT[0],
+            {"pooler": True},
+            lambda config: BertForMaskedLM(config, next_sentence=True),
+            _bert_head(pooler=True) + dense_rules("cls.seq_relationship", "label"),
+            _left("bert.", True, (), _BERT_ALIASES, ""),
+        ),
+        MASKED_LM: Head(
+            "ForMaskedLM",
+            _BERT_HEAD[0],
+            {"pooler": False},
+            BertForMaskedLM,
+            _bert_head(pooler=False),
+            _left("bert.", False, _BERT_NEXT, _BERT_ALIASES, f"--head={PRETRAINING}"),
+        ),
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "bert.",
+            True,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForSequenceClassification",
+            BertForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "bert.",
+            False,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForTokenClassification",
+            BertForTokenClassification,
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "bert.",
+            False,
+            "qa_outputs",
+            dense_rules("qa_outputs", "label"),
+            "ForQuestionAnswering",
+            BertForQuestionAnswering,
+        ),
+        POOLED_ENCODER: _encoder_alone("bert.", True, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
+        ENCODER: _encoder_alone("bert.", False, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
+    },
+)
+
+
+# ---- RoBERTa ----
+
+_ROBERTA_HEAD = tuple(f"lm_head.{name}" for name in ("dense.weight", "dense.bias", "layer_norm.weight",
+                                                     "layer_norm.bias", "bias"))  # fmt: skip
+_ROBERTA_ALIASES = {
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+
+
+def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Adds the row of the first position: the one after padding's."""
+    pad = 1 if theirs.get("pad_token_id") is None else theirs["pad_token_id"]
+    if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
+        raise ValueError(f"pad_token_id={pad!r}, expected a whole number from 0 on")
+    if ours["activation"] != "gelu":
+        raise ValueError(f"hidden_act={theirs['hidden_act']!r} cannot be imported: RoBERTa's head always has gelu")
+    return ours | {"pad_id": pad, "position_offset": pad + 1}
+
+
+ROBERTA = Family(
+    name="roberta",
+    model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
+    prefix="roberta.",
+    outside=("lm_head.", "classifier.", "qa_outputs."),
+    config=BertConfig,
+    keys=KEYS,
+    activation="hidden_act",
+    activations=ACTIVATIONS,
+    fixed=FIXED,
+    heads={
+        MASKED_LM: Head(
+            "ForMaskedLM",
+            _ROBERTA_HEAD[0],
+            {"pooler": False},
+            BertForMaskedLM,
+            [
+                *encoder_rules("roberta.", "bert/", pooler=False),
+                *dense_rules("lm_head.dense", "head/transform"),
+                *norm_rules("lm_head.layer_norm", "head/transform_norm"),
+                Rule("lm_head.bias", "head/output_bias"),
+            ],
+            _left("roberta.", False, (), _ROBERTA_ALIASES, ""),
+        ),
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "roberta.",
+            False,
+            "classifier.out_proj",
+            dense_rules("classifier.dense", "pooler/dense") + dense_rules("classifier.out_proj", "label"),
+            "ForSequenceClassification",
+            BertForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "roberta.",
+            False,
+            "classifier",
+            dense_rules("classifier", "label"),
+            "ForTokenClassification",
+            BertForTokenClassification,
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "roberta.",
+            False,
+            "qa_outputs",
+            dense_rules("qa_outputs", "label"),
+            "ForQuestionAnswering",
+            BertForQuestionAnswering,
+        ),
+        POOLED_ENCODER: _encoder_alone("roberta.", True, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
+        ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
+    },
+    derive=roberta_positions,
+)

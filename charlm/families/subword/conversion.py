@@ -1,0 +1,204 @@
+"""BERT, RoBERTa and GPT-2: folders of Hugging Face's transformers to checkpoints of ours and back.
+
+A checkpoint made here stands alone: it says its family, config and head, and holds the tokenizer's files.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import describe, group, import_state, names_any
+from charlm.core.durable import write_json
+from charlm.families.subword.bert_tensors import POOLED_ENCODER
+from charlm.families.subword.layout import ENCODER, LABELS_MAX, Family, config_from_dict, config_to_dict
+from charlm.text.subwords import SubwordTokenizer
+
+log = logging.getLogger("charlm")
+
+CONFIG_FILE = "config.json"
+TOKENIZER_FILES = (
+    "vocab.txt", "tokenizer.json", "merges.txt", "vocab.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "*.model", "generation_config.json",
+)  # fmt: skip
+
+
+class SubwordConverter(Converter):
+    """One family of subword models; see `charlm.families.subword.layout`."""
+
+    def __init__(self, family: Family) -> None:
+        """Wraps the tables of a family."""
+        self.family = family
+        self.name = self.title = family.name
+
+    @property
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have."""
+        return tuple(self.family.heads)
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata."""
+        return metadata["head"]
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        head = metadata.get("head")
+        if head not in self.family.heads:
+            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.family.heads)}")
+        config = config_from_dict(self.family.config, metadata["model"], where)
+        labels = metadata.get("labels", 0)
+        if self.family.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+            raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
+        return Target(config, *self.family.target(config, head, labels), ())  # transformers ties them itself
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
+        return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.family.model_types
+
+    def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
+        """Returns what is in a file of theirs; see `Converter.names`."""
+        state = open_family(self.family, source, mapped)
+        config = source.parent / CONFIG_FILE
+        said = read_json(config).get("architectures") if config.is_file() else None
+        said = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
+        head = self.family.find_head(state, str(source), head, said)
+        chosen = self.family.heads[head]
+        return Names(state, head, chosen.rules, chosen.leave)
+
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder or file of theirs; there are no options, config.json tells everything."""
+        if options:
+            named = ", --".join(name.replace("_", "-") for name in options)
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} tells it here")
+        file = find_state(source)
+        theirs = self.their_config(file)
+        state, head, _, leave = self.names(file, head, mapped=False)
+        config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
+        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
+        if sign := self.family.heads[head].labels:
+            metadata["labels"] = (*state[sign].shape, 0)[0]
+        table = self.target(metadata, str(file)).table
+        left = state.keys() - table.keys()
+        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        self.report_left(left, head)
+        self.check_tokenizer(file.parent, config.vocab_size)
+        return Model(params, metadata, file.parent, file)
+
+    def their_config(self, file: Path) -> dict[str, Any]:
+        """Returns the config beside a state dict; ValueError when there is none, or it is of another family."""
+        config = file.parent / CONFIG_FILE
+        if not config.is_file():
+            raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
+        theirs = read_json(config)
+        self.family.check_type(theirs, str(config))
+        return theirs
+
+    def report_left(self, names: set[str], head: str) -> None:
+        """Logs a line for each reason why tensors are not imported."""
+        reasons: dict[str, list[str]] = {}
+        for name in names:
+            reasons.setdefault(describe((), self.family.heads[head].leave, name), []).append(name)
+        for reason, members in sorted(reasons.items()):
+            log.info("%s: %s", reason, ", ".join(group(members)))
+
+    def check_tokenizer(self, folder: Path, rows: int) -> None:
+        """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
+        if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
+            return
+        try:
+            size = open_tokenizer(folder, self.name).size
+        except ValueError as error:
+            log.warning("the weights are read, but not the tokenizer beside them: %s", error)
+            return
+        if size > rows:
+            log.warning(
+                "%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows
+            )
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head, and the fields of the config that it decides."""
+        return {**metadata, "head": head, "model": metadata["model"] | self.family.heads[head].fields}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed."""
+        return {**metadata, "model": metadata["model"] | changes}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Copies the tokenizer and their config, which says what ours does not: labels, names, dropout of heads."""
+        copy_tokenizer(model.folder, folder)
+        if theirs := model.metadata.get("hf_config"):
+            write_json(folder / CONFIG_FILE, theirs)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes the config that transformers reads, and the tokenizer."""
+        if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.family.heads:
+            log.warning(
+                "an encoder without pooler: transformers makes a random one unless it is told add_pooling_layer=False"
+            )
+        config = self.target(model.metadata, str(model.source)).config
+        theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
+        theirs |= _labels_of(model.metadata)
+        write_json(folder / CONFIG_FILE, theirs)
+        copy_tokenizer(model.folder, folder)
+
+
+def open_tokenizer(folder: Path, family: str) -> SubwordTokenizer:
+    """Returns the tokenizer whose files lie with a model of a family.
+
+    The released CharBERT on BERT (wtma/CharBERT) comes with a bare `vocab.txt`, that of bert-base-cased, so a bare one
+    of a CharBERT is read as cased; of a BERT it stays an error, since both kinds are about.
+
+    Raises:
+      ValueError: when there is none, or it is damaged; see `SubwordTokenizer.load`.
+    """
+    return SubwordTokenizer.load(folder, lowercase=False if family == "charbert" and has_bare_vocab(folder) else None)
+
+
+def has_bare_vocab(folder: Path) -> bool:
+    """Says whether a folder holds a `vocab.txt` and no file that could state its case."""
+    stating = ("tokenizer.json", "tokenizer_config.json")
+    return (folder / "vocab.txt").is_file() and not any((folder / name).is_file() for name in stating)
+
+
+def open_family(family: Family, file: Path, mapped: bool = True) -> dict[str, Tensor]:
+    """Returns the tensors of a state dict by canonical name, not yet read.
+
+    Raises:
+      ValueError: when it cannot be read, or holds no tensor of that family.
+    """
+    stored = open_state(file, mapped)
+    state = family.canonical(stored, str(file))
+    rules = [rule for head in family.heads.values() for rule in head.rules]
+    if not names_any(rules, state):
+        raise ValueError(
+            f"{file} holds no tensor of a {family.name} model: expected names such as {rules[0].theirs}, got "
+            f"{', '.join(list(stored)[:3]) or 'none'}; see --family"
+        )
+    return state
+
+
+def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
+    number = metadata.get("labels", 0)
+    if not number:
+        return {}
+    names = metadata.get("task", {}).get("labels") or []
+    known = (metadata.get("hf_config") or {}).get("id2label") or {}
+    if len(names) != number:
+        names = list(known.values()) if len(known) == number else [f"LABEL_{n}" for n in range(number)]
+    return {
+        "id2label": {str(n): name for n, name in enumerate(names)},
+        "label2id": {name: n for n, name in enumerate(names)},
+    }
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copies the files of a tokenizer from one folder to another."""
+    for pattern in TOKENIZER_FILES:
+        for file in sorted(source.glob(pattern)):
+            shutil.copyfile(file, target / file.name)

@@ -1,0 +1,153 @@
+"""Gaps of a text and the pieces that fit them: any piece of the vocabulary, or the words of a list."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from charlm.families.predictor import Fill, checked_list, gap_length
+from charlm.families.windows import Text, text_of
+from charlm.text.subwords import SubwordTokenizer
+
+CONTINUES = "##"  # shown before a piece that goes on a word, in every family as BERT's vocabulary has it
+
+
+class Gap(NamedTuple):
+    """A gap: its place among the pieces of the text, characters of its word, and what stands before it.
+
+    Attributes:
+      spaced: whether a space does. first: whether nothing does.
+    """
+
+    place: int
+    length: int | Literal["auto"]
+    spaced: bool
+    first: bool
+
+
+def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+    """Returns the pieces of a text, each gap one mask token, and the gaps.
+
+    A gap is "[MASK]", "[MASK:5]" for a word of five characters, or the mask token of the vocabulary.
+
+    Raises:
+      ValueError: when there is no gap, or a length that no word has.
+    """
+    if tokenizer.special.mask is None:
+        raise ValueError("the vocabulary has no mask token: its model fills no gaps")
+    mask = tokenizer.token(tokenizer.special.mask)
+    matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
+    if not matches:
+        also = "" if mask == "[MASK]" else f' and no "{mask}"'
+        raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
+    edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
+    parts = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    whole = mask.join(parts)
+    pieces = text_of(tokenizer.encode(whole), whole)
+    places = [place for place, index in enumerate(pieces.ids) if index == tokenizer.special.mask]
+    if len(places) != len(matches):
+        raise ValueError(f"{len(matches)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")
+    gaps = []
+    for match, place in zip(matches, places, strict=True):
+        wanted = gap_length(match[1], length)
+        if wanted != "auto" and wanted < 1:
+            raise ValueError(f"length={wanted}: expected a positive number of characters")
+        gaps.append(Gap(place, wanted, text[match.start() - 1 : match.start()] == " ", place == 0))
+    return pieces, gaps
+
+
+def masked(text: Text, gap: Gap, count: int, mask: int) -> Text:
+    """Returns the text with so many masks in a gap."""
+    put = lambda column, value: [*column[: gap.place], *[value] * count, *column[gap.place + 1 :]]
+    word = text.words[gap.place]
+    return text._replace(ids=put(text.ids, mask), offsets=put(text.offsets, (0, 0)), words=put(text.words, word))
+
+
+class Pieces:
+    """The pieces of a vocabulary that may stand in a gap, and how each is shown.
+
+    Special tokens and rows kept free may not.
+
+    Args:
+      rows: of the model's table; what lies beyond the vocabulary means nothing.
+    """
+
+    def __init__(self, tokenizer: SubwordTokenizer, rows: int, wordpiece: bool) -> None:
+        self._wordpiece = wordpiece
+        self._bare: list[str] = [""] * rows
+        self._starts_V, self._chars_V = np.zeros(rows, bool), np.zeros(rows, np.int32)
+        self._allowed_V = np.zeros(rows, bool)
+        for index in tokenizer.ids():
+            if (surface := tokenizer.surface(index)) is not None:
+                # Bytes that make no whole character are shown as transformers shows them, and have no length.
+                self._bare[index] = surface.chars.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                self._starts_V[index] = surface.starts_word
+                self._chars_V[index] = len(surface.chars) if surface.whole else 0
+                self._allowed_V[index] = True
+
+    def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
+        """Returns the likeliest pieces, best first.
+
+        At the beginning of a text a byte-level piece without a space begins a word, too.
+        """
+        starts_V = np.ones_like(self._starts_V) if gap.first and not self._wordpiece else self._starts_V
+        allowed_V = self._allowed_V
+        if gap.length != "auto":
+            allowed_V = allowed_V & starts_V & (self._chars_V == gap.length)
+        order = np.argsort(np.where(allowed_V, -log_probs_V, np.inf), kind="stable")[: min(top, allowed_V.sum())]
+        fills = []
+        for index in order:
+            log_prob = float(log_probs_V[index])
+            shown = self._bare[index] if starts_V[index] else CONTINUES + self._bare[index]
+            fills.append(Fill(shown, log_prob, math.exp(log_prob)))
+        return fills
+
+
+class PieceWords:
+    """Known words as the pieces of a vocabulary, with and without a space before them.
+
+    Words with a piece that the vocabulary does not know, and those longer than the model, are left out.
+
+    Args:
+      longest: pieces that the model has room for.
+    """
+
+    def __init__(self, words: Iterable[str], tokenizer: SubwordTokenizer, longest: int) -> None:
+        self.tokenizer = tokenizer
+        words = checked_list(words)
+        special = {index for index in tokenizer.special if index is not None}
+        bare = [text_of(item).ids for item in tokenizer.encode_batch(words)]
+        spaced = [text_of(item).ids for item in tokenizer.encode_words_batch([[word] for word in words])]
+        fits = lambda ids: 0 < len(ids) <= longest and special.isdisjoint(ids)
+        kept = [n for n in range(len(words)) if fits(bare[n]) and fits(spaced[n])]
+        self._size = len(kept)
+        self._by_count: dict[bool, dict[int, tuple[list[str], np.ndarray, np.ndarray]]] = {False: {}, True: {}}
+        for context, spellings in ((False, bare), (True, spaced)):
+            for count in {len(spellings[n]) for n in kept}:
+                chosen = [n for n in kept if len(spellings[n]) == count]
+                chars_N = np.array([len(words[n]) for n in chosen])
+                ids_NK = np.array([spellings[n] for n in chosen], np.int64)
+                self._by_count[context][count] = ([words[n] for n in chosen], chars_N, ids_NK)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def counts(self, gap: Gap) -> list[int]:
+        """Returns the numbers of pieces that words for this gap have."""
+        found = self._by_count[gap.spaced].items()
+        return sorted(count for count, (_, chars_N, _) in found if gap.length == "auto" or gap.length in chars_N)
+
+    def best(self, log_probs_KV: np.ndarray, gap: Gap, top: int) -> list[Fill]:
+        """Returns the likeliest words of K pieces, best first; `log_probs_KV` is of every piece at every mask."""
+        K = len(log_probs_KV)
+        words, chars_N, ids_NK = self._by_count[gap.spaced][K]
+        scores_N = log_probs_KV[np.arange(K), ids_NK].sum(axis=1, dtype=np.float64)
+        if gap.length != "auto":
+            scores_N = np.where(chars_N == gap.length, scores_N, -np.inf)
+        order = np.argsort(-scores_N, kind="stable")[:top]
+        found = [(words[n], float(scores_N[n])) for n in order if scores_N[n] > -np.inf]
+        return [Fill(word, score, math.exp(score / K)) for word, score in found]

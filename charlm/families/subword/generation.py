@@ -1,0 +1,171 @@
+"""Text written token by token by a causal model with a cache of keys and values, in one compiled loop."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.families.subword.gpt2 import Cache, empty_cache
+
+TINIEST = 1e-30  # less is nothing in float32, where logits are divided by it
+
+
+class Settings(NamedTuple):
+    """How tokens are chosen; arrays, so that other values need no other program.
+
+    Attributes:
+      max_new: int32, most tokens to add. temperature: float32. top_k: int32. top_p: float32.
+      eos: int32, the token that ends a text; -1: none. allowed_V: bool, the ids that have a token.
+    """
+
+    max_new: Any
+    temperature: Any
+    top_k: Any
+    top_p: Any
+    eos: Any
+    allowed_V: Any
+
+
+class Written(NamedTuple):
+    """Tokens [B, T], their log-probabilities, how many of a row are in use, and whether the row has ended."""
+
+    tokens_BT: jax.Array
+    log_probs_BT: jax.Array
+    count_B: jax.Array
+    ended_B: jax.Array
+
+
+class _State(NamedTuple):
+    step: jax.Array
+    cache: Cache
+    logits_BV: jax.Array
+    written: Written
+
+
+def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -> None:
+    """Raises ValueError naming the argument that is out of range."""
+    for name, value in (("max_new", max_new), ("top_k", top_k)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ValueError(f"{name}={value!r}: expected a whole number")
+    if max_new < 1:
+        raise ValueError(f"max_new={max_new}: expected at least 1 token")
+    if not (temperature == 0 or TINIEST <= temperature <= 1 / TINIEST):
+        raise ValueError(
+            f"temperature={temperature}: expected 0 (always the likeliest token), or {TINIEST} to {1 / TINIEST:.0e}"
+        )
+    if not 0 <= top_k < 2**31:
+        raise ValueError(f"top_k={top_k}: expected 0 (all tokens) or more, below 2^31")
+    if not TINIEST <= top_p <= 1:
+        raise ValueError(f"top_p={top_p}: expected a probability above 0 ({TINIEST} or more), at most 1 (all tokens)")
+
+
+def check_seeds(seed: int | Sequence[int]) -> None:
+    """Raises ValueError naming a seed that is out of range."""
+    for one in [seed] if isinstance(seed, int | float | np.integer) else seed:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < 2**32:
+            raise ValueError(f"seed={one}: expected a whole number from 0 to {2**32 - 1}")
+
+
+def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
+    """Returns a random key for each prompt, which depends on its text and its seed alone.
+
+    One seed for all: a prompt that is there again has the next seed, so that it goes on in another way.
+
+    Raises:
+      ValueError: when there is not one seed a prompt, or one is out of range.
+    """
+    check_seeds(seed)
+    one_for_all = isinstance(seed, int | np.integer)
+    if one_for_all:
+        seen: Counter[str] = Counter()
+        seeds = []
+        for prompt in prompts:
+            seeds.append(int(seed) + seen[prompt])
+            seen[prompt] += 1
+    else:
+        seeds = [int(one) for one in seed]
+    if len(seeds) != len(prompts):
+        raise ValueError(f"seed: expected one seed or {len(prompts)}, one for each prompt, got {len(seeds)}")
+    check_seeds(seeds)
+    texts = np.array([zlib.crc32(prompt.encode("utf-8", "surrogatepass")) for prompt in prompts], np.uint32)
+    return jax.vmap(lambda one, text: jax.random.fold_in(jax.random.key(one), text))(np.array(seeds, np.uint32), texts)
+
+
+def cut_tail(logits_BV: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Array:
+    """Returns logits with -inf for tokens that may not be drawn.
+
+    Those are all but the `top_k` likeliest (0: none), and then all but the fewest likeliest ones whose probabilities
+    add up to `top_p` (nucleus sampling; Holtzman et al., ICLR 2020, section 3.1). Equals stay together.
+    """
+    V = logits_BV.shape[-1]
+    sorted_BV = -jnp.sort(-logits_BV, axis=-1)
+    last = jnp.where(top_k > 0, jnp.minimum(top_k, V), V) - 1
+    least_B1 = jax.lax.dynamic_slice_in_dim(sorted_BV, last, 1, axis=-1)
+    probs_BV = jax.nn.softmax(jnp.where(sorted_BV >= least_B1, sorted_BV, -jnp.inf), axis=-1)
+    before_BV = jnp.cumsum(probs_BV, axis=-1) - probs_BV
+    kept_BV = (sorted_BV >= least_B1) & ((before_BV < top_p) | (top_p >= 1))
+    least_B1 = jnp.where(kept_BV, sorted_BV, jnp.inf).min(axis=-1, keepdims=True)
+    return jnp.where(logits_BV >= least_B1, logits_BV, -jnp.inf)
+
+
+def _choose(logits_BV: jax.Array, keys_B: jax.Array, settings: Settings, greedy: bool, cut: bool) -> jax.Array:
+    logits_BV = jnp.where(settings.allowed_V[None], logits_BV, -jnp.inf)
+    if greedy:
+        return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+    logits_BV = logits_BV / settings.temperature
+    if cut:
+        logits_BV = cut_tail(logits_BV, settings.top_k, settings.top_p)
+    return jax.vmap(jax.random.categorical)(keys_B, logits_BV).astype(jnp.int32)
+
+
+def _write_on(
+    model: Any,
+    params: Any,
+    ids_BP: jax.Array,
+    mask_BP: jax.Array,
+    keys_B: jax.Array,
+    settings: Settings,
+    *,
+    places: int,
+    greedy: bool,
+    cut: bool,
+) -> Written:
+    """Adds up to `settings.max_new` <= `places` tokens to texts padded on the left; rows of padding get none."""
+    B, P = ids_BP.shape
+    variables = {"params": params}
+    last_B1 = jnp.full((B, 1), P - 1, jnp.int32)
+    cache = empty_cache(model.config, B, P + places)
+    output = model.apply(variables, ids_BP, mask_BP, cache=cache, positions_BM=last_B1)
+    nothing = jnp.zeros((B, places), jnp.int32)
+    written = Written(nothing, nothing.astype(jnp.float32), nothing[:, 0], ~mask_BP.any(axis=1))
+
+    def going(state: _State) -> jax.Array:
+        return (state.step < settings.max_new) & ~state.written.ended_B.all()
+
+    def write(state: _State) -> _State:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.step)
+        tokens_B = _choose(state.logits_BV, keys, settings, greedy, cut)
+        log_probs_BV = jax.nn.log_softmax(state.logits_BV)
+        chosen_B = jnp.take_along_axis(log_probs_BV, tokens_B[:, None], axis=-1)[:, 0]
+        old = state.written
+        put = lambda all_BT, new_B: all_BT.at[:, state.step].set(jnp.where(old.ended_B, 0, new_B))
+        tokens_BT, log_probs_BT = put(old.tokens_BT, tokens_B), put(old.log_probs_BT, chosen_B)
+        ended_B = old.ended_B | (tokens_B == settings.eos)
+        new = Written(tokens_BT, log_probs_BT, old.count_B + ~old.ended_B, ended_B)
+        after = model.apply(variables, tokens_B[:, None], cache=state.cache)
+        return _State(state.step + 1, after.transformer.cache, after.logits[:, 0], new)
+
+    start = _State(jnp.zeros((), jnp.int32), output.transformer.cache, output.logits[:, 0], written)
+    return jax.lax.while_loop(going, write, start).written
+
+
+def writer(model: Any) -> Callable[..., Written]:
+    """Returns `_write_on` for a model, compiled for each shape and each way of choosing."""
+    return jax.jit(functools.partial(_write_on, model), static_argnames=("places", "greedy", "cut"))

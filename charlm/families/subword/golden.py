@@ -1,0 +1,127 @@
+"""Golden cases of BERT, RoBERTa and GPT-2: runs our model on their inputs and names every array as theirs.
+
+Passes: the padded batch with everything that is seen inside; ids alone; embeddings in place of ids, with positions of
+their own. GPT-2 also reads text padded on the left, and writes on greedily with a cache. Nothing is compared at
+padding: both sides compute something there that nobody reads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.convert.golden import Case, Ours, Skipped
+from charlm.convert.rules import import_state
+from charlm.families.converters import SUBWORD_FAMILIES
+from charlm.families.subword.bert_tensors import POOLED_ENCODER
+from charlm.families.subword.gpt2 import empty_cache
+from charlm.families.subword.layout import CAUSAL_LM, Family
+
+INPUTS = ("ids", "mask", "types", "embeddings", "position_ids", "right_mask", "left_mask")
+
+# The logits of a pass -> its arguments: ours by name, each the name of a golden array.
+PASSES = {
+    "bare_logits": {"ids_BL": "ids"},
+    "left_logits": {"ids_BL": "ids", "mask_BL": "left_mask"},
+    "types_logits": {"ids_BL": "ids", "mask_BL": "mask", "types_BL": "types"},
+    "position_logits": {"embeddings_BLD": "embeddings", "mask_BL": "mask", "position_ids_BL": "position_ids"},
+}
+FIRST = {"ids_BL": "ids", "mask_BL": "mask"}
+
+
+def outputs(case: Case) -> dict[str, Ours | Skipped]:
+    """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
+
+    Raises:
+      ValueError: when its config or weights do not fit our model.
+    """
+    said = case.meta.get("config", {}).get("model_type")
+    family = next((family for family in SUBWORD_FAMILIES.values() if said in family.model_types), None)
+    if family is None:
+        raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(SUBWORD_FAMILIES)}")
+    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    model, params, head = ours_of(case, family)
+    found |= dict(_first(case, head, _runner(model, params)))
+    for name, arguments in _passes(case, head).items():
+        if name in case.arrays:
+            found[name] = Ours(_runner(model, params)(**arguments).logits, _real(arguments))
+    if "pooled" in case.arrays and POOLED_ENCODER in family.heads:
+        encoder, encoder_params, _ = ours_of(case, family, POOLED_ENCODER)
+        found["pooled"] = Ours(_runner(encoder, encoder_params)(**_arguments(case, head)).pooled_BD)
+    if "generated" in case.arrays:
+        found |= dict(_generated(case, model, params))
+    return found
+
+
+def ours_of(case: Case, family: Family, head: str = "") -> tuple[Any, Any, str]:
+    """Returns our model of a case with that head ("": the one its state dict has), its parameters, and the head."""
+    state = family.canonical(case.state, case.name)
+    head = family.find_head(state, case.name, head)
+    config = family.from_theirs(case.meta["config"], head, f"{case.name}.json")
+    model, _, table = family.target(config, head)
+    return model, import_state(table, family.heads[head].leave, state, f"{case.name}.safetensors"), head
+
+
+def _runner(model: Any, params: Any) -> Callable[..., Any]:
+    @functools.partial(jax.jit, static_argnames=("return_layers", "return_attention"))
+    def run(params: Any, **arguments: Any) -> Any:
+        return model.apply({"params": params}, **arguments)
+
+    return functools.partial(run, params)
+
+
+def _arguments(case: Case, head: str) -> dict[str, Any]:
+    """Returns the arguments of the first pass; types are segments in BERT, and a pass of their own in GPT-2."""
+    names = FIRST | ({"types_BL": "types"} if "types" in case.arrays and head != CAUSAL_LM else {})
+    return {ours: case.arrays[name] for ours, name in names.items()}
+
+
+def _passes(case: Case, head: str) -> dict[str, dict[str, Any]]:
+    """Returns the arguments of the other passes that the case has the arrays for."""
+    z = case.arrays
+    passes = dict(PASSES)
+    passes["embeddings_logits"] = {"embeddings_BLD": "embeddings", "mask_BL": "mask"}
+    if "right_mask" in z:  # positions from the mask
+        passes["embeddings_logits"]["mask_BL"] = "right_mask"
+    elif "position_ids" in z:
+        passes["embeddings_logits"]["position_ids_BL"] = "position_ids"
+    complete = {name: names for name, names in passes.items() if set(names.values()) <= z.keys()}
+    return {name: {ours: z[array] for ours, array in names.items()} for name, names in complete.items()}
+
+
+def _real(arguments: dict[str, Any]) -> np.ndarray | None:
+    return arguments.get("mask_BL")
+
+
+def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str, Ours]]:
+    """Yields all states, probabilities and logits of the padded batch."""
+    arguments = _arguments(case, head)
+    mask_BL = _real(arguments)
+    output = run(**arguments, return_layers=True, return_attention=True)
+    for i, states_BLD in enumerate(output.transformer.layers):
+        yield f"hidden_{i}", Ours(states_BLD, mask_BL)
+    for i, probs_BHLL in enumerate(output.transformer.attention):
+        yield f"attention_{i}", Ours(probs_BHLL, np.broadcast_to(mask_BL[:, None], probs_BHLL.shape[:3]))
+    yield "logits", Ours(output.logits, mask_BL)
+    if output.next_sentence_BN is not None:
+        yield "next_sentence", Ours(output.next_sentence_BN)
+
+
+def _generated(case: Case, model: Any, params: Any) -> Iterator[tuple[str, Ours]]:
+    """Yields the tokens that follow a text padded on the left, greedily, and their logits."""
+    ids_BL, mask_BL = case.arrays["ids"], case.arrays["left_mask"]
+    (B, L), steps = ids_BL.shape, case.arrays["generated"].shape[1]
+    run = _runner(model, params)
+    output = run(ids_BL=ids_BL, mask_BL=mask_BL, cache=empty_cache(model.config, B, L + steps))
+    tokens, logits = [], [output.logits[:, -1]]
+    for _ in range(steps):
+        tokens.append(jnp.argmax(logits[-1], axis=-1).astype(jnp.int32))
+        output = run(ids_BL=tokens[-1][:, None], cache=output.transformer.cache)
+        logits.append(output.logits[:, 0])
+    yield "generated", Ours(jnp.stack(tokens, axis=1))
+    yield "generated_logits", Ours(jnp.stack(logits[:-1], axis=1))

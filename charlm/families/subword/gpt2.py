@@ -1,0 +1,244 @@
+"""GPT-2 (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
+
+A causal, pre-norm Transformer with learned positions. Parity is with Hugging Face's model of the same name, whose
+weights `charlm.convert` reads. Token embeddings may be passed in place of ids (XRayEmb).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
+from charlm.nn.embed import layer_norm, table_init
+from charlm.nn.kernels import product
+from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
+
+
+@dataclasses.dataclass(frozen=True)
+class GPT2Config:
+    """Shape of a GPT-2. Defaults: the smallest one released.
+
+    Attributes:
+      max_positions: rows of the position table.
+      embed_dropout: rate on the embeddings; `dropout` is that on the outputs of attention and feed-forward.
+      dtype: of matmul inputs and states.
+    """
+
+    vocab_size: int = 50257
+    hidden: int = 768
+    layers: int = 12
+    heads: int = 12
+    ffn: int = 3072
+    max_positions: int = 1024
+    activation: Literal["gelu", "gelu_new", "relu"] = "gelu_new"
+    epsilon: float = 1e-5
+    dropout: float = 0.1
+    embed_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    dtype: Any = jnp.float32
+    remat: bool = False
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+
+    def __post_init__(self) -> None:
+        check_block("gpt2", self)
+
+    @property
+    def block(self) -> BlockConfig:
+        """The configuration of a layer."""
+        names = (field.name for field in dataclasses.fields(BlockConfig) if field.name != "pre_norm")
+        return BlockConfig(pre_norm=True, **{name: getattr(self, name) for name in names})
+
+
+class Cache(NamedTuple):
+    """What generation keeps of the positions it has seen: a pytree, passed in and handed back.
+
+    Attributes:
+      layers: keys and values of each layer, N places each.
+      mask_BN: bool, True at places that hold a real position.
+      length: int32 scalar, places in use, padding included; the next call's positions go there.
+    """
+
+    layers: tuple[KeyValue, ...]
+    mask_BN: jax.Array
+    length: jax.Array
+
+
+def empty_cache(config: GPT2Config, batch: int, places: int) -> Cache:
+    """Returns a cache with room for so many positions, padding included."""
+    shape = (batch, places, config.heads, config.hidden // config.heads)
+    layers = tuple(KeyValue(*(jnp.zeros(shape, config.dtype) for _ in range(2))) for _ in range(config.layers))
+    return Cache(layers, jnp.zeros((batch, places), bool), jnp.zeros((), jnp.int32))
+
+
+class GPT2Embed(nn.Module):
+    """token + position, in float32 (a frequent token's gradient is a sum of thousands of rows)."""
+
+    config: GPT2Config
+
+    def setup(self) -> None:
+        cfg = self.config
+        table = lambda rows: nn.Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        self.token, self.position = table(cfg.vocab_size), table(cfg.max_positions)
+        self.dropout = nn.Dropout(cfg.embed_dropout)
+
+    def __call__(
+        self,
+        tokens_BLD: jax.Array,
+        types_BLD: jax.Array | None,
+        position_ids_BL: jax.Array | None,
+        deterministic: bool,
+    ) -> jax.Array:
+        """Returns [B, L, D]; without position ids, position i has row i."""
+        if position_ids_BL is None:
+            positions = self.position.embedding[None, : tokens_BLD.shape[1]]
+        else:
+            positions = self.position(position_ids_BL)
+        x_BLD = tokens_BLD.astype(jnp.float32) + positions
+        if types_BLD is not None:
+            x_BLD = x_BLD + types_BLD
+        return self.dropout(x_BLD, deterministic=deterministic).astype(self.config.dtype)
+
+
+class GPT2Decoder(nn.Module):
+    """A stack of pre-norm layers over [B, L, D]."""
+
+    config: GPT2Config
+
+    def setup(self) -> None:
+        self.layer = [block_class(self.config.remat)(self.config.block) for _ in range(self.config.layers)]
+
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        visible_B1QN: jax.Array,
+        cache: Cache | None,
+        deterministic: bool,
+        probabilities: bool = True,
+    ) -> tuple[list[jax.Array], list[jax.Array | None], tuple[KeyValue, ...]]:
+        """Returns the states before, between and after the layers, their probabilities if read, keys and values."""
+        layers, attention, kept = [x_BLD], [], []
+        start = None if cache is None else cache.length
+        for layer, past in zip(self.layer, cache.layers if cache else [None] * len(self.layer), strict=True):
+            x_BLD, probs, past = layer(x_BLD, visible_B1QN, past, start, deterministic, probabilities)
+            layers.append(x_BLD)
+            attention.append(probs)
+            kept.append(past)
+        return layers, attention, tuple(kept)
+
+
+class GPT2(nn.Module):
+    """The decoder: token ids or token embeddings -> states that see what is to their left."""
+
+    config: GPT2Config
+
+    def setup(self) -> None:
+        self.embed = GPT2Embed(self.config)
+        self.decoder = GPT2Decoder(self.config)
+        self.final_norm = layer_norm(self.config.epsilon, self.config.dtype)
+
+    def __call__(
+        self,
+        ids_BL: jax.Array | None = None,
+        mask_BL: jax.Array | None = None,
+        *,
+        embeddings_BLD: jax.Array | None = None,
+        types_BL: jax.Array | None = None,
+        position_ids_BL: jax.Array | None = None,
+        cache: Cache | None = None,
+        return_layers: bool = False,
+        return_attention: bool = False,
+        deterministic: bool = True,
+    ) -> TransformerOutput:
+        """Returns the states of a batch.
+
+        Args:
+          ids_BL: token ids, or None. An id outside of the table gives NaN.
+          mask_BL: bool, True = real; nothing at False reaches any other position. None: all are real.
+          embeddings_BLD: rows in place of the token table's, before positions; see `embed_tokens`.
+          types_BL: token ids whose rows are added, as in GPT-2's dialogue models; None: nothing is added.
+          position_ids_BL: rows of the position table. None: the real positions of a row are counted from 0, so that
+            padding on either side changes nothing (Hugging Face does so in `generate`, while its bare model counts
+            padding too: the same without padding on the left).
+          cache: positions that came before, from `empty_cache` or the output of the last call. One without room for L
+            more, or more than `max_positions` of them, gives NaN: how full it is is known only when the program runs.
+
+        Raises:
+          ValueError: both or neither of ids and embeddings, arrays of other shapes, or more positions than there are.
+        """
+        cfg = self.config
+        B, L = check_inputs(
+            ids_BL, embeddings_BLD, cfg.hidden, mask_BL=mask_BL, types_BL=types_BL, position_ids_BL=position_ids_BL
+        )
+        self._check_room(B, L, position_ids_BL, cache)
+        real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
+        if position_ids_BL is None and not (mask_BL is None and cache is None):
+            count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+            if cache is not None:
+                count_BL += cache.mask_BN.sum(axis=1, keepdims=True, dtype=jnp.int32)
+            position_ids_BL = jnp.maximum(count_BL - 1, 0)
+        tokens_BLD = self.embed_tokens(ids_BL) if embeddings_BLD is None else embeddings_BLD
+        types_BLD = None if types_BL is None else self.embed_tokens(types_BL)
+        x_BLD = self.embed(tokens_BLD, types_BLD, position_ids_BL, deterministic)
+        query_L, key_N, keys_BN = jnp.arange(L), jnp.arange(L), real_BL
+        if cache is not None:
+            x_BLD = jnp.where(cache.length + L <= cache.mask_BN.shape[1], x_BLD, jnp.nan)
+            keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, real_BL, cache.length, axis=1)
+            query_L, key_N = query_L + cache.length, jnp.arange(keys_BN.shape[1])
+        visible_B1QN = (key_N[None, :] <= query_L[:, None])[None, None] & keys_BN[:, None, None, :]
+        layers, attention, kept = self.decoder(x_BLD, visible_B1QN, cache, deterministic, return_attention)
+        layers[-1] = self.final_norm(layers[-1])
+        return TransformerOutput(
+            states_BLD=layers[-1],
+            layers=tuple(layers) if return_layers else (),
+            attention=tuple(attention) if return_attention else (),
+            cache=None if cache is None else Cache(kept, keys_BN, cache.length + L),
+        )
+
+    def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
+        """Returns the token table's rows, float32 [..., D]: where `embeddings_BLD` begins."""
+        return self.embed.token(ids_BL)
+
+    def _check_room(self, B: int, L: int, position_ids_BL: jax.Array | None, cache: Cache | None) -> None:
+        limit = self.config.max_positions
+        if position_ids_BL is None and limit < L:
+            raise ValueError(f"{L} positions, but the model has {limit}; cut the text or pass windows of it")
+        if cache is not None and (len(cache.mask_BN) != B or cache.mask_BN.shape[1] < L):
+            rows, places = cache.mask_BN.shape
+            raise ValueError(f"a cache for {rows} rows of {places} positions cannot take {B} rows of {L}")
+
+
+class GPT2LMHeadModel(nn.Module):
+    """GPT-2 with its output layer, which is the token table."""
+
+    config: GPT2Config
+
+    def setup(self) -> None:
+        self.gpt2 = GPT2(self.config)
+
+    def __call__(
+        self,
+        ids_BL: jax.Array | None = None,
+        mask_BL: jax.Array | None = None,
+        *,
+        positions_BM: jax.Array | None = None,
+        **inputs: Any,
+    ) -> LanguageModelOutput:
+        """Returns the logits of the next token everywhere, or at `positions_BM` (int [B, M]) alone.
+
+        The other arguments are those of `GPT2.__call__`.
+        """
+        output = self.gpt2(ids_BL, mask_BL, **inputs)
+        x_BMD = at_positions(output.states_BLD, positions_BM)
+        table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
+        logits = product("bmd,vd->bmv", x_BMD, table_VD)
+        return LanguageModelOutput(logits, output)
+
+    def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
+        """Returns the token table's rows, float32 [..., D]."""
+        return self.gpt2.embed_tokens(ids_BL)

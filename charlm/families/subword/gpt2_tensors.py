@@ -1,0 +1,111 @@
+"""GPT-2: Hugging Face's names of tensors and keys of the config, and ours.
+
+Their Conv1D keeps matrices as we do, [in, out]; query, key and value lie side by side in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
+from charlm.families.subword.labels import (
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+    GPT2ForQuestionAnswering,
+    GPT2ForSequenceClassification,
+    GPT2ForTokenClassification,
+)
+from charlm.families.subword.layout import CAUSAL_LM, LAYERS, Family, Head, Key
+
+_LAYER = "transformer.h.{n}."
+_OUR_LAYER = "gpt2/decoder/layer_{n}/"
+_DENSE = {"attn.c_proj": "attention/output", "mlp.c_fc": "ffn_in", "mlp.c_proj": "ffn_out"}
+_QKV = ("query", "key", "value")
+_FOURFOLD = 4  # ffn / hidden where the config does not say (Radford et al., 2018, section 4.1: 3072 / 768)
+
+
+def _rules() -> list[Rule]:
+    rules = [
+        Rule("transformer.wte.weight", "gpt2/embed/token/embedding"),
+        Rule("transformer.wpe.weight", "gpt2/embed/position/embedding"),
+        *norm_rules("transformer.ln_f", "gpt2/final_norm"),
+        *norm_rules(f"{_LAYER}ln_1", f"{_OUR_LAYER}attention_norm"),
+        *norm_rules(f"{_LAYER}ln_2", f"{_OUR_LAYER}ffn_norm"),
+    ]
+    for theirs, ours in (("weight", "kernel"), ("bias", "bias")):
+        rules.append(Rule(f"{_LAYER}attn.c_attn.{theirs}", f"{_OUR_LAYER}attention/{{part}}/{ours}", parts=_QKV))
+        rules += [Rule(f"{_LAYER}{part}.{theirs}", f"{_OUR_LAYER}{name}/{ours}") for part, name in _DENSE.items()]
+    return rules
+
+
+_LEAVE = [
+    Leave("lm_head.weight", "the same tensor as transformer.wte.weight", same_as="transformer.wte.weight"),
+    Leave(f"{_LAYER}attn.bias", "a constant: the causal mask"),
+    Leave(f"{_LAYER}attn.masked_bias", "a constant: the score of masked positions"),
+    *(
+        Leave(name, "of a head for labels")
+        for name in ("score.weight", "classifier.weight", "classifier.bias", "qa_outputs.weight", "qa_outputs.bias",
+                     "multiple_choice_head.summary.weight", "multiple_choice_head.summary.bias")
+    ),
+]  # fmt: skip
+
+
+def _for_labels(layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
+    """Returns a model with an output layer of labels, `layer`, whose rules are `ours`."""
+    named = {rule.theirs for rule in ours}
+    left = [leave for leave in _LEAVE if leave.theirs not in named]
+    return Head(architecture, f"{layer}.weight", {}, build, _rules() + ours, left, labels=f"{layer}.weight")
+
+
+def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Adds what older configs leave out."""
+    return {"ffn": _FOURFOLD * ours["hidden"]} | ours
+
+
+GPT2 = Family(
+    name="gpt2",
+    model_types={"gpt2": "GPT2"},
+    prefix="transformer.",
+    outside=("lm_head.", "score.", "classifier.", "qa_outputs.", "multiple_choice_head."),
+    config=GPT2Config,
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "n_embd": Key("hidden"),
+        "n_layer": Key("layers", most=LAYERS),
+        "n_head": Key("heads"),
+        "n_inner": Key("ffn", None),
+        "n_positions": Key("max_positions", 1024),
+        "layer_norm_epsilon": Key("epsilon", 1e-5, 0.0),
+        "resid_pdrop": Key("dropout", 0.1, 0.0),
+        "embd_pdrop": Key("embed_dropout", 0.1, 0.0),
+        "attn_pdrop": Key("attention_dropout", 0.1, 0.0),
+    },
+    activation="activation_function",
+    activations={"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"},
+    fixed={
+        "scale_attn_weights": (True, "our attention divides scores by the square root of the head's width"),
+        "scale_attn_by_inverse_layer_idx": (False, "our attention is the same in every layer"),
+        "add_cross_attention": (False, "our model has no second input"),
+        "tie_word_embeddings": (True, "our output layer is the token table"),
+        "pruned_heads": ({}, "our layers have all heads"),
+    },
+    heads={
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "score",
+            [Rule("score.weight", "label/kernel", transpose=True)],
+            "ForSequenceClassification",
+            GPT2ForSequenceClassification,
+        ),
+        TOKEN_CLASSIFICATION: _for_labels(
+            "classifier", dense_rules("classifier", "label"), "ForTokenClassification", GPT2ForTokenClassification
+        ),
+        QUESTION_ANSWERING: _for_labels(
+            "qa_outputs", dense_rules("qa_outputs", "label"), "ForQuestionAnswering", GPT2ForQuestionAnswering
+        ),
+        CAUSAL_LM: Head("LMHeadModel", "", {}, GPT2LMHeadModel, _rules(), _LEAVE),
+    },
+    derive=_derive,
+)

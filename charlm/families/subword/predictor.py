@@ -1,0 +1,300 @@
+"""BERT, RoBERTa and GPT-2, ready to be asked: vectors, words for gaps, how likely a text is, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.families.predictor import Encoding, Fill, Generation, Predictor, Score, checked_texts, words_of
+from charlm.families.pretrained import ENCODERS, Pretrained, encoder_alone
+from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
+from charlm.families.subword.generation import Settings, check_settings, prompt_keys, writer
+from charlm.families.subword.gpt2 import GPT2Config
+from charlm.families.subword.labels import FINE_TUNED
+from charlm.families.subword.scoring import scorer, stretches
+from charlm.families.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import get_splitter
+
+NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT", "xrayemb": "XRayEmb"}
+HEAD_POSITIONS = 2048  # positions whose logits are held at a time: 400 MiB with GPT-2's vocabulary
+GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary a mask
+
+
+class SubwordPredictor(Predictor):
+    """A BERT, RoBERTa or GPT-2 with its tokenizer, ready to be asked.
+
+    Args:
+      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
+
+    Raises:
+      ValueError: when there is no tokenizer, or it has ids that the model has no rows for.
+    """
+
+    def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
+        self.pretrained, self.config = pretrained, pretrained.config
+        self.tokenizer = pretrained.tokenizer() if tokenizer is None else tokenizer
+        if self.tokenizer.size > self.config.vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: the tokenizer has ids up to {self.tokenizer.size - 1}, the model rows for "
+                f"{self.config.vocab_size}: they do not belong together"
+            )
+        causal, self.name = isinstance(self.config, GPT2Config), NAMES[pretrained.family]
+        self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
+        if isinstance(pretrained.model, ENCODERS) or pretrained.head in FINE_TUNED:
+            self.headless = f"this {self.name} has no head that predicts words"
+            pretrained = encoder_alone(pretrained)
+        self._longest = self.config.max_positions if causal else self.config.longest
+        if self._longest <= self.tokenizer.special_count():
+            raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
+        self._pad = getattr(self.config, "pad_id", 0)
+        self._splitter = get_splitter("rules", "en")
+        self._wordpiece = pretrained.family == "bert"  # pieces that begin a word are no others at a text's beginning
+        self._width = self.config.hidden
+        model, self._params = pretrained.model, pretrained.params
+        self._states, self._fill = self._programs(model)
+        self._score, self._write = scorer(model), writer(model)
+        self._pieces: Pieces | None = None
+
+    def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+        """Returns the compiled last states [B, L, D], and log-probabilities [B, M, V] at some positions.
+
+        Both take parameters and what `_inputs` returns; the second also positions [B, M].
+        """
+        apply = lambda p, *arguments, **named: model.apply({"params": p}, *arguments, **named)
+
+        def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
+            output = apply(p, ids_BL, mask_BL)
+            return getattr(output, "transformer", output).states_BLD.astype(np.float32)
+
+        def fill(p: Any, ids_BL: jax.Array, mask_BL: jax.Array, positions_BM: jax.Array) -> jax.Array:
+            return jax.nn.log_softmax(apply(p, ids_BL, mask_BL, positions_BM=positions_BM).logits)
+
+        return jax.jit(states), jax.jit(fill)
+
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+        """Returns what the model reads; `unknown`: of each row, by place, the text under pieces it does not know."""
+        return ids_BL, mask_BL
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> SubwordPredictor:
+        """Returns the predictor of a loaded model, with the tokenizer beside it."""
+        return cls(pretrained)
+
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Returns words or pieces, offsets and vectors of each text: the last states, and means of them.
+
+        Words are those of `charlm.text.words`' rules in every family; a word's vector is the mean of the pieces that
+        stand for some of it, and one that the tokenizer leaves out (control characters) is left out here. `sentence_D`
+        is the mean over all positions, special tokens of the template included (mean pooling; Reimers and Gurevych,
+        EMNLP 2019, section 3). A text longer than the model is read in windows, each with its special tokens.
+
+        Raises:
+          ValueError: when `texts` is one string, `batch_size` is not positive, or there is no such unit.
+        """
+        texts = checked_texts(texts, batch_size)
+        if unit not in ("words", "pieces"):
+            raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
+        pieces = self._texts(texts)
+        parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
+        unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
+        found: dict[int, np.ndarray] = {}
+        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad, encoder=self._splits)
+        started = (
+            (chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])))
+            for chosen, ids_BL, mask_BL in made
+        )
+        for chosen, states_BLD in one_ahead(started):
+            states_BLD = np.asarray(states_BLD)
+            for b, n in enumerate(chosen):
+                found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
+        none_WD = np.zeros((0, self._width), np.float32)
+        inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+        whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+        for n, (t, window) in enumerate(parts):
+            inner[t].append(found[n][window.before : window.before + window.end - window.start])
+            whole[t].append(found[n])
+        return [
+            self._encoding(text, pieces[t], unit, np.concatenate(inner[t]), np.concatenate(whole[t]))
+            for t, text in enumerate(texts)
+        ]
+
+    def _texts(self, texts: Sequence[str]) -> list[Text]:
+        """Returns the pieces of texts."""
+        return [text_of(*pair) for pair in zip(self.tokenizer.encode_batch(texts), texts, strict=True)]
+
+    def _shown(self, pieces: Text) -> list[str]:
+        return [self.tokenizer.token(index) for index in pieces.ids]
+
+    def _encoding(self, text: str, pieces: Text, unit: str, inner_PD: np.ndarray, whole_LD: np.ndarray) -> Encoding:
+        sentence_D = whole_LD.sum(axis=0) / np.float32(max(1, len(whole_LD)))
+        if unit == "pieces":
+            return Encoding(self._shown(pieces), pieces.offsets, inner_PD, sentence_D)
+        spans, vectors_WD = words_of(self._splitter.spans(text), pieces.offsets, inner_PD)
+        return Encoding([text[a:b] for a, b in spans], spans, vectors_WD, sentence_D)
+
+    def known_words(self, words: Iterable[str]) -> PieceWords:
+        """Returns the words that the vocabulary can write, to rank by `fill_mask`; repeated ones count once."""
+        self.require("fill_mask")
+        return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
+
+    def fill_mask(
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: PieceWords | Iterable[str] | None = None,
+    ) -> list[list[Fill]]:
+        """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest pieces or known words, best first.
+
+        Probabilities are those of the softmax over the whole vocabulary. A piece that continues a word is written
+        "##ing" in every family. "[MASK:5]" or `length=5` leave words of so many characters only. A known word is read
+        with as many masks as it has pieces there; `log_prob` is the sum of theirs, `score` their geometric mean
+        probability. Of a text longer than the model the window around the gap is read.
+
+        Raises:
+          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+        """
+        self.require("fill_mask")
+        if top < 1:
+            raise ValueError(f"top={top}: expected at least 1")
+        if isinstance(known, PieceWords) and known.tokenizer is not self.tokenizer:
+            raise ValueError("known: a list that another model made; see known_words")
+        if known is not None and not isinstance(known, PieceWords):
+            known = self.known_words(known)
+        pieces, gaps = self._find_gaps(text, length)
+        asked = [(gap, count) for gap in gaps for count in ([1] if known is None else known.counts(gap))]
+        fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
+        for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
+            if known is None:
+                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, self._wordpiece)
+                fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
+            else:
+                fills[gap] += known.best(log_probs_KV, gap, top)
+        return [sorted(fills[gap], key=lambda fill: -fill.score)[:top] for gap in gaps]
+
+    def _find_gaps(self, text: str, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+        return find_gaps(text, self.tokenizer, length)
+
+    def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
+        """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""
+        rows, unknown = [], []
+        for gap, count in asked:
+            text = masked(pieces, gap, count, self.tokenizer.special.mask)
+            window = window_around(text, gap.place, count, self._longest)
+            rows.append((window.ids, window.before + gap.place - window.start))
+            unknown.append(text.under(window, self.tokenizer.special.unk))
+        found: dict[int, np.ndarray] = {}
+        for chosen, ids_BL, mask_BL in batches([ids for ids, _ in rows], GAPS_AT_A_TIME, self._longest, self._pad):
+            most = rounded_batch(max(asked[n][1] for n in chosen), self._longest)
+            positions_BM = np.zeros((len(ids_BL), most), np.int32)
+            for b, n in enumerate(chosen):
+                positions_BM[b, : asked[n][1]] = rows[n][1] + np.arange(asked[n][1])
+            inputs = self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])
+            log_probs = jax.device_get(self._fill(self._params, *inputs, positions_BM))
+            found |= {n: log_probs[b, : asked[n][1]] for b, n in enumerate(chosen)}
+        return [found[n] for n in range(len(rows))]
+
+    def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
+        """Returns the log-probability of each piece of each text, given all pieces before it.
+
+        A text longer than the model is read in windows that begin every half window, so that a piece has seen all
+        before it or at least half a window.
+
+        Args:
+          start: the text follows the end-of-text token, as in training, so that the first piece counts, too. False: it
+            is not scored (NaN), as in the usual loss.
+
+        Raises:
+          ValueError: when the model predicts no text from left to right, `texts` is one string, or `batch_size` is not
+            positive.
+        """
+        self.require("score")
+        texts = checked_texts(texts, batch_size, "score")
+        pieces = [text_of(item) for item in self.tokenizer.encode_batch(texts)]
+        before = [self._start_token()] if start else []
+        rows = [before + text.ids for text in pieces]
+        parts = [(t, s) for t, row in enumerate(rows) for s in stretches(len(row), self._longest)]
+        log_probs = [np.full(len(row), np.nan, np.float32) for row in rows]
+        ids = [rows[t][s.start : s.end] for t, s in parts]
+        longest = rounded(max(map(len, ids), default=1), self._longest)
+        fits = max(1, min(batch_size, HEAD_POSITIONS // longest))
+        made = batches(ids, fits, self._longest, self._pad)
+        started = ((chosen, self._score(self._params, ids_BL, mask_BL)) for chosen, ids_BL, mask_BL in made)
+        for chosen, found_BL in one_ahead(started):
+            found_BL = np.asarray(found_BL)
+            for b, n in enumerate(chosen):
+                t, s = parts[n]
+                log_probs[t][s.first : s.end] = found_BL[b, s.first - s.start - 1 : s.end - s.start - 1]
+        scores = []
+        for text, of, found in zip(texts, pieces, log_probs, strict=True):
+            unscored = of.offsets[0][1] if of.ids and not start else 0
+            tokens = [self.tokenizer.token(index) for index in of.ids]
+            scores.append(Score(tokens, of.offsets, found[len(before) :], len(text) - unscored))
+        return scores
+
+    def _start_token(self) -> int:
+        special = self.tokenizer.special
+        if special.bos is None and special.eos is None:
+            raise ValueError(f"{self.pretrained.folder}: the vocabulary has no token that begins or ends a text")
+        return special.eos if special.bos is None else special.bos
+
+    def generate(
+        self,
+        prompts: Iterable[str],
+        max_new: int = 40,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] = 0,
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Returns how each prompt goes on, up to the end-of-text token; an empty one starts a text.
+
+        Args:
+          max_new: most tokens to add.
+          temperature: 0: always the likeliest token; else what logits are divided by before one is drawn.
+          top_k: draw among so many likeliest tokens; 0: all. top_p: and among the likeliest that have this probability.
+          seed: of what is drawn, or one for each prompt. The same prompt and seed give the same text, whatever else is
+            asked; with one seed for all, a prompt that is there again has the next seed.
+
+        Raises:
+          ValueError: when the model generates no text, an argument is out of range, or a prompt leaves no room for
+            `max_new` tokens.
+        """
+        self.require("generate")
+        prompts = checked_texts(prompts, batch_size, "generate")
+        check_settings(max_new, temperature, top_k, top_p)
+        keys = prompt_keys(prompts, seed)
+        if max_new >= self._longest:
+            raise ValueError(f"max_new={max_new}: the model has {self._longest} positions, prompt included")
+        rows = [text_of(item).ids or [self._start_token()] for item in self.tokenizer.encode_batch(prompts)]
+        for prompt, row in zip(prompts, rows, strict=True):
+            if len(row) + max_new > self._longest:
+                raise ValueError(
+                    f"max_new={max_new}: the model has room for {self._longest} tokens, of which the prompt "
+                    f"{prompt[:40]!r} takes {len(row)}"
+                )
+        eos = self.tokenizer.special.eos
+        allowed_V = np.zeros(self.config.vocab_size, bool)
+        allowed_V[self.tokenizer.ids()] = True
+        arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
+        settings = Settings(*arrays, np.int32(-1 if eos is None else eos), allowed_V)
+        ways = {"places": rounded(max_new, self._longest), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
+        found: dict[int, Generation] = {}
+        for chosen, ids_BP, mask_BP in batches(rows, batch_size, self._longest, self._pad, left=True):
+            row_keys = keys[np.resize(chosen, len(ids_BP))]
+            written = jax.device_get(self._write(self._params, ids_BP, mask_BP, row_keys, settings, **ways))
+            for b, n in enumerate(chosen):
+                ids = written.tokens_BT[b, : written.count_B[b]].tolist()
+                text = self.tokenizer.decode(ids)
+                found[n] = Generation(text, ids, written.log_probs_BT[b, : len(ids)], bool(written.ended_B[b]))
+        return [found[n] for n in range(len(rows))]

@@ -1,0 +1,160 @@
+"""Units of BERT, RoBERTa and GPT-2: the pieces of their tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.families.subword.bert import Bert, BertConfig
+from charlm.families.subword.gpt2 import GPT2, GPT2Config
+from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.text.subwords import Subwords
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+
+class SubwordRows(NamedTuple):
+    """Rows of pieces [..., B, L]: int32 ids and segments, bool where they are real."""
+
+    ids_BL: Any
+    types_BL: Any
+    mask_BL: Any
+
+
+class _Template(NamedTuple):
+    """Special pieces around texts, as columns of (id, segment); `types`: segments of the texts."""
+
+    before: np.ndarray
+    between: np.ndarray
+    after: np.ndarray
+    types: tuple[int, int]
+
+
+class SubwordUnits(Units):
+    """[CLS] pieces [SEP] as the tokenizer's template has it.
+
+    GPT-2 has no template: the end-of-text token closes each text, and the last one, which has read everything, stands
+    for the row. There the last piece of a word carries its label, for only it has read the whole word.
+
+    Args:
+      pretrained: the model. longest: see `units_of`.
+
+    Raises:
+      ValueError: when there is no tokenizer, or it has ids that the model has no rows for.
+    """
+
+    def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
+        self._tokenizer = pretrained.tokenizer()
+        config = pretrained.config
+        if self._tokenizer.size > config.vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
+                f"{config.vocab_size}: they do not belong together"
+            )
+        causal = isinstance(config, GPT2Config)
+        self.labelled = "last" if causal else "first"
+        self._pad = getattr(config, "pad_id", 0)
+        # A model with one segment has no row for a second.
+        self._one_type = getattr(config, "type_vocab", 1) < 2
+        self._has_types = not causal
+        self._single, self._double = (_causal(self._tokenizer, pair) if causal else self._template(pair) for pair in
+                                      (False, True))  # fmt: skip
+        most = config.max_positions if causal else config.longest
+        self.longest = checked_longest(longest, most, self.specials(True) + 4)
+
+    def _template(self, pair: bool) -> _Template:
+        item = self._tokenizer.encode("a", "b" if pair else None)
+        types = [0] * len(item.ids) if self._one_type else item.type_ids
+        rows = np.array([item.ids, types], np.int32).T
+        inner = [[i for i, s in enumerate(item.sequences) if s == side] for side in (0, 1)]
+        first = inner[0]
+        second = inner[1] or [len(rows)]
+        if not first:
+            raise ValueError("the tokenizer has no piece for the letter a: it is none of text")
+        of_second = int(types[second[0]]) if pair else 0
+        between = rows[first[-1] + 1 : second[0]]
+        after = rows[second[-1] + 1 :] if pair else np.zeros((0, 2), np.int32)
+        return _Template(rows[: first[0]], between, after, (int(types[first[0]]), of_second))
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the pieces of texts."""
+        return [_encoded(item, False) for item in self._tokenizer.encode_batch(list(texts))]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the pieces of words; a word without any has the unknown token."""
+        return [_encoded(item, True) for item in self._tokenizer.encode_words_batch([list(s) for s in sentences])]
+
+    def specials(self, pair: bool) -> int:
+        """Returns the number of special pieces."""
+        template = self._double if pair else self._single
+        return len(template.before) + len(template.between) + len(template.after)
+
+    def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
+        """Returns ids and segments [L, 2] of the row; see `Units.join`."""
+        template = self._single if second is None else self._double
+        parts = [template.before, _with_type(first, template.types[0]), template.between]
+        if second is not None:
+            parts += [_with_type(second, template.types[1]), template.after]
+        content = np.concatenate(parts)
+        start = len(template.before)
+        whole = len(content) - 1 if self.labelled == "last" else 0
+        return Joined(content, len(content), start, start + len(first) + len(template.between), whole)
+
+    def measure(
+        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0
+    ) -> tuple[int, int]:
+        """Returns (rows, length): pieces need no tables."""
+        return rows, length
+
+    def widest(self, rows: int, length: int) -> tuple[int, int]:
+        """Returns (rows, length)."""
+        return rows, length
+
+    def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
+        """Returns the rows, padded on the right."""
+        B, L = shape
+        ids, types, mask = np.full((B, L), self._pad, np.int32), np.zeros((B, L), np.int32), np.zeros((B, L), bool)
+        for b, row in enumerate(rows):
+            ids[b, : row.length], types[b, : row.length] = row.content.T
+            mask[b, : row.length] = True
+        return SubwordRows(ids, types, mask)
+
+    def apply(self, model: nn.Module, params: Any, inputs: SubwordRows, dropout: jax.Array | None = None) -> jax.Array:
+        """Returns the logits; see `Units.apply`."""
+        rngs = None if dropout is None else {"dropout": dropout}
+        return self._run(model, params, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def states(self, config: BertConfig | GPT2Config, params: Any, inputs: SubwordRows) -> jax.Array:
+        """Returns the last states; see `Units.states`."""
+        if isinstance(config, GPT2Config):
+            return self._run(GPT2(config), params["gpt2"], inputs).states_BLD
+        return self._run(Bert(config), params["bert"], inputs).states_BLD
+
+    def _run(self, model: nn.Module, params: Any, inputs: SubwordRows, **options: Any) -> Any:
+        ids, types, mask = (x.reshape(-1, x.shape[-1]) for x in inputs)
+        segments = {"types_BL": types} if self._has_types else {}
+        return model.apply({"params": params}, ids, mask, **options, **segments)
+
+
+def _causal(tokenizer: Any, pair: bool) -> _Template:
+    """Returns what stands around texts of a model that reads left to right and has no template."""
+    if tokenizer.special.eos is None:
+        raise ValueError("the vocabulary has no end-of-text token")
+    end = np.array([[tokenizer.special.eos, 0]], np.int32)
+    return _Template(end[:0], end, end if pair else end[:0], (0, 0))
+
+
+def _encoded(item: Subwords, words: bool) -> Encoded:
+    inner = [i for i, special in enumerate(item.special) if not special]
+    ids = np.array([item.ids[i] for i in inner], np.int32)
+    offsets = tuple(item.offsets[i] for i in inner)
+    return Encoded(ids, offsets, tuple(item.words[i] for i in inner) if words else None)
+
+
+def _with_type(part: Encoded, segment: int) -> np.ndarray:
+    return np.stack([part.content, np.full(len(part), segment, np.int32)], axis=1).astype(np.int32)

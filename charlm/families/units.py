@@ -1,0 +1,169 @@
+"""How a family of models reads text: as units (words of an HLM, pieces of a subword model) in rows of one length.
+
+A task cuts, joins and labels units and never asks what they are; a new family joins by one subclass of `Units`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A text, or a sequence of words, in units.
+
+    Attributes:
+      content: what the family needs of the units, [U, ...].
+      offsets: per unit its (start, end) characters of the text; of its word, for words.
+      words: per unit the index of its word, for words that were given; None for a text.
+    """
+
+    content: np.ndarray
+    offsets: tuple[Span, ...]
+    words: tuple[int, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def part(self, start: int, end: int) -> Encoded:
+        """Returns the units from `start` up to `end`."""
+        words = None if self.words is None else self.words[start:end]
+        return Encoded(self.content[start:end], self.offsets[start:end], words)
+
+
+class Joined(NamedTuple):
+    """One row as the family reads it.
+
+    Attributes:
+      content: of all its positions, special ones included.
+      length: its positions. first, second: position of the first unit of each text. whole: the position that stands for
+        the whole row.
+    """
+
+    content: Any
+    length: int
+    first: int
+    second: int
+    whole: int
+
+
+class Units(abc.ABC):
+    """The text side of a family.
+
+    Attributes:
+      longest: positions of the longest row, special ones included.
+      labelled: which unit of a word carries its label: the first, or where a model reads left to right the last.
+      draws: whether what is read in training is drawn anew in every epoch.
+    """
+
+    longest: int
+    labelled: Literal["first", "last"] = "first"
+    draws: bool = False
+
+    @abc.abstractmethod
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the units of texts."""
+
+    @abc.abstractmethod
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the units of words that are split already; every word has at least one."""
+
+    @abc.abstractmethod
+    def specials(self, pair: bool) -> int:
+        """Returns how many special positions a row of one text, or of two, has."""
+
+    @abc.abstractmethod
+    def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
+        """Returns a row of one text or two with the family's special positions."""
+
+    @abc.abstractmethod
+    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> Any:
+        """Returns a shape that holds each of the groups as `rows` rows of `length` positions.
+
+        Args:
+          slack: share of room beyond what the groups need, for other groups like them.
+        """
+
+    @abc.abstractmethod
+    def widest(self, rows: int, length: int) -> Any:
+        """Returns a shape that holds any `rows` rows of `length` positions."""
+
+    @abc.abstractmethod
+    def pack(self, rows: Sequence[Joined], shape: Any) -> Any | None:
+        """Returns the rows as the model's input, arrays without leading axes; None when they do not fit the shape."""
+
+    @abc.abstractmethod
+    def apply(self, model: nn.Module, params: Any, inputs: Any, dropout: jax.Array | None = None) -> jax.Array:
+        """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.
+
+        Args:
+          dropout: its randomness; None: no dropout.
+        """
+
+    @abc.abstractmethod
+    def states(self, config: Any, params: Any, inputs: Any) -> jax.Array:
+        """Returns the last states [N, L, D] of packed rows, before any head.
+
+        Args:
+          config: of the model. params: all of a model with a head.
+        """
+
+    def training(self, seed: int, epoch: int) -> Units:
+        """Returns the units that read the examples to learn from in an epoch; `pack` of either takes rows of both."""
+        return self
+
+    def room(self, pair: bool) -> int:
+        """Returns how many units a row holds beside its special positions."""
+        return self.longest - self.specials(pair)
+
+
+def units_of(pretrained: Pretrained, longest: int = 0, read: Literal["none", "first", "all"] = "none") -> Units:
+    """Returns the text side of a model.
+
+    Args:
+      longest: positions of the longest row; 0: as many as the model has.
+      read: words whose characters the head reads as well; see `charlm.families.hlm.labels`.
+
+    Raises:
+      ValueError: when the model has fewer positions, or its tokenizer is missing.
+    """
+    if pretrained.family == "hlm":
+        from charlm.families.hlm.units import HLMUnits
+
+        return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)
+    if pretrained.family == "charbert":
+        from charlm.families.charbert.units import CharBertUnits
+
+        return CharBertUnits(pretrained, longest)
+    if pretrained.family == "char2subword":
+        from charlm.families.char2subword.units import Char2SubwordUnits
+
+        return Char2SubwordUnits(pretrained, longest)
+    if pretrained.family == "xrayemb":
+        from charlm.families.xrayemb.units import XRayEmbUnits
+
+        return XRayEmbUnits(pretrained, longest)
+    from charlm.families.subword.units import SubwordUnits
+
+    return SubwordUnits(pretrained, longest)
+
+
+def checked_longest(longest: int, most: int, least: int) -> int:
+    """Returns `longest`, or `most` where it is 0; ValueError when the model has fewer, or nothing fits."""
+    if longest > most:
+        raise ValueError(f"data.max_length={longest}: the model has {most} positions")
+    if longest and longest < least:
+        raise ValueError(f"data.max_length={longest} leaves no room beside the special positions; at least {least}")
+    return longest or most

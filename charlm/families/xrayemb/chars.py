@@ -1,0 +1,203 @@
+"""The characters of XRayEmb, and words as its encoder reads them (Pinter et al., 2021, section 2 and released code).
+
+A word is `<e>`, at most 20 characters, `<e>`: one symbol opens and closes. Ids are those of the released code moved on
+by one place, so that 0 pads here as everywhere: (theirs + 1) mod size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from charlm.core.durable import write_text
+
+PAD = 0
+FIRST_CHAR = 1
+SPECIALS = 3  # padding, unknown, end
+SLOTS = 22  # characters of the longest word, both `<e>` included; the released code cuts words after 20
+UNKNOWN, END = "<unk>", "<e>"  # as they are shown
+_MAX_SIZE = 2**16  # rows of words are uint16
+
+
+class XRayChars:
+    """An immutable set of characters: id 0 pads, the characters are 1 to n in order of code point, then `<unk>`, `<e>`.
+
+    Equal sets are equal vocabularies.
+    """
+
+    __slots__ = ("_chars", "_ids")
+
+    def __init__(self, chars: Iterable[str], source: str = "characters") -> None:
+        """Takes distinct characters in any order.
+
+        Raises:
+          ValueError: an entry is no single character, is there twice, or there are too many; names `source`.
+        """
+        found = list(chars)
+        for char in found:
+            if not isinstance(char, str) or len(char) != 1 or "\ud800" <= char <= "\udfff":
+                raise ValueError(f"{source}: expected single characters, got {char!r}")
+        if len(found) + SPECIALS > _MAX_SIZE:
+            raise ValueError(f"{source}: expected at most {_MAX_SIZE - SPECIALS} characters, got {len(found)}")
+        self._chars = tuple(sorted(found))
+        self._ids = {char: FIRST_CHAR + place for place, char in enumerate(self._chars)}
+        if len(self._ids) < len(found):
+            twice = next(char for char in found if found.count(char) > 1)
+            raise ValueError(f"{source}: the character {twice!r} is there twice")
+
+    @classmethod
+    def build(cls, counts: Mapping[str, int], size: int | None = None) -> XRayChars:
+        """Keeps the characters that occur, without white space, of which words have none.
+
+        Args:
+          counts: how often each character occurs.
+          size: rows of the table at most, padding, `<unk>` and `<e>` included: the most frequent ones are kept, of
+            equally frequent ones the first by code point. None: all, as in the released code.
+
+        Raises:
+          ValueError: `size` leaves no room for a character, or a key is no single character.
+        """
+        if size is not None and size <= SPECIALS:
+            raise ValueError(f"size of a character vocabulary: expected at least {SPECIALS + 1}, got {size}")
+        kept = [char for char, count in counts.items() if count > 0 and not char.isspace()]
+        kept.sort(key=lambda char: (-counts[char], char))
+        return cls(kept if size is None else kept[: size - SPECIALS], "counts")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> XRayChars:
+        """Reads a JSON list of characters, as `save` writes it, or the `chars.txt` of the released code.
+
+        That one is nothing but the characters in order of code point. White space at its end belongs to them (the
+        released reader loses it); a line break that stands out of order there is an editor's, and is left out.
+
+        Raises:
+          ValueError: the file is neither; the message names it. OSError: it cannot be read.
+        """
+        data = Path(path).read_bytes()
+        try:
+            text = data.decode("utf-8")
+            if Path(path).suffix == ".txt":
+                return cls._of_text(text, str(path))
+            chars = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"{path}: expected UTF-8, a JSON list of characters or a chars.txt: {error}") from None
+        if not isinstance(chars, list):
+            raise ValueError(f"{path}: expected a JSON list of characters, got {type(chars).__name__}")
+        return cls(chars, str(path))
+
+    @classmethod
+    def _of_text(cls, text: str, source: str) -> XRayChars:
+        if len(text) > 1 and text[-1] == "\n" and text[-2] > "\n":
+            text = text[:-1]
+        if any(a >= b for a, b in itertools.pairwise(text)):
+            raise ValueError(f"{source}: expected distinct characters in order of code point")
+        return cls(text, source)
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, int], source: str = "characters") -> XRayChars:
+        """Takes what `to_dict` returned; ValueError naming `source` when the ids are not those of the characters."""
+        chars = cls(mapping, source)
+        if chars._ids != dict(mapping):
+            wrong = next(char for char in chars._ids if chars._ids[char] != mapping[char])
+            raise ValueError(f"{source}: expected the id {chars._ids[wrong]} for {wrong!r}, got {mapping[wrong]!r}")
+        return chars
+
+    def to_dict(self) -> dict[str, int]:
+        """Returns the map from characters to ids, in order of ids."""
+        return dict(self._ids)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the JSON list that `load` reads; a reader never sees half a file."""
+        write_text(path, json.dumps(self._chars, ensure_ascii=False, indent=0) + "\n")
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the characters in hexadecimal: equal on every machine for equal vocabularies."""
+        return hashlib.sha256(json.dumps(self._chars, separators=(",", ":")).encode("ascii")).hexdigest()
+
+    @property
+    def chars(self) -> tuple[str, ...]:
+        """The characters in order of their ids, which begin at 1."""
+        return self._chars
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The map from characters to ids."""
+        return self.to_dict()
+
+    @property
+    def size(self) -> int:
+        """Rows of a table of characters: theirs, padding, `<unk>` and `<e>`."""
+        return len(self._chars) + SPECIALS
+
+    @property
+    def unknown(self) -> int:
+        """The id of characters that are not in the vocabulary."""
+        return len(self._chars) + FIRST_CHAR
+
+    @property
+    def end(self) -> int:
+        """The id of `<e>`, which opens and closes words."""
+        return len(self._chars) + FIRST_CHAR + 1
+
+    @property
+    def spaces_V(self) -> np.ndarray:
+        """Which ids are white space, bool [size]: no word begins with one, see `XRDecoder.generate`."""
+        return np.array([False, *(char.isspace() for char in self._chars), False, False])
+
+    def encode_word(self, word: str, slots: int = SLOTS) -> list[int]:
+        """Returns the ids of a word between two `<e>`; its end is cut where there are more characters than slots."""
+        return [self.end, *(self._ids.get(char, self.unknown) for char in word[: slots - 2]), self.end]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns the characters of ids up to the `<e>` that closes, without any `<e>`; padding is left out.
+
+        `<unk>` is shown as such. Whether an `<e>` opens the word makes no difference.
+
+        Raises:
+          ValueError: there is no such id.
+        """
+        found: list[str] = []
+        for place, index in enumerate(map(int, ids)):
+            if not 0 <= index < self.size:
+                raise ValueError(f"character id {index}: expected 0 to {self.size - 1}")
+            if index == self.end and place:
+                break
+            if index not in (PAD, self.end):
+                found.append(UNKNOWN if index == self.unknown else self._chars[index - FIRST_CHAR])
+        return "".join(found)
+
+    def __eq__(self, other: object) -> bool:
+        return self._chars == other._chars if isinstance(other, XRayChars) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._chars)
+
+    def __repr__(self) -> str:
+        return f"XRayChars({len(self._chars)} characters, size {self.size})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return XRayChars, (self._chars,)
+
+
+def word_rows(words: Sequence[str], chars: XRayChars, slots: int = SLOTS) -> np.ndarray:
+    """Returns words as their encoder reads them, uint16 [U, slots]: `<e>`, characters, `<e>`, zeros.
+
+    The length of a word is the number of ids that are not 0.
+
+    Raises:
+      ValueError: there are fewer than 3 slots.
+    """
+    if slots < SPECIALS:
+        raise ValueError(f"slots={slots}: expected at least 3, for <e>, a character and <e>")
+    rows_UC = np.zeros((len(words), slots), np.uint16)
+    for row, word in zip(rows_UC, words, strict=True):
+        ids = chars.encode_word(word, slots)
+        row[: len(ids)] = ids
+    return rows_UC

@@ -1,0 +1,218 @@
+"""XRayEmb on a BERT, RoBERTa or GPT-2: whole models to checkpoints of ours and back.
+
+The released code saves the state of its model and no config. Tensors have their names: the backbone's those of
+transformers, encoder and generator behind `tdtemb.vectorizer.` and `tdtgen.` (`charlm.families.xrayemb.tensors`); the
+config beside them is ours, with `model_type` "xrayemb".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from charlm.convert.files import find_state, open_state, read_json
+from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.rules import Leave, Rule, build_table, import_state
+from charlm.core.durable import write_json
+from charlm.families.char2subword.tensors import smallest_batch
+from charlm.families.subword.bert_tensors import BERT, ROBERTA
+from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
+from charlm.families.subword.gpt2_tensors import GPT2
+from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.families.subword.layout import (
+    CAUSAL_LM,
+    ENCODER,
+    LABELS_MAX,
+    MASKED_LM,
+    Family,
+    config_from_dict,
+    config_to_dict,
+)
+from charlm.families.xrayemb import model as xrayemb_lm
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.importing import read_states
+from charlm.families.xrayemb.tensors import ENCODER as ENCODER_PREFIX
+from charlm.families.xrayemb.tensors import GENERATOR as GENERATOR_PREFIX
+from charlm.families.xrayemb.tensors import decoder_rules, encoder_table, is_known, prefix_of, rules_of
+
+NAME = "xrayemb"
+CHARS_FILE = "xray_chars.json"
+BACKBONES: dict[str, Family] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
+LABELS = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
+BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
+KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
+_ON_BERT: dict[str, Callable[..., Any]] = {
+    MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
+    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbForSequenceClassification,
+    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbForTokenClassification,
+    QUESTION_ANSWERING: xrayemb_lm.XRayEmbForQuestionAnswering,
+    ENCODER: xrayemb_lm.XRayEmbBert,
+}
+_ON_GPT2: dict[str, Callable[..., Any]] = {
+    CAUSAL_LM: xrayemb_lm.XRayEmbForCausalLM,
+    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForSequenceClassification,
+    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForTokenClassification,
+    QUESTION_ANSWERING: xrayemb_lm.XRayEmbGPT2ForQuestionAnswering,
+    ENCODER: xrayemb_lm.XRayEmbGPT2,
+}
+
+
+class XRayEmbConverter(Converter):
+    """XRayEmb on all of its backbones. A backbone alone becomes one by training, not by an import."""
+
+    name, title = NAME, "XRayEmb"
+
+    @property
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have: the language model's is its backbone's."""
+        return (MASKED_LM, CAUSAL_LM, *LABELS, ENCODER)
+
+    def head_of(self, metadata: Mapping[str, Any]) -> str:
+        """Returns the head of a model with that metadata."""
+        return metadata["head"]
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        backbone, head, labels = metadata.get("backbone"), metadata.get("head"), metadata.get("labels", 0)
+        if backbone not in BACKBONES:
+            raise ValueError(f"{where}: backbone={backbone!r} is not one of {', '.join(BACKBONES)}")
+        builds = _ON_GPT2 if backbone == "gpt2" else _ON_BERT
+        if head not in builds:
+            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(builds)} on a {backbone}")
+        if head in LABELS and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+            raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
+        kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
+        config = config_from_dict(kind, metadata["model"], where)
+        model = builds[head](config, labels) if head in LABELS else builds[head](config)
+        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config is of this family."""
+        return theirs.get("model_type") == NAME
+
+    def read(
+        self,
+        source: str,
+        head: str = "",
+        *,
+        backbone: str = "",
+        char_vocab: str = "",
+        heads: int = 0,
+        **options: Any,
+    ) -> Model:
+        """Reads a folder that `write_theirs` made: config, tensors, characters and tokenizer.
+
+        Or a state dict of the released code, with the backbone that it goes on; see
+        `charlm.families.xrayemb.importing`.
+
+        Args:
+          head: what to read; "": what it holds.
+          backbone: of a state dict of theirs. char_vocab, heads: with `backbone`, as `read_states` takes them.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+        if backbone:
+            if options:
+                named = ", --".join(name.replace("_", "-") for name in options)
+                raise ValueError(f"--{named}: not with --backbone; the tensors and the backbone's own config tell it")
+            model = read_states(self, source, backbone, char_vocab, heads)
+            return self.cut(model, head) if head else model
+        if char_vocab or heads or options:
+            raise ValueError(
+                f"--char-vocab, --heads and --model-config: {CONFIG_FILE} and {CHARS_FILE} tell this here; the first "
+                "two are for a state dict of the released code, which comes with --backbone"
+            )
+        file = find_state(source)
+        if _of_released_code(file):
+            raise ValueError(
+                f"{file} holds XR-Enc and XR-Dec of XRayEmb, and no config lies beside it; for the tensors of the "
+                f"released code name a --backbone of python -m charlm.convert import: {BACKBONE_MEANS}"
+            )
+        metadata = self._metadata(file)
+        target = self.target(metadata, str(file))
+        params = import_state(target.table, _rules(metadata)[1], dict(open_state(file, False)), str(file))
+        model = Model(params, metadata, file.parent, file)
+        return self.cut(model, head) if head else model
+
+    def _metadata(self, file: Path) -> dict[str, Any]:
+        """Returns what the config and the characters beside a state say."""
+        path = file.parent / CONFIG_FILE
+        theirs = read_json(path) if path.is_file() else {}
+        if not self.recognises(theirs) or not theirs.keys() >= {"backbone", "head", "model"}:
+            raise ValueError(
+                f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them; for "
+                "the tensors of the released code name a --backbone"
+            )
+        if not (file.parent / CHARS_FILE).is_file():
+            raise ValueError(f"{file.parent} has no {CHARS_FILE}: nobody knows which characters the ids stand for")
+        chars = XRayChars.load(file.parent / CHARS_FILE)
+        named = {key: theirs[key] for key in KEYS if key in theirs}
+        return {"family": NAME, **named, "xray_chars": chars.to_dict()}
+
+    def names(self, source: Path, head: str = "") -> Names:
+        """Returns what is in a file; see `Converter.names`. Of the released code's no backbone is needed."""
+        if _of_released_code(source):
+            if head:
+                raise ValueError(f"--head={head}: {source} holds no head; it is that of the backbone")
+            state = open_state(source, True)
+            held = "encoder and generator" if prefix_of(state, GENERATOR_PREFIX) else "encoder"
+            return Names(state, held, *rules_of(state, str(source)))
+        metadata = self._metadata(source)
+        metadata = self.with_head(metadata, head) if head else metadata
+        return Names(open_state(source, True), metadata["head"], *_rules(metadata))
+
+    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+        """Returns the metadata of the same model with another head; one for labels has no generator."""
+        fields = {"generator": None} if head in LABELS else {}
+        theirs = BACKBONES[metadata["backbone"]].heads.get(head)
+        fields |= theirs.fields if theirs is not None else {}
+        return {**metadata, "head": head, "model": metadata["model"] | fields}
+
+    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the metadata with fields of the config changed; the dtype of encoder and generator, too."""
+        fields = {**metadata["model"], **changes}
+        shared = {name: value for name, value in changes.items() if name == "dtype"}
+        for part in ("encoder", "generator"):
+            if fields.get(part) is not None:
+                fields[part] = fields[part] | shared
+        return {**metadata, "model": fields}
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Writes tokenizer and characters."""
+        copy_tokenizer(model.folder, folder)
+        XRayChars.from_dict(model.metadata["xray_chars"]).save(folder / CHARS_FILE)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes config, tokenizer and characters."""
+        self.write_beside(model, folder)
+        config = self.target(model.metadata, str(model.source)).config
+        named = {key: model.metadata[key] for key in KEYS if key in model.metadata}
+        theirs = {"model_type": NAME, **named, "model": config_to_dict(config)}
+        write_json(folder / CONFIG_FILE, theirs)
+
+
+def _of_released_code(file: Path) -> bool:
+    """Says whether a state is of the released code: without a config of ours."""
+    path = file.parent / CONFIG_FILE
+    theirs = read_json(path) if path.is_file() else {}
+    return theirs.get("model_type") != NAME and is_known(open_state(file, True))
+
+
+def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
+    """Returns the rules of a model, and what of its state is not imported."""
+    family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
+    # The state of GPT-2's encoder alone is that of its language model, whose output layer is the table.
+    theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
+    rules = theirs.rules
+    if head == ENCODER and head in family.heads:  # an encoder alone has no name there
+        rules = [rule for rule in family.heads[MASKED_LM].rules if rule.ours.startswith("bert/")]
+    own, leave = encoder_table(fields["encoder"]["kind"], ENCODER_PREFIX, "xr_enc/")
+    rules = [*rules, *own]
+    if fields["generator"] is not None:
+        rules += decoder_rules(GENERATOR_PREFIX, "xr_dec/")
+    return rules, [*leave, *theirs.leave]

@@ -1,0 +1,248 @@
+"""XR-Dec of XRayEmb: a vector -> the characters of its word, one after another (Pinter et al., 2021, section 4).
+
+arXiv 2108.00391 and the released code: LSTM layers that begin with states made from the vector, and read the character
+that came before. Classes of the output are all characters but padding, so class c is id c + 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.families.xrayemb.encoder import check_characters
+from charlm.families.xrayemb.lstm import LSTM, LSTMState
+from charlm.nn.embed import table_init
+from charlm.nn.mixed import MixedDense
+
+MAX_STEPS = 20  # as the released code; the symbol that ends a word is one of them
+
+
+@dataclasses.dataclass(frozen=True)
+class XRDecoderConfig:
+    """Shape of XR-Dec. The paper gives no size of its states; 256 is that of its encoder.
+
+    Attributes:
+      char_vocab_size: V, rows of the character table, which is not the encoder's; id 0 pads, the last is `<e>`.
+      char_embedding: its width. hidden: units of a layer. vector: width of the vectors that words are made from.
+      char_slots: characters of the longest word, both `<e>` included.
+      compat_scramble: layers begin with states of other words of the batch, as the released code has them: it reads
+        [U, layers * hidden] as [layers, U, hidden]. For comparison with it.
+      dtype: of the inputs of products; states and logits are float32.
+    """
+
+    char_vocab_size: int = 200
+    char_embedding: int = 200
+    hidden: int = 256
+    layers: int = 2
+    vector: int = 768
+    char_slots: int = 22
+    compat_scramble: bool = False
+    initializer: Literal["bert", "torch", "lecun"] = "torch"
+    dtype: Any = jnp.float32
+
+    def __post_init__(self) -> None:
+        for name in ("char_embedding", "hidden", "layers", "vector"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"xrayemb: generator {name}={getattr(self, name)}, expected a positive number")
+        check_characters("generator", self)
+
+    @property
+    def end(self) -> int:
+        """Id of `<e>`, which begins and ends words."""
+        return self.char_vocab_size - 1
+
+
+class Predicted(NamedTuple):
+    """Predictions of a stretch of steps, for the words of some tables.
+
+    Attributes:
+      logits_NBV: float32 [steps, words, V - 1]. ids_NB: int32, the characters that stand there, 0 behind the last.
+    """
+
+    logits_NBV: jax.Array
+    ids_NB: jax.Array
+
+
+class Generated(NamedTuple):
+    """Words that were generated.
+
+    Attributes:
+      ids_UT: int32, the characters and the symbol that ended the word, if one did; 0 behind it.
+      length_U: int32, the number of characters; all T where nothing ended the word.
+    """
+
+    ids_UT: jax.Array
+    length_U: jax.Array
+
+
+def spelled_rows(generated: Generated, end: int) -> jax.Array:
+    """Returns generated words as encoder and generator read words: `<e>`, characters, `<e>`, zeros, int32 [U, T + 2].
+
+    Args:
+      end: id of `<e>`.
+    """
+    T = generated.ids_UT.shape[1]
+    place_1S = jnp.arange(T + 2)[None]
+    length_U1 = generated.length_U[:, None]
+    shifted_US = jnp.pad(generated.ids_UT, ((0, 0), (1, 1)))
+    inside_US = jnp.where(place_1S <= length_U1, shifted_US, 0)
+    return jnp.where((place_1S == 0) | (place_1S == length_U1 + 1), end, inside_US)
+
+
+def _stretches(chars: Sequence[jax.Array]) -> list[jax.Array]:
+    """Returns the characters of tables step by step, int [steps + 1, S * words] for each stretch between two lengths.
+
+    A stretch has the words of all tables that are as long; its last characters are only predicted, and begin the next.
+
+    Args:
+      chars: int [S, U, C], the longest C first.
+    """
+    S = len(chars[0])
+    ends = sorted({0, *(x.shape[-1] - 1 for x in chars)})
+    found = []
+    for begin, end in itertools.pairwise(ends):
+        part_SUN = jnp.concatenate([x[..., begin : end + 1] for x in chars if x.shape[-1] > end], axis=1)
+        found.append(jnp.moveaxis(part_SUN, 2, 0).reshape(end - begin + 1, S * part_SUN.shape[1]))
+    return found
+
+
+class _Loop(NamedTuple):
+    """Where generation stands: the step, the layers' states, what was written, which words have ended, the key."""
+
+    step: jax.Array
+    states: tuple[LSTMState, ...]
+    written: Generated
+    ended_U: jax.Array
+    key: jax.Array
+
+
+class XRDecoder(nn.Module):
+    """Vectors [U, D] -> words."""
+
+    config: XRDecoderConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.chars = nn.Embed(cfg.char_vocab_size, cfg.char_embedding, embedding_init=table_init(cfg.initializer))
+        self.start_projection = MixedDense(cfg.layers * cfg.hidden, cfg.initializer, cfg.dtype)
+        widths = [cfg.char_embedding] + [cfg.hidden] * (cfg.layers - 1)
+        self.lstm = [LSTM(width, cfg.hidden, cfg.dtype) for width in widths]
+        self.projection = MixedDense(cfg.char_vocab_size - 1, cfg.initializer, cfg.dtype)
+        self.output_projection = MixedDense(cfg.char_vocab_size - 1, cfg.initializer, cfg.dtype)
+
+    def __call__(self, vectors_UD: jax.Array, chars_UC: jax.Array) -> jax.Array:
+        """Returns what is predicted behind each given character, float32 [U, C - 1, V - 1].
+
+        Args:
+          vectors_UD: of words. chars_UC: int, the words; logits at t are for character t + 1.
+        """
+        (predicted,) = self.tables([vectors_UD[None]], [chars_UC[None]])
+        return predicted.logits_NBV.swapaxes(0, 1)
+
+    def tables(self, vectors: Sequence[jax.Array], chars: Sequence[jax.Array]) -> list[Predicted]:
+        """Returns what is predicted behind the given characters of words that stand in tables by length.
+
+        All words begin together; those of a table leave when its slots end, so several tables cost no more steps than
+        the longest one.
+
+        Args:
+          vectors: of the words of each table, [S, U, D]. chars: int [S, U, C], the words; S is the same in all.
+
+        Returns:
+          Stretches of steps, in order: of each the S shards' words, the longest tables first.
+
+        Raises:
+          ValueError: no table has two slots, so there is nothing to predict.
+        """
+        if max(x.shape[-1] for x in chars) < 2:
+            raise ValueError(f"tables of {[x.shape[-1] for x in chars]} slots, expected two in one of them at least")
+        longest_first = sorted(range(len(chars)), key=lambda table: -chars[table].shape[-1])
+        vectors_SUD = jnp.concatenate([vectors[table] for table in longest_first], axis=1)
+        S, U, D = vectors_SUD.shape
+        parts = _stretches([chars[table].astype(jnp.int32) for table in longest_first])
+        first, *others = zip(self.lstm, self.start_states(vectors_SUD.reshape(S * U, D)), strict=True)
+        x = first[0].run(first[0].gates_of_rows(self.chars.embedding, [ids[:-1] for ids in parts]), first[1], S)
+        for lstm, start_UK in others:
+            x = lstm.run([lstm.gates(x_NBK) for x_NBK in x], start_UK, S)
+        return [Predicted(self._logits(x_NBK), ids[1:]) for x_NBK, ids in zip(x, parts, strict=True)]
+
+    def generate(
+        self,
+        vectors_UD: jax.Array,
+        *,
+        max_steps: int = MAX_STEPS,
+        spaces_V: jax.Array | None = None,
+        spaces_end: bool = False,
+        temperature: float | jax.Array = 1.0,
+        key: jax.Array | None = None,
+    ) -> Generated:
+        """Writes words character by character, in one loop that ends when all have ended.
+
+        Neither `<e>` nor whitespace begins a word. A word that has ended reads padding on.
+
+        Args:
+          max_steps: T, most characters of a word and the symbol that ends it; a word as long as T is not ended.
+          spaces_V: bool, ids of whitespace characters; None: there are none. spaces_end: whether these end words, too.
+          key: to draw characters, at a temperature above 0; None: the likeliest one each time.
+
+        Raises:
+          ValueError: `max_steps` is below 1, or `spaces_V` has another length than the vocabulary.
+        """
+        cfg = self.config
+        V, U = cfg.char_vocab_size, len(vectors_UD)
+        if max_steps < 1:
+            raise ValueError(f"max_steps={max_steps}, expected at least 1")
+        spaces_V = jnp.zeros(V, bool) if spaces_V is None else jnp.asarray(spaces_V)
+        if spaces_V.shape != (V,):
+            raise ValueError(f"spaces_V is {spaces_V.shape}, expected [{V}], one for each character")
+        no_start_V = spaces_V.at[cfg.end].set(True)
+        ends_V = no_start_V if spaces_end else jnp.arange(V) == cfg.end
+
+        def going(_: XRDecoder, loop: _Loop) -> jax.Array:
+            return (loop.step < max_steps) & ~loop.ended_U.all()
+
+        def write(decoder: XRDecoder, loop: _Loop) -> _Loop:
+            step, before = loop.step, loop.written.ids_UT[:, loop.step - 1]
+            states = decoder.step(jnp.where(step == 0, cfg.end, before), loop.states)
+            logits_UV = jnp.where((step == 0) & no_start_V[1:][None], -jnp.inf, decoder._logits(states[-1].h_BK))
+            if key is None:
+                class_U = logits_UV.argmax(axis=-1)
+            else:
+                class_U = jax.random.categorical(jax.random.fold_in(loop.key, step), logits_UV / temperature)
+            id_U = jnp.where(loop.ended_U, 0, class_U.astype(jnp.int32) + 1)
+            ends_U = loop.ended_U | ends_V[id_U]
+            length_U = loop.written.length_U + ~ends_U
+            return _Loop(
+                step + 1, states, Generated(loop.written.ids_UT.at[:, step].set(id_U), length_U), ends_U, loop.key
+            )
+
+        states = tuple(LSTMState(start_UK, jnp.zeros_like(start_UK)) for start_UK in self.start_states(vectors_UD))
+        written = Generated(jnp.zeros((U, max_steps), jnp.int32), jnp.zeros(U, jnp.int32))
+        drawn = jax.random.key(0) if key is None else key
+        loop = _Loop(jnp.zeros((), jnp.int32), states, written, jnp.zeros(U, bool), drawn)
+        return nn.while_loop(going, write, self, loop).written
+
+    def step(self, ids_U: jax.Array, states: tuple[LSTMState, ...]) -> tuple[LSTMState, ...]:
+        """Returns the layers' states after one character of each word."""
+        x_UK, after = self.chars(ids_U), []
+        for lstm, state in zip(self.lstm, states, strict=True):
+            after.append(lstm.step(x_UK, state))
+            x_UK = after[-1].h_BK
+        return tuple(after)
+
+    def start_states(self, vectors_UD: jax.Array) -> jax.Array:
+        """Returns what the layers begin with, float32 [layers, U, K]."""
+        cfg = self.config
+        states = self.start_projection(vectors_UD)
+        if cfg.compat_scramble:
+            return states.reshape(cfg.layers, len(vectors_UD), cfg.hidden)
+        return states.reshape(len(vectors_UD), cfg.layers, cfg.hidden).swapaxes(0, 1)
+
+    def _logits(self, x_UK: jax.Array) -> jax.Array:
+        return self.output_projection(jnp.tanh(self.projection(x_UK)))

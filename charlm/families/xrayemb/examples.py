@@ -1,0 +1,108 @@
+"""What a trained XRayEmb says of held-out text, for a person to see: subwords it predicts, words it writes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from charlm.core.state import stream_key
+from charlm.families.xrayemb.decoder import XRDecoder
+from charlm.families.xrayemb.loss import sphere_points
+
+if TYPE_CHECKING:
+    import ml_collections
+
+    from charlm.core.batch import XRayBatch
+    from charlm.families.xrayemb.objective import SecondPretraining
+
+log = logging.getLogger("charlm")
+
+BEST = 5  # guesses shown
+CONTEXT = 8  # positions shown on either side
+
+
+def show_examples(objective: SecondPretraining, params: Any) -> None:
+    """Logs `train.examples` places of held-out text: the likeliest subwords, and what is written from there."""
+    count, data = objective.config.train.examples, objective.data
+    if not count:
+        return
+    batches = iter(objective.heldout_batches((0,)))
+    try:
+        batch: XRayBatch | None = next(batches, None)
+    finally:
+        getattr(batches, "close", lambda: None)()  # of a thread, where there is one
+    if batch is None:  # less held-out text than there are shards
+        return
+    part = jax.tree.map(lambda x: x[0], batch)
+    (real,) = np.nonzero(part.labels_SM[0] >= 0)
+    if not len(real):
+        return
+    chosen = real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]
+    positions = part.position_SM[:, chosen]
+    logits_MV, ids_MT = jax.device_get(
+        jax.jit(lambda params, *inputs: objective.model.apply({"params": params}, *inputs, method=_predict_and_write))(
+            params, part.inputs, positions
+        )
+    )
+    writes = _writes(objective.config)
+    log.info("held-out text, the %d best guesses%s:", BEST, " and what is written from there" if writes else "")
+    for place, logits_V, ids_T in zip(chosen, logits_MV, ids_MT, strict=True):
+        right = data.tokenizer.token(int(part.labels_SM[0, place]))
+        log.info("asked    %s", _context(objective, part, int(part.position_SM[0, place]), right))
+        guesses = [index for index in np.argsort(-logits_V).tolist() if index < data.tokenizer.size][:BEST]
+        log.info("guesses  %s", ", ".join(map(data.tokenizer.token, guesses)))
+        if writes:
+            log.info("written  %s", data.chars.decode(ids_T))
+
+
+def show_samples(objective: SecondPretraining, params: Any) -> None:
+    """Logs what the generator writes at points of the sphere, the same in every call.
+
+    Args:
+      params: of the generator.
+    """
+    config, shape, chars = objective.config, objective.model.config, objective.data.chars
+    if not (config.train.sample_words and _writes(config)):
+        return
+    points_UD = sphere_points(stream_key(config.seed, "samples"), (config.train.sample_words, shape.hidden))
+    options = {"spaces_V": chars.spaces_V, "method": "generate"}
+    write = jax.jit(lambda params, points: XRDecoder(shape.generator).apply({"params": params}, points, **options))
+    ids_UT = np.asarray(write(params, points_UD).ids_UT)
+    log.info("written at points of the sphere: %s", "  ".join(map(chars.decode, ids_UT)))
+
+
+def _writes(config: ml_collections.ConfigDict) -> bool:
+    """Says whether the generator is trained: what a random one writes tells nothing."""
+    return bool(config.loss.generation or config.loss.cycle_words)
+
+
+def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns of the first shard logits [M, V], and the characters written from its states, int32 [M, T]."""
+    output = model(inputs, position_SM)
+    states_NLD = output.transformer.states_BLD.astype(np.float32)
+    states_ND = states_NLD.reshape(len(position_SM), -1, states_NLD.shape[-1])[0]
+    return output.logits[0], model.generate(states_ND[position_SM[0]]).ids_UT
+
+
+def _context(objective: SecondPretraining, batch: XRayBatch, at: int, right: str) -> str:
+    """Returns the subwords and <words> around a place, and what is right there, or with GPT-2 behind it."""
+    row, place = divmod(at, objective.shape.length)
+    length = int(batch.inputs.mask_SBL[0, row].sum())
+    first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)
+    shown = [_read_at(objective, batch, row, i) for i in range(first, end)]
+    named = "right" if objective.framed else "next"
+    shown[place - first] = f"[{shown[place - first]}, {named}: {right}]"
+    return " ".join(shown)
+
+
+def _read_at(objective: SecondPretraining, batch: XRayBatch, row: int, place: int) -> str:
+    index = int(batch.inputs.ids_SBL[0, row, place])
+    if index >= 0:
+        return objective.data.tokenizer.token(index)
+    at, rows = int(batch.inputs.index_SBL[0, row, place]), objective.shape.rows
+    bucket = int(np.searchsorted(np.cumsum(rows), at, side="right"))
+    return f"<{objective.data.chars.decode(batch.inputs.chars[bucket][0, at - sum(rows[:bucket])])}>"

@@ -1,0 +1,77 @@
+"""The backbone of an XRayEmb by itself: a BERT, RoBERTa or GPT-2 as transformers has it, after second pre-training.
+
+That is how the paper's Scaffolding setup uses it (Pinter et al., 2021, section 5.2): characters were read in second
+pre-training alone, every word is its subwords. It computes what the XRayEmb does with the policy "none".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from charlm.convert.model import Model
+from charlm.families.char2subword.export import say_ids
+from charlm.families.subword.bert_tensors import POOLED_ENCODER
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, open_tokenizer
+from charlm.families.subword.layout import CAUSAL_LM, ENCODER, config_to_dict
+from charlm.families.xrayemb.conversion import BACKBONES, LABELS, XRayEmbConverter
+from charlm.families.xrayemb.policies import get_policy, is_random, no_words
+
+PARTS = ("xr_enc", "xr_dec")  # what the backbone does not have
+
+
+def write_backbone(model: Model, folder: Path) -> int:
+    """Writes the backbone with its head as what transformers reads, tokenizer included; returns the tensors.
+
+    Of GPT-2 without a head that is the language model, whose output layer is the table.
+
+    Raises:
+      ValueError: its head was trained on words read by characters, or the tokenizer does not fit.
+    """
+    plain = backbone_of(model)
+    family = BACKBONES[plain.metadata["family"]]
+    tokenizer = open_tokenizer(model.folder, family.name)
+    config = XRayEmbConverter().target(model.metadata, str(model.source)).config
+    if getattr(config, "position_offset", 0) and tokenizer.special.pad != config.pad_id:
+        raise ValueError(
+            f"{model.source}: padding has the id {tokenizer.special.pad} in the tokenizer, {config.pad_id} in the model"
+        )
+    SubwordConverter(family).export(plain, folder)
+    say_ids(folder / CONFIG_FILE, tokenizer)
+    return len(jax.tree.leaves(plain.params))
+
+
+def backbone_of(model: Model) -> Model:
+    """Returns the backbone of an XRayEmb with its head, as a model of the backbone's family.
+
+    Raises:
+      ValueError: the head is one for labels, and the model reads words by characters when it is used.
+    """
+    metadata = model.metadata
+    config, head = XRayEmbConverter().target(metadata, str(model.source)).config, metadata["head"]
+    if head in LABELS and (policy := _policy_in_use(config)):
+        raise ValueError(
+            f"--backbone-only: {model.source} reads words by characters (policy={policy}), and its head for labels "
+            "expects that; a model fine-tuned with model.policy=none does not"
+        )
+    family = BACKBONES[metadata["backbone"]]
+    if head == ENCODER and family.name == "gpt2":
+        head = CAUSAL_LM
+    elif head == ENCODER and config.pooler:
+        head = POOLED_ENCODER
+    own = {name: value for name, value in config_to_dict(config).items() if name in family.config.__dataclass_fields__}
+    kept: dict[str, Any] = {"family": family.name, "model": own, "head": head}
+    kept |= {name: metadata[name] for name in ("labels", "task") if name in metadata}
+    params = {name: value for name, value in model.params.items() if name not in PARTS}
+    params = params["bert"] if head in (ENCODER, POOLED_ENCODER) else params
+    return model._replace(params=params, metadata=kept)
+
+
+def _policy_in_use(config: Any) -> str:
+    """Returns the name of the policy that reads words by characters outside of training; "": none is read so."""
+    if config.eval_policy:
+        return "" if get_policy(config.eval_policy) is no_words else config.eval_policy
+    policy = get_policy(config.policy)
+    return "" if policy is no_words or is_random(policy) else config.policy

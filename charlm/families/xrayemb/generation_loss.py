@@ -1,0 +1,55 @@
+"""Generating the characters of words: the loss of XR-Dec, and what of it is right (Pinter et al., 2021, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from charlm.families.xrayemb.decoder import Predicted
+from charlm.nn.label_sums import label_sums
+
+REDUCTIONS = ("mean", "sum_per_word")
+
+
+class GenerationSums(NamedTuple):
+    """Sums over the words of a batch, float32 scalars; they add up exactly over batches of any size.
+
+    Attributes:
+      nats: negative log-likelihood of all characters and of the symbols that end words. characters: their number.
+      right: those predicted as the most likely ones, with what is before them given. words: the number of words.
+    """
+
+    nats: jax.Array
+    characters: jax.Array
+    right: jax.Array
+    words: jax.Array
+
+    def loss(self, reduction: Literal["mean", "sum_per_word"] = "mean") -> tuple[jax.Array, jax.Array]:
+        """Returns the loss as (sum, weight).
+
+        Args:
+          reduction: "mean": over characters, as the released code; "sum_per_word": characters of a word are added up,
+            as section 4 has it, and words averaged.
+
+        Raises:
+          ValueError: `reduction` is neither.
+        """
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"reduction={reduction!r} is not one of {', '.join(REDUCTIONS)}")
+        return self.nats, self.characters if reduction == "mean" else self.words
+
+
+def generation_sums(predicted: Sequence[Predicted]) -> GenerationSums:
+    """Returns the sums of words whose characters were given to the generator.
+
+    Args:
+      predicted: what `XRDecoder.tables` returned; a row of zeros in its tables is no word.
+    """
+    # Class c is id c + 1; padding becomes -1, which is no label.
+    sums = [label_sums(part.logits_NBV, part.ids_NB - 1) for part in predicted]
+    nats, characters, right = (sum(x) for x in zip(*sums, strict=True))
+    words = (predicted[0].ids_NB[0] > 0).sum(dtype=jnp.float32)  # every word has something behind its first symbol
+    return GenerationSums(nats, characters, right, words)

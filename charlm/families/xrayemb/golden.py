@@ -1,0 +1,180 @@
+"""Golden cases of XRayEmb: vectors of XR-Enc, and of XR-Dec logits, losses and generated words.
+
+One `modules_meta.json` describes encoders and generators, each a .safetensors and an .npz of its name. `embedder` is
+sequences whose words were collapsed; `policy_golden.json` says which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.convert.files import read_json, read_state
+from charlm.convert.golden import Case, Ours, Skipped, read_arrays
+from charlm.families.xrayemb.decoder import Generated, XRDecoder
+from charlm.families.xrayemb.encoder import XREncoder
+from charlm.families.xrayemb.generation_loss import generation_sums
+from charlm.families.xrayemb.policy_golden import FILE as POLICY_FILE
+from charlm.families.xrayemb.policy_golden import NAME as POLICIES
+from charlm.families.xrayemb.policy_golden import outputs as policy_outputs
+from charlm.families.xrayemb.policy_golden import policy_case
+from charlm.families.xrayemb.tensors import read_decoder, read_encoder
+
+META_FILE = "modules_meta.json"
+EMBEDDER = "embedder"
+INPUT = Skipped("input")
+LOGITS_TOLERANCE = 1e-4  # of logits and what follows from them
+
+Named = Iterator[tuple[str, Ours | Skipped]]
+
+
+def find_cases(folder: str | Path) -> Iterator[Case]:
+    """Yields the cases of a folder, and of what it lacks prints a line.
+
+    Raises:
+      ValueError: when the folder or its description is missing, or a file cannot be read.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"--golden-dir={folder} is not a folder")
+    meta = read_json(folder / META_FILE)
+    described = dict.fromkeys(meta, META_FILE) | {EMBEDDER: POLICY_FILE}
+    policies = read_json(folder / POLICY_FILE) if (folder / POLICY_FILE).is_file() else {}
+    meta |= {EMBEDDER: policies[EMBEDDER]} if EMBEDDER in policies else {}
+    for name in sorted(meta.keys() | {path.stem for path in folder.glob("*.npz")}):
+        weights, arrays = folder / f"{name}.safetensors", folder / f"{name}.npz"
+        lacking = [path.name for path in (weights, arrays) if not path.is_file()]
+        lacking += [] if name in meta else [f"{described.get(name, META_FILE)}: {name}"]
+        if lacking:
+            print(f"{name}: no case, for {', '.join(lacking)} is missing")
+            continue
+        yield Case(name, meta[name], read_state(weights), read_arrays(arrays))
+    if policies:
+        yield policy_case(folder)
+
+
+def outputs(case: Case) -> dict[str, Ours | Skipped]:
+    """Returns what we compute for the arrays of a case; see `charlm.convert.golden`.
+
+    Raises:
+      ValueError: when the weights do not fit our modules.
+    """
+    if case.name == POLICIES:
+        return policy_outputs(case)
+    if case.name == EMBEDDER:
+        return dict(_embedder(case))
+    return dict(_generator(case) if case.name.startswith("dec_") else _encoder(case))
+
+
+def ours_of(ids: np.ndarray, vocab: int) -> np.ndarray:
+    """Returns our ids of characters for theirs, whose last is padding."""
+    return ((ids + 1) % vocab).astype(np.int32)
+
+
+def theirs_of(ids: np.ndarray, vocab: int) -> np.ndarray:
+    """Returns their ids of characters for ours."""
+    return (np.asarray(ids) - 1) % vocab
+
+
+def spell(words: Sequence[str], chars: Sequence[str]) -> np.ndarray:
+    """Returns words as rows of our ids, as long as the longest: at most 20 characters of each are read."""
+    ids = {char: index for index, char in enumerate(chars[:-1], start=1)}
+    spelled = [["<e>", *(char if char in ids else "<unk>" for char in word[:20]), "<e>"] for word in words]
+    rows = np.zeros((len(words), max(map(len, spelled))), np.int32)
+    for row, word in zip(rows, spelled, strict=True):
+        row[: len(word)] = [ids[char] for char in word]
+    return rows
+
+
+def _encoder(case: Case) -> Named:
+    """Yields the vectors of words that share a batch as theirs do, and those of every word alone."""
+    z, about = case.arrays, case.meta
+    config, params = read_encoder(
+        case.state, f"{case.name}.safetensors", about.get("heads", 1), z.get("h_0"), char_slots=z["char_ids"].shape[1]
+    )
+    chars_UC = spell(about["words"], about["char_vocab"])
+    yield "char_ids", Ours(theirs_of(chars_UC, config.char_vocab_size))
+    yield "lengths", Ours((chars_UC != 0).sum(axis=1))
+    yield "h_0", INPUT
+    yield from _vectors(config, params, {"out_batched_padded": (chars_UC, True), "out_each_alone": (chars_UC, False)})
+
+
+def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]) -> Named:
+    """Yields the vectors of words under the names asked for, with or without padding read as a character."""
+    for name, (chars_UC, compat) in asked.items():
+        module = XREncoder(dataclasses.replace(config, compat_padding=compat))
+        yield name, Ours(jax.jit(module.apply)({"params": params}, jnp.asarray(chars_UC)))
+
+
+def _generator(case: Case) -> Named:
+    """Yields states, logits, losses and generated words, as they should be and with the words of a batch mixed up."""
+    z, about = case.arrays, case.meta
+    where = f"{case.name}.safetensors"
+    chars_UC = spell(about["words"], about["char_vocab"])
+    length_U = (chars_UC != 0).sum(axis=1)
+    vocab = len(about["char_vocab"])
+    spaces_V = np.zeros(vocab, bool)
+    spaces_V[1:-2] = [char.isspace() for char in about["char_vocab"][:-3]]
+    yield "gold_ids", Ours(theirs_of(chars_UC, vocab))
+    yield "lengths", Ours(length_U)
+    yield from ((name, INPUT) for name in ("in_vecs", "gen_in"))
+    for name, compat in (("correct", False), ("author_scrambled", True)):
+        config, params = read_decoder(case.state, where, char_slots=chars_UC.shape[1], compat_scramble=compat)
+        module, variables = XRDecoder(config), {"params": params}
+        teach = jax.jit(module.apply)
+        yield f"h0_{name}", Ours(module.apply(variables, z["in_vecs"], method="start_states"))
+        logits = teach(variables, z["in_vecs"], np.pad(chars_UC, ((0, 0), (0, 1))))
+        valid = np.arange(chars_UC.shape[1])[None] < length_U[:, None]
+        yield f"logits_{name}", Ours(logits, valid, tolerance=LOGITS_TOLERANCE)
+        tables = functools.partial(module.apply, method="tables")
+        sums = generation_sums(jax.jit(tables)(variables, [z["in_vecs"][None]], [chars_UC[None]]))
+        total, weight = sums.loss("mean")
+        yield f"loss_mean_{name}", Ours(total / weight, tolerance=LOGITS_TOLERANCE)
+        yield "n_target_chars", Ours(np.int64(weight))
+        if not compat:
+            yield "loss_sum_correct", Ours(total, tolerance=LOGITS_TOLERANCE)
+        options = {"max_steps": about["max_gen"], "spaces_V": spaces_V, "spaces_end": about["spaces_end"]}
+        write = functools.partial(module.apply, method="generate", **options)
+        words = jax.jit(write)(variables, z["gen_in"])
+        ids_name, lengths_name = (f"gen_{what}_{'author_batched' if compat else 'alone'}" for what in ("ids", "lens"))
+        yield (ids_name if compat else f"{ids_name}_padded"), Ours(theirs_of(words.ids_UT, vocab))
+        yield lengths_name, Ours(words.length_U)
+        if compat:
+            found = _probabilities(teach, variables, z["gen_in"], words, spaces_V)
+            yield "gen_probs_author_batched", Ours(found, tolerance=LOGITS_TOLERANCE)
+
+
+def _probabilities(teach: Any, variables: Any, vectors: np.ndarray, words: Generated, spaces_V: np.ndarray) -> Any:
+    """Returns what each character was chosen from: generation gives what teacher forcing on its own words does."""
+    end = len(spaces_V) - 1
+    given = np.full((len(vectors), words.ids_UT.shape[1] + 3), end)  # as many as the golden words, so of one program
+    given[:, 1:-2] = words.ids_UT
+    logits = np.array(teach(variables, vectors, given))[:, : words.ids_UT.shape[1]]
+    logits[:, 0, spaces_V[1:] | (np.arange(end) == end - 1)] = -np.inf
+    return jax.nn.softmax(logits, axis=-1)
+
+
+def _embedder(case: Case) -> Named:
+    """Yields what stands at the positions of collapsed sequences: rows of the table and vectors of words."""
+    z, about = case.arrays, case.meta
+    config, params = read_encoder(case.state, f"{case.name}.safetensors")
+    chars_UC = spell(list(about["orig_words"].values()), about["char_vocab"])
+    learned_UC = ours_of(z["learn_char_ids"], config.char_vocab_size)
+    asked = {"replaced": (chars_UC, True), "replaced_alone": (chars_UC, False), "learn_preds": (learned_UC, True)}
+    found = dict(_vectors(config, params, asked))
+    vectors = found.pop("replaced").value
+    yield from found.items()
+    ids = z["masked_in_ids"].astype(np.float64)
+    table = np.sin(0.01 * (ids[..., None] + 1) * np.arange(1, config.output + 1)).astype(np.float32)  # its formula
+    rows, columns = z["replaced_coords"].T
+    yield "encode_embs", Ours(jnp.asarray(table).at[rows, columns].set(vectors))
+    yield from ((name, INPUT) for name in ("in_ids", "learn_char_ids", "uniform_draws"))
+    reason = "of the policy, which reads text"
+    yield from ((name, Skipped(reason)) for name in ("infer_map", "masked_in_ids", "replaced_coords", "learn_targets"))

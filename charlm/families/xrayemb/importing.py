@@ -1,0 +1,107 @@
+"""XRayEmb out of two sources: XR-Enc and XR-Dec of the released code, and a BERT, RoBERTa or GPT-2 to put them on.
+
+The released code saves tensors alone: which backbone they were trained with, and what characters they know, it does not
+say there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+from flax import traverse_util
+
+from charlm.convert.files import Tensor, find_state, open_state
+from charlm.convert.model import Model, Target
+from charlm.convert.rules import group
+from charlm.families.subword.layout import CAUSAL_LM, ENCODER, MASKED_LM, config_to_dict
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
+from charlm.families.xrayemb.tensors import ELSEWHERE, GENERATOR, others_of, read_decoder, read_encoder
+
+if TYPE_CHECKING:
+    from charlm.families.xrayemb.conversion import XRayEmbConverter
+
+log = logging.getLogger("charlm")
+
+CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
+BACKBONES = ("bert", "roberta", "gpt2")
+_SIGN = "lstm.weight_hh_l0"  # of XR-Dec
+
+
+def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vocab: str = "", heads: int = 0) -> Model:
+    """Returns a model of the encoder, and the generator if there is one, of a state dict of theirs on a backbone.
+
+    Args:
+      source: the state dict, names with their prefixes; without any it is XR-Enc alone. backbone: workdir, checkpoint,
+        folder of PyTorch weights or name of a cached model; its head is the language model's, or it has none.
+      char_vocab: `chars.txt` or a JSON list; "": the `chars.txt` beside the tensors.
+      heads: of a Transformer that reads characters; 0: 8. Tensors of the state that are of neither part are logged.
+
+    Raises:
+      ValueError: something is missing, or the parts do not fit each other.
+    """
+    from charlm.families.pretrained import from_pretrained  # which reads families by their converters
+
+    file = find_state(source)
+    state: Mapping[str, Tensor] = dict(open_state(file, False))
+    if others := others_of(state):
+        log.info("not imported, %s: %s", ELSEWHERE, ", ".join(group(others)))
+    encoder, xr_enc = read_encoder(state, str(file), heads or 8)
+    if heads and encoder.kind != "transformer":
+        raise ValueError(f"--heads={heads}: {file} holds an encoder of the kind {encoder.kind}, which has none")
+    chars = _chars(file, char_vocab)
+    behind = from_pretrained(backbone)
+    if behind.family not in BACKBONES or behind.head not in (MASKED_LM, CAUSAL_LM, ENCODER):
+        raise ValueError(
+            f"--backbone={backbone} is a {behind.family} with the head {behind.head}; expected {', '.join(BACKBONES)}, "
+            "for language modelling or alone"
+        )
+    parts = {"xr_enc": xr_enc}
+    generator = None
+    if f"{GENERATOR}{_SIGN}" in state:
+        generator, parts["xr_dec"] = read_decoder(state, str(file))
+    if encoder.char_vocab_size != chars.size:
+        raise ValueError(
+            f"{file}: XR-Enc has rows for {encoder.char_vocab_size - 3} characters, but there are {len(chars.chars)}"
+        )
+    fields: dict[str, Any] = {
+        field.name: getattr(behind.config, field.name) for field in dataclasses.fields(behind.config)
+    }
+    fields |= {"encoder": encoder, "generator": generator}
+    if behind.family == "gpt2":
+        config: XRayEmbBertConfig | XRayEmbGPT2Config = XRayEmbGPT2Config(**fields)
+    else:
+        config = XRayEmbBertConfig(**{**fields, "pooler": False})
+    metadata = {"family": converter.name, "backbone": behind.family, "head": behind.head}
+    metadata |= {"model": config_to_dict(config), "xray_chars": chars.to_dict()}
+    target = converter.target(metadata, str(file))
+    params = _joined(target, parts, behind.params, f"--backbone={backbone}")
+    return Model(params, metadata, behind.folder, file)
+
+
+def _chars(file: Path, char_vocab: str) -> XRayChars:
+    path = Path(char_vocab) if char_vocab else file.parent / CHARS_FILE
+    try:
+        return XRayChars.load(path)
+    except OSError as error:
+        said = f"--char-vocab={char_vocab}" if char_vocab else f"{path}, and no --char-vocab was named"
+        raise ValueError(f"{said}: {error.strerror}; the ids of characters are nowhere else") from None
+
+
+def _joined(target: Target, parts: Mapping[str, Any], backbone: Any, where: str) -> Any:
+    """Returns the parameters of a model: encoder and generator as read, all others from the backbone."""
+    wanted = traverse_util.flatten_dict(target.params, sep="/")
+    theirs = traverse_util.flatten_dict(backbone, sep="/")
+    if "embed" in backbone:  # an encoder alone has no name there
+        behind = "gpt2/" if any(name.startswith("gpt2/") for name in wanted) else "bert/"
+        theirs = {behind + name: value for name, value in theirs.items()}
+    known = theirs | traverse_util.flatten_dict(dict(parts), sep="/")
+    wrong = [name for name, leaf in wanted.items() if name not in known or known[name].shape != leaf.shape]
+    if wrong:
+        raise ValueError(f"{where}: {', '.join(wrong[:5])} missing, or of another shape than the config says")
+    return traverse_util.unflatten_dict({name: jax.numpy.asarray(known[name]) for name in wanted}, sep="/")

@@ -1,0 +1,280 @@
+"""Second pre-training of XRayEmb: five losses of a batch, and what they come to (Pinter et al., 2021, section 2).
+
+    language       masked subwords, or with GPT-2 the next one, where text has a subword
+    embedding      the encoder's vector of a word against the rows of its subwords, pooled
+    generation     the characters of every position's word, from its state
+    cycle_words    characters -> encoder -> generator -> the same characters; gradients reach both
+    cycle_sphere   a point of the unit sphere -> generator -> characters -> encoder -> the same point; the gradient
+                   reaches the encoder alone, for what the generator writes is no smooth function
+
+Words that the generator wrote are read between two `<e>`, as every other word; the released code forgets the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.batch import XRayBatch
+from charlm.families.xrayemb.decoder import spelled_rows
+from charlm.families.xrayemb.generation_loss import GenerationSums, generation_sums
+from charlm.nn.heads import at_group_positions
+from charlm.nn.label_sums import label_sums
+
+LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
+SPHERE_STREAM = 1  # of the randomness of a micro-batch, beside dropout's
+EVAL_SEED = 1  # points of the sphere in evaluation, the same in every run
+POOLINGS = ("max", "mean", "first")
+
+
+class XRaySums(NamedTuple):
+    """Sums over a batch, float32 scalars: of each loss, times its weight, and what it is divided by; then counts.
+
+    A loss whose weight is 0 stays 0, and so does what it is divided by. What is rebuilt is counted in evaluation alone.
+    """
+
+    language: jax.Array
+    language_weight: jax.Array
+    embedding: jax.Array
+    embedding_weight: jax.Array
+    generation: jax.Array
+    generation_weight: jax.Array
+    cycle_words: jax.Array
+    cycle_words_weight: jax.Array
+    cycle_sphere: jax.Array
+    cycle_sphere_weight: jax.Array
+    language_right: jax.Array  # subwords predicted as the most likely ones
+    generation_characters: jax.Array
+    generation_right: jax.Array  # of these, predicted as the most likely ones behind the right ones
+    rebuilt_characters: jax.Array  # of the words of cycles
+    rebuilt_right: jax.Array  # of these, those at whose place the generator wrote them from the encoder's vector
+    rebuilt_words: jax.Array
+    rebuilt_words_right: jax.Array  # of these, written character by character and ended
+
+
+@dataclasses.dataclass(frozen=True)
+class XRayLosses:
+    """Which losses there are.
+
+    Attributes:
+      weights: of `LOSSES`; 0: left out, and not computed.
+      pooling: how the rows of a word's subwords become one. detach: no gradient reaches these rows.
+      reduction: of the cross entropy of characters: over "mean" of all, or of words' sums ("sum_per_word").
+    """
+
+    weights: Mapping[str, float]
+    pooling: Literal["max", "mean", "first"] = "max"
+    detach: bool = True
+    reduction: Literal["mean", "sum_per_word"] = "mean"
+
+    def __post_init__(self) -> None:
+        if missing := [name for name in LOSSES if name not in self.weights]:
+            raise ValueError(f"losses: no weight of {', '.join(missing)}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+
+    def label_weights(self, batch: XRayBatch) -> tuple[jax.Array, ...]:
+        """Returns what each loss is divided by, float32 scalars, of a batch with any leading axes."""
+        count = lambda x: x.sum(dtype=jnp.float32)
+
+        def words_of(chars: jax.Array) -> jax.Array:
+            # The first symbol of a word is given to the generator; those behind it are labels.
+            per_word = (chars[..., 1:] != 0).sum(axis=-1)
+            return count(per_word) if self.reduction == "mean" else count(per_word > 0)
+
+        weights = {
+            "language": count(batch.labels_SM >= 0),
+            "embedding": count(batch.learned.pieces_SWP[..., 0] >= 0),
+            "generation": sum((words_of(written.chars_SGC) for written in batch.written), jnp.zeros(())),
+            "cycle_words": sum((words_of(chars) for chars in batch.cycle), jnp.zeros(())),
+            "cycle_sphere": count(batch.points_SK),
+        }
+        return tuple(weights[name] if self.weights[name] else jnp.zeros(()) for name in LOSSES)
+
+    def sums(self, model: nn.Module, params: Any, batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
+        """Applies a model to a micro-batch and sums its losses; without a key, what it rebuilds as well.
+
+        Args:
+          model: an `XRayEmbForMaskedLM` or `XRayEmbForCausalLM` with a generator. batch: arrays [S, ...].
+          dropout_key: randomness of dropout and of the sphere; None: evaluation.
+        """
+        rngs = None if dropout_key is None else {"dropout": dropout_key}
+        quiet = dropout_key is None
+        apply = lambda method, *args: model.apply({"params": params}, *args, method=method, rngs=rngs)
+        found = apply(lambda m, batch: self._of_text(m, batch, quiet), batch)
+        if self.weights["cycle_words"] or self.weights["cycle_sphere"]:
+            key = jax.random.key(EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, SPHERE_STREAM)
+            if quiet:  # other points in every batch
+                key = jax.random.fold_in(key, batch.inputs.ids_SBL.sum().astype(jnp.uint32))
+            found |= self._of_cycles(model, params, batch, key, rngs)
+        weights = dict(zip(LOSSES, self.label_weights(batch), strict=True))
+        weighted = {name: self.weights[name] * found.pop(name) for name in LOSSES if name in found}
+        divided = {f"{name}_weight": weights[name] for name in LOSSES}
+        none = jnp.zeros((), jnp.float32)
+        known = found | weighted | divided
+        return XRaySums(**{name: known.get(name, none) for name in XRaySums._fields})
+
+    def _of_text(self, model: nn.Module, batch: XRayBatch, quiet: bool) -> dict[str, jax.Array]:
+        """Returns what text gives: the sums of three losses, with their hits."""
+        found = {}
+        vectors_SUD = model.table_vectors(batch.inputs, quiet)
+        if self.weights["embedding"]:
+            found["embedding"] = self._embedding(model, vectors_SUD, batch)
+        if not (self.weights["language"] or self.weights["generation"]):
+            return found
+        output = model(batch.inputs, batch.position_SM, vectors_SUD=vectors_SUD, deterministic=quiet)
+        if self.weights["language"]:
+            found["language"], _, found["language_right"] = label_sums(output.logits, batch.labels_SM)
+        if self.weights["generation"]:
+            states_NLD = output.transformer.states_BLD.astype(jnp.float32)
+            vectors = [at_group_positions(states_NLD, written.position_SG) for written in batch.written]
+            total = generation_sums(model.write(vectors, [written.chars_SGC for written in batch.written]))
+            found["generation"] = total.nats
+            found["generation_characters"], found["generation_right"] = total.characters, total.right
+        return found
+
+    def _embedding(self, model: nn.Module, vectors_SUD: jax.Array, batch: XRayBatch) -> jax.Array:
+        """Returns the sum over words of the mean square of what the encoder's vector is off its target."""
+        pieces_SWP = batch.learned.pieces_SWP
+        rows_SWPD = model.embed_tokens(jnp.maximum(pieces_SWP, 0))
+        real_SWP1 = (pieces_SWP >= 0)[..., None]
+        if self.pooling == "max":
+            target_SWD = jnp.where(real_SWP1, rows_SWPD, -jnp.inf).max(axis=2)
+            target_SWD = jnp.where(real_SWP1[:, :, 0], target_SWD, 0)  # where there is no word
+        elif self.pooling == "mean":
+            target_SWD = jnp.where(real_SWP1, rows_SWPD, 0).sum(axis=2) / jnp.maximum(real_SWP1.sum(axis=2), 1)
+        else:
+            target_SWD = rows_SWPD[:, :, 0]
+        target_SWD = jax.lax.stop_gradient(target_SWD) if self.detach else target_SWD
+        vectors_SWD = jnp.take_along_axis(vectors_SUD, batch.learned.row_SW[..., None], axis=1)
+        return _squares(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0)
+
+    def _of_cycles(
+        self, model: nn.Module, params: Any, batch: XRayBatch, key: jax.Array, rngs: Any
+    ) -> dict[str, jax.Array]:
+        """Returns the sums of both cycles, zeros where the batch has none: then nothing is computed."""
+
+        def cycles(params: Any) -> dict[str, jax.Array]:
+            found = {}
+            if self.weights["cycle_words"]:
+                found |= _words(model, params, batch.cycle, rngs)
+            if self.weights["cycle_sphere"]:
+                longest = batch.cycle[-1].shape[-1] - 2
+                found["cycle_sphere"] = _sphere(model, params, batch.points_SK.reshape(-1), longest, key, rngs)
+            return found
+
+        shapes = jax.eval_shape(cycles, params)
+        none = lambda params: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.cond(batch.points_SK.any(), cycles, none, params)
+
+
+def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: Any) -> dict[str, jax.Array]:
+    """Returns what words come to through encoder and generator.
+
+    Args:
+      tables: int [S, K, C], words of each length bucket.
+    """
+    quiet = rngs is None
+
+    def through(model: nn.Module) -> tuple[list[jax.Array], GenerationSums]:
+        vectors = [_encoded(model, chars_SKC, quiet) for chars_SKC in tables]
+        return vectors, generation_sums(model.write(vectors, tables))
+
+    vectors, sums = model.apply({"params": params}, method=through, rngs=rngs)
+    found = {"cycle_words": sums.nats}
+    if not quiet:
+        return found
+    # However short a word is, the generator may write the longest; else where it ends would be known to it.
+    C = tables[-1].shape[-1]
+    chars_SKC = jnp.concatenate([jnp.pad(x, ((0, 0), (0, 0), (0, C - x.shape[-1]))) for x in tables], axis=1)
+    vectors_UD = jnp.concatenate(vectors, axis=1).reshape(-1, model.config.hidden)
+    return found | rebuilt_sums(model, params, vectors_UD, chars_SKC.reshape(-1, C).astype(jnp.int32))
+
+
+def _encoded(model: nn.Module, chars_SKC: jax.Array, quiet: bool) -> jax.Array:
+    """Returns the vectors of words, float32 [S, K, D]."""
+    S, K, C = chars_SKC.shape
+    return model.vectors(chars_SKC.reshape(S * K, C), quiet).reshape(S, K, -1)
+
+
+def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC: jax.Array) -> dict[str, jax.Array]:
+    """Returns how much of words the generator writes again, greedily, from vectors; see `XRaySums`.
+
+    Args:
+      vectors_UD: of the words. chars_UC: int, the words; a row of zeros is none.
+    """
+    generated = model.apply({"params": params}, vectors_UD, max_steps=chars_UC.shape[1] - 2, method="generate")
+    length_U1 = (chars_UC != 0).sum(axis=1, keepdims=True) - 2  # without both <e>
+    inside_UT = jnp.arange(chars_UC.shape[1] - 2)[None] < length_U1
+    right_UT = inside_UT & (generated.ids_UT == chars_UC[:, 1:-1])
+    whole_U = ((right_UT == inside_UT).all(axis=1)) & (generated.length_U == length_U1[:, 0])
+    count = lambda x: x.sum(dtype=jnp.float32)
+    return {
+        "rebuilt_characters": count(inside_UT),
+        "rebuilt_right": count(right_UT),
+        "rebuilt_words": count(length_U1 >= 0),
+        "rebuilt_words_right": count(whole_U),
+    }
+
+
+def sphere_points(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Returns points near the surface of the unit sphere: N(0, I) / sqrt(d), float32 (section 4.1)."""
+    return jax.random.normal(key, shape) / math.sqrt(shape[-1])
+
+
+def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key: jax.Array, rngs: Any) -> jax.Array:
+    """Returns the sum over points of the mean square of what the encoder is off.
+
+    Args:
+      real_U: bool, points that count. longest: most characters of a word.
+    """
+    config = model.config
+    points_UD = sphere_points(key, (len(real_U), config.hidden))
+    fixed = jax.lax.stop_gradient(params)
+    generated = model.apply({"params": fixed}, points_UD, max_steps=longest, method="generate")
+    rows_UC = spelled_rows(generated, config.generator.end)
+    vectors_UD = model.apply(
+        {"params": params}, rows_UC, method=lambda m, rows: m.vectors(rows, rngs is None), rngs=rngs
+    )
+    return _squares(vectors_UD - points_UD, real_U)
+
+
+def _squares(off: jax.Array, real: jax.Array) -> jax.Array:
+    """Returns the sum of the mean squares of the last axis, where something is real."""
+    return jnp.where(real, (off * off).mean(axis=-1), 0).sum(dtype=jnp.float32)
+
+
+def summarize(sums: XRaySums, weights: Mapping[str, float]) -> dict[str, float]:
+    """Returns what a person reads: the loss as it is trained on, its parts without their weights, shares of hits, and
+    of how many words of cycles they are.
+
+    Args:
+      weights: of `LOSSES`. The embedding loss and that of the sphere are mean squares, the others nats.
+
+    Raises:
+      ValueError: when nothing was asked.
+    """
+    values = {name: float(value) for name, value in sums._asdict().items()}
+    asked = {name: values[f"{name}_weight"] for name in LOSSES if values[f"{name}_weight"]}
+    if not asked:
+        raise ValueError("nothing was asked: too little text, or data.mask_rate too small for it")
+    parts = {f"{name}_loss": values[name] / weights[name] / weight for name, weight in asked.items()}
+    metrics = {"loss": sum(values[name] / weight for name, weight in asked.items())} | parts
+    shares = {
+        "language_accuracy": ("language_right", "language_weight"),
+        "generation_accuracy": ("generation_right", "generation_characters"),
+        "rebuilt_accuracy": ("rebuilt_right", "rebuilt_characters"),
+        "rebuilt_word_accuracy": ("rebuilt_words_right", "rebuilt_words"),
+    }
+    for name, (right, of) in shares.items():
+        if values[of]:
+            metrics[name] = values[right] / values[of]
+    if values["rebuilt_words"]:
+        metrics["rebuilt_words"] = values["rebuilt_words"]
+    return metrics

@@ -1,0 +1,296 @@
+"""XRayEmb's second pre-training: a model gets an encoder and a generator of words (Pinter et al., 2021, section 2)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core import flops
+from charlm.core.batch import XRayBatch
+from charlm.data.pipeline import record_dataset, record_lanes
+from charlm.data.text_records import read_text_record
+from charlm.families.char2subword.tensors import smallest_batch
+from charlm.families.charbert.shape import started_from
+from charlm.families.objective import Objective
+from charlm.families.subword.layout import config_to_dict
+from charlm.families.xrayemb.batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
+from charlm.families.xrayemb.budgets import Budgets, measure_budgets
+from charlm.families.xrayemb.chars import word_rows
+from charlm.families.xrayemb.cycle_words import CycleWords, measure_cycle
+from charlm.families.xrayemb.examples import show_examples, show_samples
+from charlm.families.xrayemb.keys import check_generate
+from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, summarize
+from charlm.families.xrayemb.policies import get_policy
+from charlm.families.xrayemb.sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
+from charlm.families.xrayemb.shape import (
+    FAMILY,
+    head_of,
+    is_measured,
+    make_model,
+    model_config,
+    read_start,
+    resolve,
+    stored_chars,
+)
+from charlm.families.xrayemb.text import XRayData, prepare_xray
+from charlm.families.xrayemb.words import XRayWords
+from charlm.text.subwords.word_pieces import WordPieces
+
+log = logging.getLogger("charlm")
+
+EVAL_MASKS = 1  # what is drawn of held-out text comes from a stream of its own, the same in every run
+BUDGETS = ("bucket_slots", "bucket_rows", "learned_words", "written_slots", "written_rows")
+GENERATOR = "xr_dec"
+
+
+class SecondPretraining(Objective):
+    """Five losses, see `charlm.families.xrayemb.loss`; `shape` is that of every batch, `model` what learns."""
+
+    families = (FAMILY,)
+    use = "python -m charlm.predict encode --checkpoint={workdir} 'A sentence with a neologismish word.'"
+    parts = len(LOSSES)
+    sums = XRaySums
+    unit = "positions"
+    of_shape = ("model.", "data.max_length")
+    has_files = True
+    watched = (GENERATOR,)
+
+    def __init__(self, config: ml_collections.ConfigDict, data: XRayData, shards: int) -> None:
+        """Reads what the run starts from, and measures what the config leaves open; see `Objective`."""
+        super().__init__(config, data, shards)
+        self._start = read_start(config.init_from) if config.init_from and not is_measured(config) else None
+        self._resolved = resolve(config, data, self._start)
+        self.model = make_model(model_config(config, data, self._resolved))
+        weights = {name: float(config.loss[name]) for name in LOSSES}
+        self._losses = XRayLosses(weights, config.loss.pooling, config.loss.detach, config.loss.reduction)
+        self.weights = self._losses.label_weights
+        check_generate(config, self._resolved["backbone"])
+        self._found = XRayWords(data.tokenizer)
+        self._rows = CharacterRows(data.tokenizer, data.chars, config.model.char_slots)
+        self._maker = self._sequence_maker(config.seed, False)
+        self._cycle, self._heldout_cycle = self._cycle_words(False), self._cycle_words(True)
+        self.shape = self._shape()
+
+    @property
+    def framed(self) -> bool:
+        """Whether special tokens stand at both ends of sequences, and subwords are masked: not with GPT-2."""
+        return self._maker.framed
+
+    def _sequence_maker(self, seed: int, hiding: bool) -> XRaySequenceMaker:
+        """Returns what makes sequences; `hiding`: every chosen subword is masked, none is shown."""
+        cfg, data, policy = self.config.data, self.data, self.config.policy
+        weights, special = self._losses.weights, data.tokenizer.special
+        masking = None
+        if self._resolved["backbone"] != "gpt2":
+            if None in (special.cls, special.sep, special.mask):
+                raise ValueError("text.tokenizer: subwords without a mask, or without tokens that frame a sequence")
+            shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
+            ordinary = [i for i in data.tokenizer.ids() if data.tokenizer.surface(i) is not None]
+            masking = SubwordHiding(cfg.mask_rate, *shares, special.mask, np.array(ordinary, np.int32))
+        return XRaySequenceMaker(
+            tokenizer=data.tokenizer,
+            words=WordPieces(data.tokenizer),
+            found=self._found,
+            rows=self._rows,
+            learn=get_policy(policy.learn if weights["embedding"] else "none"),
+            infer=get_policy(policy.infer),
+            hiding=masking,
+            writes=policy.generate if weights["generation"] else "",
+            share=cfg.generate_share,
+            length=cfg.max_length,
+            slots=self.config.model.char_slots,
+            seed=seed,
+        )
+
+    def _cycle_words(self, in_order: bool) -> CycleWords:
+        cfg, weights = self.config.cycle, self._losses.weights
+        parts = self.config.data.accumulation * self.shards
+        return CycleWords(
+            rows_NC=word_rows(self.data.frequent.words, self.data.chars, self.config.model.char_slots),
+            counts_N=self.data.frequent.counts_N,
+            size=-(-cfg.words // parts) if weights["cycle_words"] or weights["cycle_sphere"] else 0,
+            every=cfg.every,
+            micro_batches=1 if in_order else self.config.data.accumulation,
+            seed=self.config.seed,
+            sampling=cfg.sampling,
+            in_order=in_order,
+        )
+
+    def _shape(self) -> XRayShape:
+        cfg, parts = self.config.data, self.config.data.accumulation * self.shards
+        if cfg.batch_size % parts:
+            raise ValueError(
+                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
+                f"data.table_shards={self.shards}"
+            )
+        sequences, maker = cfg.batch_size // parts, self._maker
+        given = Budgets(*(cfg[name] if name == "learned_words" else tuple(cfg[name]) for name in BUDGETS))
+        order = {"seed": self.config.seed, "shuffle": True, "repeat": True, "read": read_text_record}
+        records = iter(record_dataset(self.data.train, tuple(cfg.weights), **order))
+        try:
+            found = measure_budgets(records, maker, sequences, given)
+        finally:
+            records.close()
+        cycle = measure_cycle(self._cycle, tuple(self.config.cycle.slots), tuple(self.config.cycle.rows))
+        each = cfg.max_length - 1 if maker.hiding is None else maker.hiding.most(cfg.max_length - 2)
+        return XRayShape(
+            self.shards, sequences, cfg.max_length, found.slots, found.rows, sequences * each, found.learned,
+            maker.pieces_most, found.written_slots, found.written_rows, *cycle,
+        )  # fmt: skip
+
+    @staticmethod
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> XRayData:
+        """Returns the vocabularies, of what the run goes on from, and the encoded corpora."""
+        if run is not None or config.resume:
+            files = checkpoints.files_of(checkpoints.find(run or config.resume, key="resume"))
+            return prepare_xray(config, files, stored_chars(files))
+        if not config.init_from:
+            return prepare_xray(config)
+        start = read_start(config.init_from)
+        check_generate(config, start.backbone)  # before any text is read
+        return prepare_xray(config, start.files, start.chars)
+
+    @staticmethod
+    def check_vocab(checkpoint: Path, data: XRayData) -> None:
+        """Compares the vocabularies by their digests; see `Objective.check_vocab`."""
+        stored = checkpoints.read_metadata(checkpoint, (FAMILY,)).get("vocabularies", {})
+        differing = [name for name, digest in data.digests().items() if stored.get(name) != digest]
+        if differing:
+            files = checkpoints.files_of(checkpoint)
+            raise ValueError(f"{checkpoint} has other {' and '.join(differing)}; set text.tokenizer={files}")
+
+    @staticmethod
+    def change(first: dict[str, float], last: dict[str, float]) -> str:
+        """Returns every loss before and after."""
+        names = [name for name in LOSSES if f"heldout_{name}_loss" in last]
+        values = lambda line: ", ".join(
+            f"{name.replace('_', ' ')} {line[f'heldout_{name}_loss']:.4f}" for name in names
+        )
+        return f"held-out losses: {values(first)} (step {first['step']}); {values(last)} (step {last['step']})"
+
+    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[XRayBatch]:
+        """Returns batches without end; see `Objective.train_batches`."""
+        cfg = self.config.data
+        order = {"seed": self.config.seed, "shuffle": cfg.shuffle, "repeat": True}
+        records = record_lanes(self.data.train, tuple(cfg.weights), **order, **self._lanes(lanes))
+        sizes = {"accumulation": cfg.accumulation, "prefetch": cfg.prefetch}
+        return xray_batches(records, self._maker, self.shape, self._cycle, **sizes)
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[XRayBatch]:
+        """Returns held-out batches, each with some of the most frequent words; see `Objective.heldout_batches`."""
+        records = record_lanes(self.data.heldout, **self._lanes(lanes))
+        # Every chosen subword is masked: those that are seen as they are would flatter the model.
+        maker = self._sequence_maker(EVAL_MASKS, True)
+        sizes = {"accumulation": 1, "prefetch": self.config.data.prefetch}
+        return xray_batches(records, maker, self.shape, self._heldout_cycle, **sizes, by_record=True)
+
+    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
+        threads = self.config.data.reader_threads
+        return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": read_text_record}
+
+    def empty(self, shards: int) -> XRayBatch:
+        """Returns a batch [1, shards, ...] without a subword."""
+        return empty_xray_batch(self.shape, pad_id_of(self._maker), self._cycle, shards)
+
+    def count(self, batch: XRayBatch) -> int:
+        """Returns the positions of text in a host batch, subwords and spelled words; special ones do not count."""
+        mask = batch.inputs.mask_SBL
+        return int(mask.sum() - 2 * self._maker.framed * mask[..., 0].sum())
+
+    def training_flops(self, batch: XRayBatch) -> float:
+        """Returns the useful operations of a step."""
+        return flops.xray_training(self.model.config, batch, self._losses.weights)
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh parameters."""
+        return self.model.init(key, smallest_batch())["params"]
+
+    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+        """Returns the parameters of an XRayEmb, or those of a backbone with a fresh encoder and generator."""
+        start, self._start = self._start or read_start(source), None  # it is not needed again
+        if start.checkpoint is not None:
+            if "vocabularies" in checkpoints.read_metadata(start.checkpoint, self.families):
+                self.check_vocab(start.checkpoint, self.data)
+            log.info("parameters from %s", start.checkpoint)
+            return checkpoints.load_params(start.checkpoint, abstract_params)
+        params, own = started_from(start.pretrained, fresh)
+        parts = sorted({name.split("/")[0] for name in own})
+        log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))
+        return params
+
+    def loss_sums(self, params: Any, micro_batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
+        """Returns the sums of a micro-batch [S, ...]."""
+        return self._losses.sums(self.model, params, micro_batch, dropout_key)
+
+    def summarize(self, sums: XRaySums) -> dict[str, float]:
+        """Returns losses and shares of hits; see `charlm.families.xrayemb.loss.summarize`."""
+        return summarize(sums, self._losses.weights)
+
+    def measured(self) -> dict[str, Any]:
+        """Returns shards, budgets, and what was taken over from the backbone."""
+        found = {f"model.{name}": value for name, value in self._resolved.items()}
+        s = self.shape
+        budgets = (s.slots, s.rows, s.learned, s.written_slots, s.written_rows)
+        found |= {f"data.{name}": value for name, value in zip(BUDGETS, budgets, strict=True)}
+        return found | {"data.table_shards": self.shards, "cycle.slots": s.cycle_slots, "cycle.rows": s.cycle_rows}
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
+        shape = self.model.config
+        return {
+            "family": FAMILY,
+            "backbone": self._resolved["backbone"],
+            "model": config_to_dict(shape),
+            "head": head_of(shape),
+            "xray_chars": self.data.chars.to_dict(),
+            "vocabularies": self.data.digests(),
+        }
+
+    def save_vocab(self, folder: Path) -> None:
+        """Writes the tokenizer and the characters."""
+        self.data.save(folder)
+
+    def start_lines(self) -> list[str]:
+        """Returns the sizes of the vocabularies and the shape of a batch."""
+        data, cycle = self.data, self._cycle
+        words = self.shards * self.config.data.accumulation * cycle.size
+        return [
+            f"subwords known  {data.tokenizer.size:,}; characters {data.chars.size:,}; words of cycles "
+            f"{len(data.frequent.words):,}, {words:,} every {cycle.every:,} steps",
+            f"batch  {self.shape.described()}",
+        ]
+
+    def progress_line(self, scalars: dict[str, float]) -> str:
+        """Returns the loss and its parts."""
+        parts = (f"{name.replace('_', ' ')} {scalars[f'{name}_loss']:.4f}" for name in self._known(scalars))
+        return f"loss {scalars['loss']:.4f} ({', '.join(parts)})"
+
+    def heldout_line(self, metrics: dict[str, float]) -> str:
+        """Returns the losses, and the shares of subwords, characters and rebuilt words that are right."""
+        shares = {
+            "language_accuracy": "subwords",
+            "generation_accuracy": "characters",
+            "rebuilt_accuracy": f"characters of {metrics.get('rebuilt_words', 0):,.0f} frequent words rebuilt",
+            "rebuilt_word_accuracy": "of them whole",
+        }
+        right = (f"{what} {100 * metrics[name]:.1f} %" for name, what in shares.items() if name in metrics)
+        return f"{self.progress_line(metrics)}; right: {', '.join(right)}"
+
+    @staticmethod
+    def _known(metrics: dict[str, float]) -> list[str]:
+        return [name for name in LOSSES if f"{name}_loss" in metrics]
+
+    def watch(self, params: Any) -> None:
+        """Logs what the generator writes at `train.sample_words` points of the sphere, always the same (Table 4)."""
+        show_samples(self, params[GENERATOR])
+
+    def show_examples(self, params: Any) -> None:
+        """Logs what the model predicts and writes at some places of held-out text."""
+        show_examples(self, params)

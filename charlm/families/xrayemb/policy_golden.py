@@ -1,0 +1,102 @@
+"""Golden sentences of XRayEmb's policies: which words the released code selects, and what the sequence becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from charlm.convert.files import read_json
+from charlm.convert.golden import Case, Ours
+from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, get_policy, runs_of_tokens, select
+
+NAME, FILE = "policies", "policy_golden.json"
+STYLES = {"bert": False, "gpt2_style": True}  # of the tokens: whether they are byte-level
+SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[VECTORIZED]", "<|endoftext|>", "<PAD>")
+OURS = {  # their names of policies, and ours
+    "none": "none",
+    "all": "all",
+    "all_multi": "all_multi",
+    "all_single": "all_single",
+    "no_easy_suffs_author": "no_suffix_compat",
+    "suffixes_paper": "no_suffix",
+    "stoch_0.2": "stochastic:0.2",
+    "stoch_0.5": "stochastic:0.5",
+}
+
+
+class _Draws:
+    """The numbers that the released code drew, in the place of a generator."""
+
+    def __init__(self, numbers: Sequence[float]) -> None:
+        self._numbers, self.left = numbers, len(numbers)
+
+    def random(self) -> float:
+        """Returns the next; 2, which selects nothing, when there is none: `left` is then negative."""
+        self.left -= 1
+        return self._numbers[len(self._numbers) - self.left - 1] if self.left >= 0 else 2.0
+
+
+def policy_case(folder: str | Path) -> Case | None:
+    """Returns what the file of a folder says as one case; None when there is none.
+
+    For each style and policy an array holds, one sentence after another, the group of every token (-1 where it stays);
+    another one the characters of the selected words, as numbers; a third how many draws each sentence leaves.
+
+    Raises:
+      ValueError: the file cannot be read, or names a policy that is not known.
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        return None
+    meta = read_json(path)
+    if unknown := sorted({name for _, sentence in _sentences(meta) for name in sentence["policies"]} - set(OURS)):
+        raise ValueError(f"{path}: policy {unknown[0]!r} is not one of {', '.join(OURS)}")
+
+    def theirs(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[int], list[str], int]:
+        want = sentence["policies"][policy]
+        return want["filter"], [group["word"] for group in want["selected"]], 0
+
+    return Case(NAME, meta, {}, _arrays(meta, theirs))
+
+
+def outputs(case: Case) -> dict[str, Ours]:
+    """Returns what our policies make of the sentences; see `charlm.convert.golden`."""
+    return {name: Ours(value) for name, value in _arrays(case.meta, _ours).items()}
+
+
+def _ours(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[int], list[str], int]:
+    """Returns the groups of the tokens of a sentence, its words, and how many draws are left."""
+    tokens = sentence["tokens"]
+    words = runs_of_tokens(tokens, [token in SPECIAL for token in tokens], STYLES[style])
+    draws = _Draws(sentence["policies"][policy].get("uniform_draws", ()))
+    chosen_W = select(get_policy(OURS[policy]), words, draws)
+    groups, texts = [-1] * len(tokens), []
+    for start, end in zip(words.starts_W[chosen_W], words.ends_W[chosen_W], strict=True):
+        groups[start:end] = [len(texts)] * (end - start)
+        texts.append("".join(tokens[start:end]).replace(BYTE_SPACE if STYLES[style] else CONTINUES, ""))
+    return groups, texts, draws.left
+
+
+def _arrays(meta: Mapping[str, Any], of: Callable[..., tuple[list[int], list[str], int]]) -> dict[str, np.ndarray]:
+    """Returns the arrays of all sentences of a style under each policy."""
+    found = {}
+    for style in STYLES:
+        sentences = [sentence for name, sentence in _sentences(meta) if name == style]
+        for policy in OURS if sentences else ():
+            read = [of(policy, style, sentence) for sentence in sentences]
+            found[f"{style}/{policy}/groups"] = np.array([group for groups, _, _ in read for group in groups])
+            found[f"{style}/{policy}/words"] = _codes([" ".join(texts) for _, texts, _ in read])
+            found[f"{style}/{policy}/draws_left"] = np.array([left for _, _, left in read])
+    return found
+
+
+def _sentences(meta: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((style, sentence) for style in STYLES for sentence in meta.get(style, ()))
+
+
+def _codes(texts: Sequence[str]) -> np.ndarray:
+    """Returns the characters of texts as numbers, each behind a line break."""
+    return np.array([ord(char) for text in texts for char in f"\n{text}"], np.int64)

@@ -1,0 +1,214 @@
+"""Records of text -> sequences for XRayEmb's second pre-training: some words spelled, some subwords hidden.
+
+A sequence takes words, cut into subwords, until the next one does not fit; then policies choose words that become one
+position each, so it is shorter in the end. What is drawn depends on the seed and the number of the sequence alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.data.masking import check_shares
+from charlm.families.xrayemb.chars import XRayChars, word_rows
+from charlm.families.xrayemb.policies import Policy, WordRuns, select
+from charlm.families.xrayemb.words import XRayWords
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords.word_pieces import WordPieces
+
+KEPT_ROWS = 2**18  # words whose characters are remembered at most
+
+
+class XRaySequence(NamedTuple):
+    """A sequence of L positions, special ones included; W words are to be learned.
+
+    Attributes:
+      ids_L: int32, rows of the table of subwords that the model reads; -1 where a word is spelled.
+      rows_LC: uint16, the characters of these words; zeros elsewhere.
+      labels_L: int32, the subword that is to be predicted from a position; -1 where none is.
+      written_LC: uint16, the word that is to be written from a position; zeros where none is.
+      learned_WC: uint16, words whose vectors are learned. pieces_WP: int32, ids of their subwords, -1 behind the last.
+      pieces: the subwords that it was made of, without special ones. number: what the draws were made from.
+    """
+
+    ids_L: np.ndarray
+    rows_LC: np.ndarray
+    labels_L: np.ndarray
+    written_LC: np.ndarray
+    learned_WC: np.ndarray
+    pieces_WP: np.ndarray
+    pieces: list[int]
+    number: tuple[int, ...]
+
+
+class CharacterRows:
+    """The characters of words and of the subwords of a vocabulary, as rows of ids.
+
+    Attributes:
+      of_subwords_VC: uint16; zeros for special tokens, white space and pieces with half a character.
+    """
+
+    def __init__(self, tokenizer: SubwordTokenizer, chars: XRayChars, slots: int) -> None:
+        self._chars, self._slots = chars, slots
+        self._known: dict[str, np.ndarray] = {}
+        self.of_subwords_VC = np.zeros((tokenizer.size, slots), np.uint16)
+        named = []
+        for index in tokenizer.ids():
+            surface = tokenizer.surface(index)
+            if surface is not None and surface.whole and surface.chars.strip():
+                named.append((index, surface.chars))
+        if named:
+            ids, texts = zip(*named, strict=True)
+            self.of_subwords_VC[list(ids)] = word_rows(texts, chars, slots)
+
+    def of_words(self, words: Iterable[str]) -> np.ndarray:
+        """Returns uint16 [W, C]."""
+        found = [self._row(word) for word in words]
+        return np.array(found, np.uint16).reshape(len(found), self._slots)
+
+    def _row(self, word: str) -> np.ndarray:
+        row = self._known.get(word)
+        if row is None:
+            row = word_rows([word], self._chars, self._slots)[0]
+            if len(self._known) >= KEPT_ROWS:
+                self._known.clear()
+            self._known[word] = row
+        return row
+
+
+@dataclasses.dataclass(frozen=True)
+class SubwordHiding:
+    """How subwords are hidden, each on its own; words that are spelled are never chosen.
+
+    Attributes:
+      rate: share of the subwords to predict. mask_share, random_share: of those, the share that becomes the mask, and
+        that becomes a random subword. mask_id: what hides. random_ids: int32, what random ones are drawn from.
+    """
+
+    rate: float
+    mask_share: float
+    random_share: float
+    mask_id: int
+    random_ids: np.ndarray
+
+    def __post_init__(self) -> None:
+        check_shares(self.rate, self.mask_share, self.random_share)
+
+    def most(self, count: int) -> int:
+        """Returns how many of `count` subwords are to be predicted at most."""
+        return max(int(np.ceil(self.rate * count)), 1)
+
+    def hide(self, ids_L: np.ndarray, candidates: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Returns what the model reads, and what is to be predicted, int32 [L] each, with -1 where nothing is.
+
+        The number of chosen ones is rate * candidates, rounded up or down at random so that its mean is exact.
+
+        Args:
+          candidates: int, positions that may be chosen.
+        """
+        chosen = rng.permutation(candidates)[: int(self.rate * len(candidates) + rng.random())]
+        kind_M, random_M = rng.random(len(chosen)), rng.choice(self.random_ids, len(chosen))
+        to_mask_M = kind_M < self.mask_share
+        to_random_M = ~to_mask_M & (kind_M < self.mask_share + self.random_share)
+        input_L, labels_L = ids_L.copy(), np.full_like(ids_L, -1)
+        labels_L[chosen] = ids_L[chosen]
+        input_L[chosen] = np.where(to_mask_M, self.mask_id, np.where(to_random_M, random_M, ids_L[chosen]))
+        return input_L, labels_L
+
+
+@dataclasses.dataclass(frozen=True)
+class XRaySequenceMaker:
+    """All that turns subwords into sequences, but for where they come from.
+
+    Attributes:
+      learn, infer: policies: which words' vectors are learned, and which words are spelled (section 2.1).
+      hiding: None: nothing is hidden, and the next subword is predicted (GPT-2).
+      writes: "all": every position's word is written; "masked": those of subwords to predict alone; "": none.
+      share: of these positions, how many.
+      length: subwords of a sequence at most, special ones included. slots: C.
+    """
+
+    tokenizer: SubwordTokenizer
+    words: WordPieces
+    found: XRayWords
+    rows: CharacterRows
+    learn: Policy
+    infer: Policy
+    hiding: SubwordHiding | None
+    writes: str
+    share: float
+    length: int
+    slots: int
+    seed: int
+
+    @property
+    def framed(self) -> bool:
+        """Whether special tokens stand at both ends of a sequence: there are none to GPT-2."""
+        return self.hiding is not None
+
+    @property
+    def room(self) -> int:
+        """Subwords of a sequence at most, special ones not counted."""
+        return self.length - 2 * self.framed
+
+    @property
+    def pieces_most(self) -> int:
+        """P, subwords of a learned word that count: the encoder reads no more characters either."""
+        return self.slots - 2
+
+    def sequence(self, ids: list[int], number: tuple[int, ...]) -> XRaySequence:
+        """Returns the sequence of some subwords."""
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, *number))))
+        found = self.found.find(ids)
+        learned_WC, pieces_WP = self._learned(ids, found, select(self.learn, found, rng))
+        ids_L, rows_LC = self._collapsed(ids, found, select(self.infer, found, rng))
+        gold_LC = np.where(ids_L[:, None] >= 0, self.rows.of_subwords_VC[np.maximum(ids_L, 0)], rows_LC)
+        if self.framed:
+            special = self.tokenizer.special
+            ids_L = np.concatenate([[special.cls], ids_L, [special.sep]]).astype(np.int32)
+            rows_LC, gold_LC = (np.pad(x, ((1, 1), (0, 0))) for x in (rows_LC, gold_LC))
+        if self.hiding is not None:
+            ids_L, labels_L = self.hiding.hide(ids_L, self._ordinary(ids_L), rng)
+        else:
+            labels_L = np.append(ids_L[1:], -1).astype(np.int32)
+        written_LC = self._written(gold_LC, labels_L, rng)
+        return XRaySequence(ids_L, rows_LC, labels_L, written_LC, learned_WC, pieces_WP, ids, number)
+
+    def _learned(self, ids: list[int], found: WordRuns, chosen_W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        spans = list(zip(found.starts_W[chosen_W].tolist(), found.ends_W[chosen_W].tolist(), strict=True))
+        pieces_WP = np.full((len(spans), self.pieces_most), -1, np.int32)
+        for row, (start, end) in zip(pieces_WP, spans, strict=True):
+            kept = ids[start : min(end, start + self.pieces_most)]
+            row[: len(kept)] = kept
+        return self.rows.of_words(self.found.text(ids[start:end]) for start, end in spans), pieces_WP
+
+    def _collapsed(self, ids: list[int], found: WordRuns, chosen_W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids, -1 where a word is spelled, and rows of characters of the positions that are left."""
+        starts, ends = found.starts_W[chosen_W], found.ends_W[chosen_W]
+        ids_P, kept_P = np.array(ids, np.int32), np.ones(len(ids), bool)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            kept_P[start + 1 : end] = False
+        ids_P[starts] = -1
+        ids_L = ids_P[kept_P]
+        rows_LC = np.zeros((len(ids_L), self.slots), np.uint16)
+        texts = (self.found.text(ids[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
+        rows_LC[ids_L < 0] = self.rows.of_words(texts)
+        return ids_L, rows_LC
+
+    def _ordinary(self, ids_L: np.ndarray) -> np.ndarray:
+        """Returns the positions of subwords that stand for themselves: neither spelled nor special."""
+        special = np.array([index for index in self.tokenizer.special if index is not None])
+        return np.flatnonzero((ids_L >= 0) & ~np.isin(ids_L, special))
+
+    def _written(self, gold_LC: np.ndarray, labels_L: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        written_LC = np.zeros_like(gold_LC)
+        if not self.writes:
+            return written_LC
+        (places,) = np.nonzero((gold_LC[:, 0] != 0) & ((labels_L >= 0) | (self.writes == "all")))
+        if self.share < 1:
+            places = rng.permutation(places)[: int(self.share * len(places) + rng.random())]
+        written_LC[places] = gold_LC[places]
+        return written_LC

@@ -1,0 +1,244 @@
+"""An XRayEmb as a config describes it, and the BERT, RoBERTa, GPT-2 or XRayEmb that it starts from."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import ml_collections
+
+from charlm.core import checkpoint as checkpoints
+from charlm.families.charbert.shape import BACKBONES as BERT_KINDS
+from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.subword.layout import CAUSAL_LM, MASKED_LM
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.decoder import XRDecoderConfig
+from charlm.families.xrayemb.encoder import encoder_config
+from charlm.families.xrayemb.model import (
+    XRayEmbBertConfig,
+    XRayEmbConfig,
+    XRayEmbForCausalLM,
+    XRayEmbForMaskedLM,
+    XRayEmbGPT2Config,
+)
+from charlm.families.xrayemb.text import BACKBONES, CHAR_FILE, XRayData
+
+FAMILY = "xrayemb"
+KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}  # what backbones differ in, as released
+ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
+MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
+BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind of BERT
+ENCODER_KEYS = {  # key of the config: field of the encoder's
+    "encoder": "kind", "char_embedding": "char_embedding", "char_hidden": "hidden", "encoder_layers": "layers",
+    "projections": "projections",
+}  # fmt: skip
+ENCODER_READS = {"char_embedding": ("conv", "lstm"), "encoder_layers": ("lstm", "transformer")}  # others: every kind
+UNSET = ("char_hidden", "encoder_layers", "projections")  # 0: the authors'
+GENERATOR_KEYS = {"char_embedding": "char_embedding", "generator_hidden": "hidden", "generator_layers": "layers"}
+SHARED = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "initializer", "remat",
+          "attention_kernel")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What a run starts from.
+
+    Attributes:
+      files: folder of its subwords.
+      pretrained: the backbone; None: it is the checkpoint of an XRayEmb.
+      checkpoint: of an XRayEmb. chars: its characters. stored: its backbone, "backbone", and the fields of its config.
+    """
+
+    files: Path
+    pretrained: Pretrained | None = None
+    checkpoint: Path | None = None
+    chars: XRayChars | None = None
+    stored: dict[str, Any] | None = None
+
+    @property
+    def backbone(self) -> str:
+        """The family of the backbone."""
+        return self.pretrained.family if self.pretrained else self.stored["backbone"]
+
+
+def read_start(source: str) -> Start:
+    """Returns what `init_from` names.
+
+    Raises:
+      ValueError: there is none, or it is of another family.
+    """
+    checkpoint = None
+    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+        checkpoint = checkpoints.find(source, key="init_from")
+    if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == FAMILY:
+        stored = _metadata(checkpoint)
+        if stored["head"] not in (MASKED_LM, CAUSAL_LM) or stored["model"]["generator"] is None:
+            has = "and no generator" if stored["model"]["generator"] is None else "and a generator"
+            raise ValueError(
+                f"init_from: {checkpoint} is an XRayEmb with the head {stored['head']} {has}; second pre-training goes "
+                f"on from one with the head of a language model and a generator"
+            )
+        files = checkpoints.files_of(checkpoint)
+        chars = XRayChars.from_dict(stored["xray_chars"], str(checkpoint))
+        return Start(files, None, checkpoint, chars, stored["model"] | {"backbone": stored["backbone"]})
+    found = from_pretrained(source)
+    if found.family not in BACKBONES:
+        raise ValueError(
+            f"init_from: {source} is a {found.family}; XRayEmb starts from {', '.join(BACKBONES)}, xrayemb"
+        )
+    return Start(found.folder, found)
+
+
+def _metadata(checkpoint: Path) -> dict[str, Any]:
+    return checkpoints.read_metadata(checkpoint, (FAMILY, "hlm", "charbert", "char2subword", *BACKBONES))
+
+
+def stored_chars(files: Path) -> XRayChars:
+    """Returns the characters that lie with a checkpoint."""
+    return XRayChars.load(files / CHAR_FILE)
+
+
+def is_measured(config: ml_collections.ConfigDict) -> bool:
+    """Says whether a config knows the backbone that `init_from` names: that of a run that goes on does."""
+    return all(config.model[name] for name in MEASURED)
+
+
+def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | None) -> dict[str, Any]:
+    """Returns the values of the keys `model.*` in `MEASURED`, those that are set and those found out.
+
+    Raises:
+      ValueError: what the run starts from is of another shape than the config says, or has too few rows or positions.
+    """
+    model = config.model
+    if start is None or start.pretrained is None:
+        kind = model.backbone or (start.stored["backbone"] if start else "") or data.tokenizer.family or "bert"
+        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": ACTIVATIONS[kind]}
+        found |= {name: KINDS[kind][name] for name in ("max_positions", "epsilon")}
+        if start is not None and start.stored is not None:
+            _check_kind(start.stored["backbone"], start.stored, start.checkpoint)
+            found |= {name: start.stored[name] for name in MEASURED}
+            _check_said(config, start.stored | _of_parts(config, start.stored))
+    else:
+        found = _of_backbone(start.pretrained)
+        theirs = {name: getattr(start.pretrained.config, name) for name in BACKBONE_SHAPE}
+        _check_said(config, theirs | found)
+    resolved = {name: model[name] or found[name] for name in MEASURED}
+    if data.tokenizer.family not in (None, resolved["backbone"]):
+        raise ValueError(
+            f"text.tokenizer: subwords of the family {data.tokenizer.family}, but model.backbone={resolved['backbone']}"
+        )
+    if resolved["vocab_size"] < data.tokenizer.size:
+        raise ValueError(
+            f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
+            "text.tokenizer to those of the model"
+        )
+    longest = resolved["max_positions"] - KINDS[resolved["backbone"]].get("position_offset", 0)
+    if config.data.max_length > longest:
+        raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
+    return resolved
+
+
+def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
+    """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of no known kind."""
+    theirs = backbone.config
+    _check_kind(backbone.family, vars(theirs), backbone.folder)
+    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
+
+
+def _check_kind(kind: str, theirs: Mapping[str, Any], where: Path | None) -> None:
+    for name in BACKBONE_KIND if kind in BERT_KINDS else ():
+        if theirs[name] != KINDS[kind][name]:
+            raise ValueError(
+                f"init_from: {where}: {name}={theirs[name]}, but XRayEmb on a {kind} has {KINDS[kind][name]}"
+            )
+
+
+def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict[str, Any]:
+    """Returns those keys of the encoder and generator that a config would have to say to have an XRayEmb's.
+
+    Keys that are read by other kinds of encoders are left out, and so are those whose unset value is the XRayEmb's.
+
+    Raises:
+      ValueError: the encoder has sizes for which there are no keys.
+    """
+    model, encoder, generator = config.model, stored["encoder"], stored["generator"]
+    kind = encoder["kind"]
+    usual = encoder_config(kind, output=model.hidden)
+    if kind == "transformer":
+        for name in ("heads", "ffn", "max_positions"):
+            if encoder[name] != getattr(usual, name):
+                raise ValueError(
+                    f"init_from={config.init_from}: its encoder has {name}={encoder[name]}, and there is no key for "
+                    f"that; second pre-training has {getattr(usual, name)}"
+                )
+    elif encoder["char_embedding"] != generator["char_embedding"]:
+        raise ValueError(
+            f"init_from={config.init_from}: char_embedding={encoder['char_embedding']} in its encoder and "
+            f"{generator['char_embedding']} in its generator; second pre-training has one key for both"
+        )
+    said = {name: encoder[field] for name, field in ENCODER_KEYS.items() if kind in ENCODER_READS.get(name, (kind,))}
+    said = {
+        name: value
+        for name, value in said.items()
+        if model[name] or name not in UNSET or value != getattr(usual, ENCODER_KEYS[name])
+    }
+    return said | {name: generator[field] for name, field in GENERATOR_KEYS.items()}
+
+
+def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None:
+    """Checks that a config says the shape of what it starts from; ValueError with all that it would have to say.
+
+    Args:
+      said: that shape, by keys of the config; others are not read.
+    """
+    own = config.model
+    differing = [
+        name
+        for name in dict.fromkeys((*BACKBONE_SHAPE, *MEASURED, *ENCODER_KEYS, *GENERATOR_KEYS))
+        if name in said and own[name] != said[name] and (own[name] or name not in MEASURED)
+    ]
+    if differing:
+        ours = ", ".join(f"model.{name}={own[name]}" for name in differing)
+        theirs = " ".join(f"--config.model.{name}={said[name]}" for name in differing)
+        raise ValueError(f"{ours}, but init_from={config.init_from} is another model; set {theirs}")
+
+
+def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: dict[str, Any]) -> XRayEmbConfig:
+    """Returns the shape of backbone, encoder and generator.
+
+    Args:
+      resolved: what `resolve` returned.
+    """
+    model, dtype = config.model, jnp.dtype(config.model.dtype)
+    characters = {
+        "char_vocab_size": data.chars.size,
+        "char_embedding": model.char_embedding,
+        "char_slots": model.char_slots,
+        "dtype": dtype,
+    }
+    unset = {"hidden": model.char_hidden, "layers": model.encoder_layers, "projections": model.projections}
+    own = {name: value for name, value in unset.items() if value}
+    encoder = encoder_config(model.encoder, output=model.hidden, **characters, **own)
+    layers = {"hidden": model.generator_hidden, "layers": model.generator_layers}
+    generator = XRDecoderConfig(vector=model.hidden, **characters, **layers)
+    fields = {name: model[name] for name in SHARED} | {n: resolved[n] for n in MEASURED if n != "backbone"}
+    fields |= {"dtype": dtype, "encoder": encoder, "generator": generator, "policy": config.policy.infer}
+    kind = resolved["backbone"]
+    if kind == "gpt2":
+        return XRayEmbGPT2Config(**fields, embed_dropout=model.dropout)
+    return XRayEmbBertConfig(**fields, pooler=False, **{name: KINDS[kind][name] for name in BACKBONE_KIND})
+
+
+def make_model(shape: XRayEmbConfig) -> XRayEmbForMaskedLM | XRayEmbForCausalLM:
+    """Returns the model of that shape, with the head of a language model."""
+    return XRayEmbForCausalLM(shape) if isinstance(shape, XRayEmbGPT2Config) else XRayEmbForMaskedLM(shape)
+
+
+def head_of(shape: XRayEmbConfig) -> str:
+    """Returns the name of that head, as checkpoints have it."""
+    return CAUSAL_LM if isinstance(shape, XRayEmbGPT2Config) else MASKED_LM

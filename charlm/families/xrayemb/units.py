@@ -1,0 +1,115 @@
+"""Units of XRayEmb are the pieces of its tokenizer, and words where a policy selects them (section 2).
+
+A selected word is one position, whatever its pieces: rows are really shorter.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+
+from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.units import SpelledUnits
+from charlm.families.spelled.words import Spellings, spelling_slots
+from charlm.families.units import Encoded
+from charlm.families.xrayemb.chars import word_rows
+from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbConfig, XRayEmbGPT2, XRayEmbGPT2Config
+from charlm.families.xrayemb.policies import Policy, get_policy, is_random, no_words, text_rng
+from charlm.families.xrayemb.words import Collapsed, XRayWords
+from charlm.text.subwords import Subwords
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+EVALUATION = (0,)  # seed of a policy that draws outside of training
+
+
+class XRayEmbUnits(SpelledUnits):
+    """Pieces and words as the template of the tokenizer has them, or of GPT-2 with the end-of-text token.
+
+    A unit is the id of a piece, or -1 - n for word n. A word that was given and is not selected, or of which only a
+    part is (BERT's punctuation), has several units; the first carries its label, of GPT-2 the last, which has read it
+    all. Words are kept as long as the units are; see `fresh`.
+
+    Args:
+      pretrained: the model. longest: see `units_of`.
+      policy: of training; None: what the model's config says. eval_policy: of all else; None: what the config says,
+        or `policy` where one is given, in either case "none" in place of one that draws words.
+
+    Attributes:
+      policy: of all but training.
+
+    Raises:
+      ValueError: when there is no tokenizer or policy, or tokenizer or characters do not fit the model.
+    """
+
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        longest: int = 0,
+        policy: str | Policy | None = None,
+        eval_policy: str | Policy | None = None,
+    ) -> None:
+        super().__init__(pretrained, longest)
+        encoder, chars = pretrained.config.encoder, pretrained.xray_chars()
+        if chars.size != encoder.char_vocab_size:
+            raise ValueError(
+                f"{pretrained.folder}: {chars.size} characters, but the model has rows for {encoder.char_vocab_size}: "
+                "they do not belong together"
+            )
+        self.words = XRayWords(self._tokenizer)
+        self.spellings = Spellings(chars, encoder.char_slots, word_rows)
+        # Where padding is read as a character, the length of a table changes vectors: there is one.
+        slots = encoder.char_slots
+        self.buckets = (slots,) if encoder.compat_padding else spelling_slots(slots)
+        self._learning = get_policy(pretrained.config.policy if policy is None else policy)
+        if eval_policy is None and policy is None:
+            eval_policy = pretrained.config.eval_policy or None
+        if eval_policy is None:
+            self.policy = no_words if is_random(self._learning) else self._learning
+        else:
+            self.policy = get_policy(eval_policy)
+        self._seed: tuple[int, ...] = EVALUATION
+        self.draws = is_random(self._learning)
+
+    def training(self, seed: int, epoch: int) -> Self:
+        """Returns units that read by the policy of training; what it draws depends on seed, epoch and text alone."""
+        other = copy.copy(self)
+        other.policy, other._seed = self._learning, (1, seed, epoch)
+        return other
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the pieces and words of texts."""
+        texts = list(texts)
+        return [
+            self._read(item, [text], False)
+            for item, text in zip(self._tokenizer.encode_batch(texts), texts, strict=True)
+        ]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the pieces and words of words that were given; none is joined with another."""
+        sentences = [list(words) for words in sentences]
+        items = self._tokenizer.encode_words_batch(sentences)
+        return [self._read(item, words, True) for item, words in zip(items, sentences, strict=True)]
+
+    def _read(self, item: Subwords, texts: Sequence[str], given: bool) -> Encoded:
+        found = self.collapse(item, texts, given)
+        inner = [place for place, special in enumerate(found.special) if not special]
+        content = self.spellings.codes([found.items[place] for place in inner])
+        offsets = tuple(found.offsets[place] for place in inner)
+        return Encoded(content, offsets, tuple(found.words[place] for place in inner) if given else None)
+
+    def collapse(self, item: Subwords, texts: Sequence[str], given: bool = False) -> Collapsed:
+        """Returns an encoded text, or words that were given, with the words that the policy selects."""
+        rng = text_rng(self._seed, *texts) if is_random(self.policy) else None
+        return self.words.collapse(item, self.policy, rng, given=given)
+
+    def states(self, config: XRayEmbConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+        """Returns the last states; see `Units.states`."""
+        causal = isinstance(config, XRayEmbGPT2Config)
+        backbone, model = ("gpt2", XRayEmbGPT2(config)) if causal else ("bert", XRayEmbBert(config))
+        encoder = {name: params[name] for name in (backbone, "xr_enc")}
+        return model.apply({"params": encoder}, inputs).states_BLD

@@ -1,0 +1,54 @@
+"""The characters of an XRayEmb, counted in text or in the words of encoded corpora, as its tokenizer reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from charlm.data.corpus import EncodedCorpus
+from charlm.data.sources import Source
+from charlm.data.subword_building import count_words
+from charlm.data.vocab import count_chars
+from charlm.families.xrayemb.chars import XRayChars
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.symbols import count_symbols
+
+
+def xray_chars_of(
+    corpora: Iterable[EncodedCorpus], tokenizer: SubwordTokenizer | None = None, size: int | None = None
+) -> XRayChars:
+    """Returns the characters of the words of encoded corpora (`charlm.data.forms.TextForm`).
+
+    Args:
+      tokenizer: of the model: what it makes of words is counted, so that one that lower-cases has no capital letters;
+        None: words as they are, as the released code counts.
+      size: see `XRayChars.build`.
+    """
+    return xray_chars_of_words(count_words(corpora), tokenizer, size)
+
+
+def xray_chars_of_words(
+    counts: Mapping[str, int], tokenizer: SubwordTokenizer | None = None, size: int | None = None
+) -> XRayChars:
+    """Returns the characters of words that were counted; see `xray_chars_of`."""
+    read = counts.keys() if tokenizer is None else map(tokenizer.normalized, counts)
+    return XRayChars.build(count_symbols(read, counts.values()), size)
+
+
+def xray_chars_of_text(
+    sources: Sequence[Source], tokenizer: SubwordTokenizer | None = None, size: int | None = None
+) -> XRayChars:
+    """Returns the characters of all documents of text sources; see `xray_chars_of`.
+
+    Raises:
+      ValueError: a source cannot be read.
+    """
+    counts = count_chars(sources, "none")
+    if tokenizer is None:
+        return XRayChars.build(counts, size)
+    # The normalizers of the published models change characters one by one, whatever their neighbours.
+    read: Counter[str] = Counter()
+    for char, count in counts.items():
+        for form in tokenizer.normalized(char):
+            read[form] += count
+    return XRayChars.build(read, size)

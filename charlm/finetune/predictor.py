@@ -1,0 +1,147 @@
+"""A fine-tuned model, ready to be asked: tags of words, classes, numbers, answers, ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+
+from charlm.core.sharding import one_device
+from charlm.data.examples import QuestionExample, TaggedExample, TextExample
+from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.finetune.evaluate import Evaluator
+from charlm.finetune.model import units_for
+from charlm.tasks.base import Task
+from charlm.tasks.classification import ClassPrediction
+from charlm.tasks.question_answering import AnswerPrediction
+from charlm.tasks.registry import task_of_model
+from charlm.text.words import Span, get_splitter
+
+ASKED = {  # what can be asked: by the task that answers
+    "tag": ("tagging",),
+    "classify": ("classification",),
+    "measure": ("regression",),
+    "answer": ("question_answering",),
+    "rank": ("ranking",),
+}
+
+
+class TaggedText(NamedTuple):
+    """Words of a text, their characters (start, end) in it, and their tags."""
+
+    words: list[str]
+    offsets: list[Span]
+    tags: tuple[str, ...]
+
+
+class FineTuned:
+    """A fine-tuned model with its task and text side.
+
+    Args:
+      pretrained: a model with a head for labels, of a run or imported. batch_size: rows at a time.
+
+    Attributes:
+      task: what it was fine-tuned for. evaluator, params: for whoever has examples of the task at hand.
+    """
+
+    def __init__(self, pretrained: Pretrained, batch_size: int = 32, mesh: Mesh | None = None) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: expected at least 1")
+        self.pretrained = pretrained
+        self.task: Task[Any, Any] = task_of_model(pretrained)
+        fine_tuning = pretrained.metadata.get("fine_tuning", {})
+        units = units_for(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
+        self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
+        self.params = self.evaluator.place(pretrained.params)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Any) -> FineTuned:
+        """Loads the workdir of a fine-tuning run, a checkpoint, or a fine-tuned model as Hugging Face has it.
+
+        Args:
+          options: of `charlm.families.pretrained.from_pretrained`.
+
+        Raises:
+          ValueError: when there is no model, or it has no head for labels.
+        """
+        return cls(from_pretrained(path, **options), batch_size)
+
+    @property
+    def ability(self) -> str:
+        """The method that the model answers."""
+        return next(ability for ability, tasks in ASKED.items() if self.task.name in tasks)
+
+    def require(self, ability: str) -> None:
+        """Raises ValueError naming what the model was fine-tuned for, unless it can do this."""
+        if ability != self.ability:
+            raise ValueError(f"this model was fine-tuned for {self.task.name}: it can {self.ability}, not {ability}")
+
+    def _predict(self, ability: str, examples: list[Any]) -> list[Any]:
+        self.require(ability)
+        return self.evaluator.predict(self.params, self.evaluator.prepare(examples)) if examples else []
+
+    def tag(
+        self, texts: Iterable[str | Sequence[str]], language: str = "en", splitter: str = "rules"
+    ) -> list[TaggedText]:
+        """Returns a tag for every word.
+
+        Args:
+          texts: texts, or sequences of words that are split already (offsets are then those of the words with a
+            space between them).
+          language, splitter: how texts become words; see `charlm.text.words.get_splitter`.
+
+        Raises:
+          ValueError: when the model was fine-tuned for something else.
+        """
+        cut = get_splitter(splitter, language)
+        words, offsets = [], []
+        for text in _several(texts):
+            if isinstance(text, str):
+                offsets.append(cut.spans(text))
+                words.append([text[start:end] for start, end in offsets[-1]])
+            else:
+                words.append(list(text))
+                ends, at = [], 0
+                for word in text:
+                    ends.append((at, at + len(word)))
+                    at += len(word) + 1
+                offsets.append(ends)
+        predicted = self._predict("tag", [TaggedExample(str(n), "", tuple(w)) for n, w in enumerate(words)])
+        return [TaggedText(w, o, tags) for w, o, tags in zip(words, offsets, predicted, strict=True)]
+
+    def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[ClassPrediction]:
+        """Returns the likeliest class of each text (with its pair, if it has one), and the probabilities of all."""
+        return self._predict("classify", _text_examples(texts, pairs))
+
+    def measure(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[float]:
+        """Returns the number for each text (with its pair, if it has one)."""
+        return self._predict("measure", _text_examples(texts, pairs))
+
+    def rank(self, query: str, passages: Iterable[str]) -> list[float]:
+        """Returns a score for each passage: the larger, the likelier it answers the query."""
+        passages = _several(passages)
+        return self._predict("rank", _text_examples([query] * len(passages), passages))
+
+    def answer(self, questions: Iterable[str], contexts: Iterable[str]) -> list[AnswerPrediction]:
+        """Returns the best answers to each question in its context; `task.answer` says which one counts, if any."""
+        questions, contexts = _several(questions), _several(contexts)
+        if len(questions) != len(contexts):
+            raise ValueError(f"{len(questions)} questions, but {len(contexts)} contexts: one for each")
+        pairs = zip(questions, contexts, strict=True)
+        return self._predict("answer", [QuestionExample(str(n), "", q, c) for n, (q, c) in enumerate(pairs)])
+
+
+def _several(texts: Iterable[Any]) -> list[Any]:
+    if isinstance(texts, str):
+        raise ValueError("expected a list of texts; for one text write [text]")
+    return list(texts)
+
+
+def _text_examples(texts: Iterable[str], pairs: Iterable[str | None] | None) -> list[TextExample]:
+    texts = _several(texts)
+    seconds = [None] * len(texts) if pairs is None else _several(pairs)
+    if len(texts) != len(seconds):
+        raise ValueError(f"{len(texts)} texts, but {len(seconds)} in pairs: one for each")
+    return [TextExample(str(n), "", a, b) for n, (a, b) in enumerate(zip(texts, seconds, strict=True))]

@@ -1,1 +1,0 @@
-"""The model families, their heads and their outputs."""

@@ -1,0 +1,178 @@
+"""The table of all kinds of noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from charlm.text.noise import operations, words
+from charlm.text.noise.characters import Characters
+from charlm.text.noise.edits import Edit
+from charlm.text.noise.operations import How
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of noise; each of the things in `share_of` is hit with the probability `rate`.
+
+    Attributes:
+      operation: makes the edits.
+      unit: whether the rate is a share of characters or of words.
+      share_of: exactly which ones; what is none of these is never hit, and does not count.
+      rate: used where a spec names none.
+      line: what it does, and where that is from.
+      min_length: words of fewer characters are left alone where a spec does not say otherwise.
+      highest: the highest rate there can be.
+    """
+
+    operation: Callable[[Characters, How, np.random.Generator], list[Edit]]
+    unit: Literal["character", "word"]
+    share_of: str
+    rate: float
+    line: str
+    min_length: int = 1
+    highest: float = 1.0
+
+
+_IN_WORDS = "characters of words"
+_ALL = "characters, spaces and punctuation too"
+_CASED = "letters that have another case"
+_EQUAL = "a swap of equal letters changes none"
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "drop": Kind(
+            operation=operations.drop,
+            unit="character",
+            share_of=_IN_WORDS,
+            rate=0.1,
+            line="deletes a character",
+        ),
+        "repeat": Kind(
+            operation=operations.repeat,
+            unit="character",
+            share_of=_IN_WORDS,
+            rate=0.1,
+            line="doubles a character",
+        ),
+        "case": Kind(
+            operation=operations.case,
+            unit="character",
+            share_of=_CASED,
+            rate=0.1,
+            line="puts a letter into the other case",
+        ),
+        "swap": Kind(
+            operation=operations.swap,
+            unit="character",
+            share_of="pairs of neighbours in a word that differ",
+            rate=0.1,
+            highest=0.5,
+            line="exchanges two characters, each at most once",
+        ),
+        "insert": Kind(
+            operation=operations.insert,
+            unit="character",
+            share_of=_IN_WORDS,
+            rate=0.1,
+            line="inserts a letter behind a character",
+        ),
+        "keyboard": Kind(
+            operation=operations.keyboard,
+            unit="character",
+            share_of="letters that are on the keyboard",
+            rate=0.1,
+            line="replaces a letter by one beside it on the keyboard",
+        ),
+        "toggle": Kind(
+            operation=words.per_word(words.toggle),
+            unit="word",
+            share_of="words with a letter that has another case",
+            rate=0.1,
+            line="puts one letter into the other case (Char2Subword, table 1)",
+        ),
+        "punctuation": Kind(
+            operation=words.per_word(words.punctuation),
+            unit="word",
+            share_of="words of two characters or more",
+            rate=0.1,
+            line="inserts one of -.'_ inside (Char2Subword, table 1)",
+        ),
+        "hlm_drop": Kind(
+            operation=operations.hlm_drop,
+            unit="character",
+            share_of=_ALL,
+            rate=0.1,
+            line="deletes a character (HLM, section 4.2)",
+        ),
+        "hlm_repeat": Kind(
+            operation=operations.hlm_repeat,
+            unit="character",
+            share_of=_ALL,
+            rate=0.2,
+            line="adds one to three copies of a character (HLM, section 4.2)",
+        ),
+        "hlm_case": Kind(
+            operation=operations.hlm_case,
+            unit="character",
+            share_of=f"{_CASED}; half of those hit change",
+            rate=1.0,
+            line="draws the case of a letter anew (HLM, section 4.2)",
+        ),
+        "hlm": Kind(
+            operation=operations.hlm,
+            unit="character",
+            share_of=_ALL,
+            rate=0.1,
+            line="deletes a character or adds one to three copies (HLM, section 4.2: 0.05 to 0.2)",
+        ),
+        "charbert": Kind(
+            operation=words.per_word(words.charbert),
+            unit="word",
+            share_of=f"words; {_EQUAL}, nor a mistyped digit",
+            rate=1.0,
+            min_length=4,
+            line="drops, adds, swaps or mistypes a character inside (CharBERT, section 4.5)",
+        ),
+        "charbert_nlm": Kind(
+            operation=words.per_word(words.charbert_nlm),
+            unit="word",
+            share_of=f"words; {_EQUAL}",
+            rate=0.15,
+            line="drops or swaps; inserts in words of fewer than four characters (released code of CharBERT)",
+        ),
+        "charbert_inner": Kind(
+            operation=words.per_word(words.charbert_inner),
+            unit="word",
+            share_of="words of two characters or more",
+            rate=0.15,
+            line="drops, adds or swaps a character inside (CharBERT, section 3.5)",
+        ),
+        "char2subword": Kind(
+            operation=words.per_word(words.char2subword),
+            unit="word",
+            share_of=f"words; {_EQUAL}",
+            rate=0.5,
+            min_length=5,
+            line="mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1)",
+        ),
+        "spaces": Kind(
+            operation=operations.spaces,
+            unit="word",
+            share_of="words between spaces, but a last one of one character",
+            rate=0.1,
+            line="deletes the space behind a word or puts one inside",
+        ),
+        "misspelling": Kind(
+            operation=words.misspelling,
+            unit="word",
+            share_of="words that the list of misspellings has",
+            rate=0.1,
+            line="writes a word as people misspell it (natural noise of Belinkov and Bisk)",
+        ),
+    }
+)

@@ -1,0 +1,185 @@
+"""Noise that is drawn character by character, for a whole text at once, and the noise that moves spaces.
+
+Every operation has the form (characters, how, rng) -> edits, ascending. The size of what is drawn depends on the text
+alone, so at a higher rate the same seed hits the same characters and more (but for `swap`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from charlm.text.noise.characters import Characters, other_cases
+from charlm.text.noise.edits import Edit
+from charlm.text.noise.keyboards import Keyboard
+from charlm.text.noise.misspellings import Misspellings
+
+
+@dataclass(frozen=True)
+class How:
+    """What an operation needs to know: see the fields of `charlm.text.noise.Noise`."""
+
+    rate: float
+    min_length: int
+    keyboard: Keyboard
+    misspellings: Misspellings | None = None
+
+
+def drop(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Deletes characters of words."""
+    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    return _replace(characters, hit, [""] * len(hit))
+
+
+def repeat(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Doubles characters of words."""
+    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    return _repeat(characters, hit, [2] * len(hit))
+
+
+def hlm_drop(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Deletes characters, spaces and punctuation too."""
+    hit, _ = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    return _replace(characters, hit, [""] * len(hit))
+
+
+def hlm_repeat(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Adds one to three copies of characters, spaces and punctuation too."""
+    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    return _repeat(characters, hit, (2 + (which * 3).astype(int)).tolist())
+
+
+def hlm(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Deletes characters or adds one to three copies, with equal probability."""
+    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    return _repeat(characters, hit, np.where(which < 0.5, 0, 2 + (which * 6 - 3).astype(int)).tolist())
+
+
+def case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Puts characters of words into the other case."""
+    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    return _other_case(characters, hit)
+
+
+def hlm_case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Draws the case of characters anew, upper or lower, so that half of them change."""
+    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    return _other_case(characters, hit[which < 0.5])
+
+
+def swap(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Exchanges neighbouring characters of words, each in one pair at most.
+
+    A pair cannot be chosen after a chosen one, so there it is chosen with probability rate / (1 - rate) if the one
+    before was not; that makes every pair's probability the rate, wherever it stands.
+    """
+    U = len(characters.codes_U)
+    if U < 2:
+        return []
+    inside = characters.in_words(how.min_length)
+    pairs = inside[1:] & inside[:-1] & ~characters.marks_U[:-1] & ~_same_as_next(characters)
+    after_pair = np.append(False, pairs[:-1])
+    drawn = pairs & (rng.random(U - 1) < np.where(after_pair, how.rate / (1 - how.rate), how.rate))
+    place = np.arange(U - 1)
+    run_start = np.maximum.accumulate(np.where(drawn, -1, place)) + 1  # of neighbouring drawn pairs every second stays
+    hit = np.flatnonzero(drawn & ((place - run_start) % 2 == 0))
+    text = characters.text
+    first, second, end = (characters.starts[hit + step].tolist() for step in range(3))
+    return [Edit(a, c, text[b:c] + text[a:b]) for a, b, c in zip(first, second, end, strict=True)]
+
+
+def insert(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Inserts a letter behind characters of words: of the same keyboard and case, else one that the text has."""
+    hit, which = _draw(characters.in_words(how.min_length), how.rate, rng)
+    alphabets = how.keyboard.alphabets
+    own = characters.codes_U[characters.letters_U]
+    edits = []
+    for index, share in zip(hit.tolist(), which.tolist(), strict=True):
+        letters = alphabets.get(chr(characters.codes_U[index]))
+        letter = letters[int(share * len(letters))] if letters else chr(own[int(share * len(own))])
+        place = int(characters.starts[index + 1])
+        edits.append(Edit(place, place, letter))
+    return edits
+
+
+def keyboard(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Replaces letters by ones beside them on the keyboard."""
+    typed = _typed(how.keyboard)
+    on_keyboard = typed[np.minimum(characters.codes_U, len(typed) - 1)]
+    hit, which = _draw(characters.in_words(how.min_length) & on_keyboard, how.rate, rng)
+    near = [how.keyboard.near(chr(code)) for code in characters.codes_U[hit].tolist()]
+    new = [letters[int(share * len(letters))] for letters, share in zip(near, which.tolist(), strict=True)]
+    return _replace_codes(characters, hit, new)
+
+
+def spaces(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Deletes the whitespace behind words, or puts a space inside them, with equal probability where both can be."""
+    first_W, end_W = characters.between_spaces_2W
+    draws_W3 = rng.random((len(first_W), 3))
+    edits = []
+    for w in np.flatnonzero((draws_W3[:, 0] < how.rate) & (end_W - first_W >= how.min_length)).tolist():
+        first, end, length = int(first_W[w]), int(end_W[w]), int(end_W[w] - first_W[w])
+        may_join = w + 1 < len(first_W) and (characters.frozen_U is None or not characters.frozen_U[end])
+        if may_join and (length < 2 or draws_W3[w, 1] < 0.5):
+            edits.append(Edit(int(characters.starts[end]), int(characters.starts[first_W[w + 1]]), ""))
+        elif length > 1:
+            place = int(characters.starts[first + 1 + int(draws_W3[w, 2] * (length - 1))])
+            edits.append(Edit(place, place, " "))
+    return edits
+
+
+def _draw(allowed_U: np.ndarray, rate: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Chooses each allowed character with probability `rate`; returns their indices and a further draw for each."""
+    draws_2U = rng.random((2, len(allowed_U)))
+    hit = np.flatnonzero((draws_2U[0] < rate) & allowed_U)
+    return hit, draws_2U[1, hit]
+
+
+def _replace(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> list[Edit]:
+    """Replaces whole characters."""
+    starts, ends = characters.starts[hit].tolist(), characters.starts[hit + 1].tolist()
+    return list(map(Edit, starts, ends, new))
+
+
+def _repeat(characters: Characters, hit: np.ndarray, times: list[int]) -> list[Edit]:
+    """Writes characters so many times each; 0 deletes."""
+    text = characters.text
+    starts, ends = characters.starts[hit].tolist(), characters.starts[hit + 1].tolist()
+    return [Edit(start, end, text[start:end] * n) for start, end, n in zip(starts, ends, times, strict=True)]
+
+
+def _replace_codes(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> list[Edit]:
+    """Replaces the first code point of characters; their marks stay."""
+    starts = characters.starts[hit]
+    return list(map(Edit, starts.tolist(), (starts + 1).tolist(), new))
+
+
+def _other_case(characters: Characters, hit: np.ndarray) -> list[Edit]:
+    """Changes the case of those of the characters that have another."""
+    table = other_cases()
+    codes = np.minimum(characters.codes_U[hit], len(table) - 1)  # the last entry, as all beyond the table, has no case
+    changed = table[codes]
+    cased = changed != codes
+    return _replace_codes(characters, hit[cased], map(chr, changed[cased].tolist()))
+
+
+def _same_as_next(characters: Characters) -> np.ndarray:
+    """Returns for all characters but the last whether the next is the same."""
+    codes, sizes = characters.codes_U, np.diff(characters.starts)
+    same = (codes[1:] == codes[:-1]) & (sizes[1:] == sizes[:-1])
+    for index in np.flatnonzero(same & (sizes[1:] > 1)).tolist():
+        first, second = characters.pieces(index, index + 2)
+        same[index] = first == second
+    return same
+
+
+@functools.cache
+def _typed(keyboard: Keyboard) -> np.ndarray:
+    """Returns for every code point whether it is a letter of the keyboard; the last entry stands for all beyond."""
+    codes = [ord(letter) for letter in keyboard.neighbours]
+    typed = np.zeros(max(codes) + 2, bool)
+    typed[codes] = True
+    return typed

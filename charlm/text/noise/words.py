@@ -1,0 +1,260 @@
+"""Noise that makes one change in a word, and all the single changes an adversary may try."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import string
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from charlm.text.noise.characters import Characters, is_letter, is_mark, other_case
+from charlm.text.noise.edits import Edit
+from charlm.text.noise.keyboards import AUTO, Keyboard, keyboard_for
+from charlm.text.noise.operations import How
+
+# What a change does: characters [first, end) of a word become a text; None: there is nothing to change.
+Change = tuple[int, int, str] | None
+# Makes a change from the characters of a word, three draws from [0, 1) (operation, place, letter), and a keyboard.
+Changer = Callable[[Sequence[str], Sequence[float], Keyboard], Change]
+
+T = TypeVar("T")
+
+PUNCTUATION = "-.'_"  # marks that occur inside words (Char2Subword, table 1, names dashes and periods)
+# Shares of the changes in CharBERT's published attack sets (drop, add, swap, keyboard), as measured.
+ATTACK_MIX = (0.26, 0.27, 0.25, 0.22)
+_ATTACK_STEPS = tuple(itertools.accumulate(ATTACK_MIX[:-1]))
+# What the released CharBERT code inserts: the beginning of its vocabulary, here without the space and beyond ASCII.
+NLM_INSERTED = "etainorshldcumfpgwyb,v.?WkAST10CIMBPx2H-'\"9EDNRFG)(zLU8O5j3Jq476KV;Y:%Q/][ZX$"
+
+
+def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator], list[Edit]]:
+    """Returns the operation that changes words of at least `how.min_length` characters, each with the rate."""
+
+    def operation(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+        words, draws = _draw(characters, how, rng)
+        edits = []
+        for (first, end), drawn in zip(words, draws, strict=True):
+            change = changer(characters.pieces(first, end), drawn, how.keyboard)
+            if change is not None:
+                start, stop = (int(characters.starts[first + place]) for place in change[:2])
+                edits.append(Edit(start, stop, change[2]))
+        return [edit for edit in edits if characters.text[edit.start : edit.end] != edit.text]
+
+    return operation
+
+
+def misspelling(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Writes words as people misspell them; with a space inside only where the words were not given."""
+    edits = []
+    for (first, end), drawn in zip(*_draw(characters, how, rng), strict=True):
+        start, stop = int(characters.starts[first]), int(characters.starts[end])
+        word = characters.text[start:stop]
+        forms = how.misspellings.of(word, spaces=characters.given_2W is None)
+        if forms:
+            edits.append(_difference(start, word, forms[int(drawn[2] * len(forms))]))
+    return edits
+
+
+def toggle(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Puts a character into the other case."""
+    cased = [place for place, char in enumerate(chars) if other_case(char[0]) != char[0]]
+    place = _pick(cased, draws[1])
+    return None if place is None else (place, place + 1, other_case(chars[place][0]) + chars[place][1:])
+
+
+def punctuation(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Inserts a mark between two characters."""
+    return _insert(range(1, len(chars)), draws[1], _pick(PUNCTUATION, draws[2]))
+
+
+def charbert(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Drops, adds, swaps or mistypes a character inside the word (CharBERT, section 4.5), in shares of `ATTACK_MIX`.
+
+    As in the published attack sets, an added letter is in either case, a mistyped one in lower case, and what changes
+    nothing is left so: equal letters swapped, digits mistyped.
+    """
+    inner = range(1, len(chars) - 1)
+    operation = bisect.bisect_right(_ATTACK_STEPS, draws[0])
+    if operation == 0:
+        return _drop(inner, draws[1])
+    if operation == 1:
+        return _insert(range(1, len(chars)), draws[1], _pick(_letters(chars, string.ascii_letters, keyboard), draws[2]))
+    if operation == 2:
+        return _swap(chars, inner[:-1], draws[1])
+    place = _pick(inner, draws[1])
+    if place is None:
+        return None
+    base = chars[place][0]
+    letter = _pick(keyboard.near(base.lower()) or keyboard.near(base), draws[2])
+    return None if letter is None else (place, place + 1, letter + chars[place][1:])
+
+
+def charbert_nlm(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Drops a character or swaps two, or inserts one into a word of fewer than four (released code of CharBERT).
+
+    As there, any character may go, a swap leaves the first alone, and what is inserted may come first but not last.
+    """
+    if len(chars) < 4:
+        return _insert(range(len(chars)), draws[1], _pick(_letters(chars, NLM_INSERTED, keyboard), draws[2]))
+    if draws[0] < 0.5:
+        return _drop(range(len(chars)), draws[1])
+    return _swap(chars, range(1, len(chars) - 1), draws[1])
+
+
+def charbert_inner(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Drops, adds or swaps inside the word (CharBERT, section 3.5): whichever the word allows, alike.
+
+    The first and the last character stay. What is swapped differs, so every word of two characters or more changes.
+    """
+    pairs = [place for place in range(1, len(chars) - 2) if chars[place] != chars[place + 1]]
+    possible = [
+        _drop(range(1, len(chars) - 1), draws[1]),
+        _insert(range(1, len(chars)), draws[1], _pick(_letters(chars, string.ascii_letters, keyboard), draws[2])),
+        _swap(chars, pairs, draws[1]),
+    ]
+    return _pick([change for change in possible if change is not None], draws[0])
+
+
+def mistype(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Replaces a letter by one beside it on the keyboard."""
+    typed = [place for place, char in enumerate(chars) if keyboard.near(char[0])]
+    place = _pick(typed, draws[1])
+    if place is None:
+        return None
+    return place, place + 1, _pick(keyboard.near(chars[place][0]), draws[2]) + chars[place][1:]
+
+
+def repeat(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Doubles a character."""
+    place = _pick(range(len(chars)), draws[1])
+    return place, place + 1, chars[place] * 2
+
+
+def swap(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Exchanges a character with the next, which may be the same; a mark without letter cannot follow one."""
+    return _swap(chars, range(int(is_mark(chars[0])), len(chars) - 1), draws[1])
+
+
+def drop(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Deletes a character."""
+    return _drop(range(len(chars)), draws[1])
+
+
+# The six of Char2Subword, table 1.
+CHAR2SUBWORD: Mapping[str, Changer] = MappingProxyType(
+    {
+        "mistype": mistype,
+        "repeat": repeat,
+        "swap": swap,
+        "drop": drop,
+        "toggle": toggle,
+        "punctuation": punctuation,
+    }
+)
+
+
+def char2subword(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
+    """Mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1): whichever the word allows, alike.
+
+    A swap of equal letters counts as one.
+    """
+    possible = [change(chars, draws, keyboard) for change in CHAR2SUBWORD.values()]
+    return _pick([change for change in possible if change is not None], draws[0])
+
+
+def one_edit(word: str, operation: str, rng: np.random.Generator, language: str = AUTO) -> str:
+    """Returns a word after one of the operations of `CHAR2SUBWORD`; unchanged where it has none that changes it.
+
+    Raises:
+      KeyError: there is no such operation. ValueError: there is no such keyboard.
+    """
+    keyboard = keyboard_for(language)
+    characters = Characters.of(word)
+    change = CHAR2SUBWORD[operation](characters.pieces(0, len(characters.codes_U)), rng.random(3).tolist(), keyboard)
+    if change is None:
+        return word
+    start, end = (int(characters.starts[place]) for place in change[:2])
+    return word[:start] + change[2] + word[end:]
+
+
+def single_edits(word: str, language: str = AUTO) -> list[str]:
+    """Returns every word that one change makes of `word`, for a search for what misleads a model.
+
+    A character is dropped, swapped with the next, replaced by one beside it on the keyboard, or one that lies beside
+    either neighbour of the place is inserted; the first and the last character stay. In this order, then from left to
+    right; each once, without `word`. ValueError for a language without keyboard.
+    """
+    keyboard = keyboard_for(language)
+    characters = Characters.of(word)
+    chars = list(characters.pieces(0, len(characters.codes_U)))
+    inner = range(1, len(chars) - 1)
+    changes = [(place, place + 1, "") for place in inner]
+    changes += [(place, place + 2, chars[place + 1] + chars[place]) for place in inner[:-1]]
+    changes += [
+        (place, place + 1, letter + chars[place][1:]) for place in inner for letter in keyboard.near(chars[place][0])
+    ]
+    changes += [
+        (place, place, letter)
+        for place in range(1, len(chars))
+        for char in chars[place - 1 : place + 1]
+        for letter in keyboard.near(char[0])
+    ]
+    results = ("".join([*chars[:first], text, *chars[end:]]) for first, end, text in changes)
+    return [result for result in dict.fromkeys(results) if result != word]
+
+
+def _draw(
+    characters: Characters, how: How, rng: np.random.Generator
+) -> tuple[list[tuple[int, int]], list[tuple[float, float, float]]]:
+    """Chooses long enough words with the rate; returns their first and end, and three further draws for each."""
+    lengths_W = np.diff(characters.words_2W, axis=0)[0]
+    draws_W4 = rng.random((len(lengths_W), 4))
+    hit = np.flatnonzero((draws_W4[:, 0] < how.rate) & (lengths_W >= how.min_length))
+    return characters.words_2W[:, hit].T.tolist(), draws_W4[hit, 1:].tolist()
+
+
+def _pick(choices: Sequence[T], share: float) -> T | None:
+    """Returns the choice that is `share` of the way through; None if there is none."""
+    return choices[int(share * len(choices))] if len(choices) else None
+
+
+def _letters(chars: Sequence[str], latin: str, keyboard: Keyboard) -> str:
+    """Returns the letters to add to a word: `latin`, or for other scripts those of its keyboard, or its own."""
+    bases = [char[0] for char in chars if is_letter(char[0])]
+    if any(base.isascii() for base in bases):
+        return latin
+    alphabets = (keyboard.alphabets[base] for base in bases if base in keyboard.alphabets)
+    return next(alphabets, "".join(bases))
+
+
+def _drop(places: Sequence[int], share: float) -> Change:
+    place = _pick(places, share)
+    return None if place is None else (place, place + 1, "")
+
+
+def _insert(places: Sequence[int], share: float, text: str) -> Change:
+    place = _pick(places, share)
+    return None if place is None else (place, place, text)
+
+
+def _swap(chars: Sequence[str], places: Sequence[int], share: float) -> Change:
+    place = _pick(places, share)
+    return None if place is None else (place, place + 2, chars[place + 1] + chars[place])
+
+
+def _difference(start: int, word: str, form: str) -> Edit:
+    """Returns the smallest edit that makes `form` of `word`, which begins at `start`."""
+    before = _common(word, form)
+    after = _common(word[before:][::-1], form[before:][::-1])
+    return Edit(start + before, start + len(word) - after, form[before : len(form) - after])
+
+
+def _common(one: str, other: str) -> int:
+    """Returns the length of the beginning that two texts share."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

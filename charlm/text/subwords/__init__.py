@@ -1,0 +1,299 @@
+"""Subword tokenizers of the published models: text to ids, with every piece's place in the text, and back.
+
+One class for BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and the SentencePiece models of XLM-R, ALBERT
+and XLNet. The `tokenizers` library does the work; ids, offsets and words are those of Hugging Face transformers.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from charlm.text.subwords.encoded import (
+    SpecialIds,
+    SubwordBatch,
+    Subwords,
+    checked_texts,
+    checked_words,
+    inputs,
+    padded,
+    subwords_of,
+)
+from charlm.text.subwords.files import FAMILIES, ROLES, open_source, save_files
+from charlm.text.subwords.models import build
+from charlm.text.subwords.pieces import Surface, starts_of_words, surfaces
+from charlm.text.subwords.roles import settings_of
+from charlm.text.subwords.sentencepieces import restore_scores
+from charlm.text.subwords.views import make_view
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["SpecialIds", "SubwordBatch", "SubwordTokenizer", "Subwords", "Surface"]
+
+_MAX_VIEWS = 16  # settings in use at the same time; each shares the vocabulary
+
+
+class SubwordTokenizer:
+    """A subword vocabulary and its way of cutting text. Immutable; safe to share between threads and to pickle."""
+
+    def __init__(self, backend: Tokenizer, settings: dict[str, Any]) -> None:
+        """Wraps a configured tokenizer of the `tokenizers` library; `load` is the usual way to get one.
+
+        Args:
+          backend: without padding and truncation; not to be changed afterwards.
+          settings: what `tokenizer_config.json` is to hold: roles as `cls_token` ..., `padding_side`, ...
+        """
+        self._backend = backend
+        self._settings = dict(settings)
+        self._tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
+        self._size = max(self._tokens) + 1
+        classes = {entry.tokenizer_class: name for name, entry in FAMILIES.items()}
+        self.family: str | None = classes.get(settings.get("tokenizer_class", ""))
+        self.padding_side: str = settings.get("padding_side", "right")
+        self.pad_type_id: int = settings.get("pad_token_type_id", 0)
+        roles = {role: settings.get(f"{role}_token") for role in ROLES}
+        self.special = SpecialIds(*(None if token is None else backend.token_to_id(token) for token in roles.values()))
+        self._views: dict[tuple[int | None, bool], Tokenizer] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        family: str | None = None,
+        lowercase: bool | None = None,
+        strip_accents: bool | None = None,
+        split_chinese: bool | None = None,
+        add_prefix_space: bool | None = None,
+    ) -> SubwordTokenizer:
+        """Reads a tokenizer from a folder or one of its files; nothing is downloaded.
+
+        In a folder, the first of `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`, `*.model` is read.
+        What `tokenizer_config.json` beside it states counts; an argument that contradicts it is an error. A
+        `tokenizer.json` holds all of this itself and takes no option but `family`.
+
+        Args:
+          path: folder or file.
+          family: "bert", "roberta", "gpt2", "xlm-roberta", "albert" or "xlnet", where no `tokenizer_config.json`
+            (`tokenizer_class`) or `config.json` (`model_type`) says so. Needed for `*.model` only: a `vocab.txt` is
+            BERT's, a `vocab.json` is RoBERTa's if it has `<s>`, else GPT-2's.
+          lowercase: BERT: no default, since a `vocab.txt` does not tell: one of `do_lower_case` in the configuration
+            and this argument must be there. ALBERT: true, XLNet: false unless stated, as in the released models.
+          strip_accents: unless stated, BERT strips accents when it lower-cases; ALBERT and XLNet always do.
+          split_chinese: BERT: whether every Chinese character is a word; true unless stated.
+          add_prefix_space: GPT-2 and RoBERTa: whether the first word of a text is cut as if a space came before it;
+            false unless stated, as in the released models.
+
+        Raises:
+          ValueError: no tokenizer there, a malformed or unfitting file, or a needed argument is missing; the message
+            names the file, what was expected and what was found.
+        """
+        stated = {"lowercase": lowercase, "strip_accents": strip_accents, "split_chinese": split_chinese,
+                  "add_prefix_space": add_prefix_space}  # fmt: skip
+        source = open_source(Path(path), family, stated)
+        backend = build(source)
+        return cls(backend, settings_of(source, backend))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `tokenizer.json` and `tokenizer_config.json`, from which `load` gives an equal tokenizer.
+
+        Creates the folder; other files in it stay. transformers reads the two files as well.
+        """
+        save_files(Path(folder), self._backend.to_str(), self._settings)
+
+    def digest(self) -> str:
+        """Returns a SHA-256 of everything that decides ids: equal tokenizers, equal digests."""
+        content = [json.loads(self._backend.to_str()), self._settings]  # the library writes maps in a random order
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._backend.to_str(), self._settings)
+
+    def __repr__(self) -> str:
+        return f"SubwordTokenizer(family={self.family!r}, size={self._size})"
+
+    @property
+    def size(self) -> int:
+        """Rows that a table of embeddings needs: the largest id + 1."""
+        return self._size
+
+    def id(self, token: str) -> int:
+        """Returns the id of a token as it is spelled in the vocabulary (`##ing`, `Ġthe`); KeyError if there is none."""
+        index = self._backend.token_to_id(token)
+        if index is None:
+            raise KeyError(f"token {token!r}: not in this vocabulary of {len(self._tokens):,}")
+        return index
+
+    def token(self, index: int) -> str:
+        """Returns the token of an id; ValueError if the vocabulary has no such id."""
+        try:
+            return self._tokens[int(index)]
+        except KeyError:
+            message = f"subword id {index}: expected an id of this vocabulary, 0 to {self._size - 1}"
+            raise ValueError(message) from None
+
+    def ids(self) -> list[int]:
+        """Returns the ids that have a token, in order; there may be gaps."""
+        return sorted(self._tokens)
+
+    def special_count(self, pair: bool = False) -> int:
+        """Returns how many special tokens the template adds to a text or a pair."""
+        return self._backend.num_special_tokens_to_add(pair)
+
+    def normalized(self, text: str) -> str:
+        """Returns a text as its pieces are looked up: for an uncased BERT in small letters, without accents."""
+        text = checked_texts([text])[0]
+        return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
+
+    def encode(self, text: str, pair: str | None = None, max_length: int | None = None) -> Subwords:
+        """Encodes a text, or two texts as one sequence, with the family's special tokens.
+
+        Lone surrogates are read as U+FFFD. Special tokens spelled out in a text ("[MASK]") are taken as such.
+
+        Args:
+          text: any text, also an empty one.
+          pair: a second text.
+          max_length: most tokens to keep, special ones included; the end is cut off, of a pair the end of the longer
+            text first, then of both alike (as fast tokenizers of transformers do).
+
+        Raises:
+          ValueError: an argument is no text, or `max_length` leaves no room for the special tokens.
+        """
+        pairs = None if pair is None else [pair]
+        return self.encode_batch([text], pairs, max_length)[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, max_length: int | None = None
+    ) -> list[Subwords]:
+        """Encodes many texts, or as many pairs, like `encode`, on all cores. ValueError as there."""
+        firsts, seconds = checked_texts(texts), None if pairs is None else checked_texts(pairs)
+        view = self._view(max_length, False, pairs is not None)
+        return [subwords_of(encoding) for encoding in view.encode_batch(inputs(firsts, seconds))]
+
+    def encode_words(
+        self, words: Sequence[str], pair: Sequence[str] | None = None, max_length: int | None = None
+    ) -> Subwords:
+        """Encodes words that are split already; `Subwords.words` tells the word of every piece.
+
+        No word is lost: one without any piece (a control character to BERT, an empty string) becomes the unknown
+        token, with offsets over all of it. Only `max_length` cuts words off. Byte-level families see a space before
+        every word, the first included, whatever `add_prefix_space` is.
+
+        Raises:
+          ValueError: an argument is no sequence of texts, `max_length` leaves no room for the special tokens, or a
+            word has no piece and the vocabulary no unknown token.
+        """
+        pairs = None if pair is None else [pair]
+        return self.encode_words_batch([words], pairs, max_length)[0]
+
+    def encode_words_batch(
+        self,
+        words: Sequence[Sequence[str]],
+        pairs: Sequence[Sequence[str]] | None = None,
+        max_length: int | None = None,
+    ) -> list[Subwords]:
+        """Encodes many sequences of words, or as many pairs of them, like `encode_words`. ValueError as there."""
+        firsts, seconds = checked_words(words), None if pairs is None else checked_words(pairs)
+        view = self._view(max_length, True, pairs is not None)
+        encodings = view.encode_batch(inputs(firsts, seconds), is_pretokenized=True)
+        result = [subwords_of(encoding) for encoding in encodings]
+        for row, item in enumerate(result):
+            sides = [firsts[row]] if seconds is None else [firsts[row], seconds[row]]
+            if len({*zip(item.sequences, item.words, strict=True)} - {(None, None)}) < sum(map(len, sides)):
+                result[row] = self._encode_unknown(sides, view)
+        return result
+
+    def _encode_unknown(self, sides: list[list[str]], view: Tokenizer) -> Subwords:
+        """Encodes the words of one or two texts with the unknown token in place of words that have no piece."""
+        replaced: dict[tuple[int, int], tuple[int, int]] = {}
+        known = [list(words) for words in sides]
+        for side, words in enumerate(sides):
+            encoding = self._view(None, True, False).encode(words, is_pretokenized=True, add_special_tokens=False)
+            for index in set(range(len(words))).difference(encoding.word_ids):
+                if self.special.unk is None:
+                    raise ValueError(f"word {words[index]!r} has no piece, and the vocabulary has no unknown token")
+                known[side][index] = self._tokens[self.special.unk]
+                replaced[side, index] = (0, len(words[index]))
+        item = subwords_of(view.encode(*known, is_pretokenized=True))
+        places = zip(item.sequences, item.words, item.offsets, strict=True)
+        return item._replace(offsets=tuple(replaced.get((side, word), span) for side, word, span in places))
+
+    def _view(self, max_length: int | None, words: bool, pair: bool) -> Tokenizer:
+        """Returns a tokenizer that shortens to `max_length`: one each, since settings are shared by all threads."""
+        if max_length is not None and (type(max_length) is not int or max_length < self.special_count(pair)):
+            expected = f"a whole number of at least {self.special_count(pair)} (the special tokens)"
+            raise ValueError(f"max_length={max_length!r}: expected {expected}")
+        view = self._views.get((max_length, words))
+        if view is None:
+            view = make_view(self._backend, max_length, words)
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()
+            self._views[max_length, words] = view
+        return view
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Returns the text of ids as well as it can be restored; ValueError for an id that does not exist.
+
+        WordPiece and SentencePiece forget runs of spaces, BERT also whether there was one before punctuation. Bytes
+        that make no whole character become U+FFFD.
+        """
+        ids = [int(index) for index in ids]
+        for index in ids:
+            self.token(index)
+        return self._backend.decode(ids, skip_special_tokens=skip_special)
+
+    @functools.cached_property
+    def _surfaces(self) -> list[Surface | None]:
+        added = self._backend.get_added_tokens_decoder().values()
+        special = {self._tokens[index] for index in self.special if index is not None}
+        special |= {token.content for token in added if token.special}
+        return surfaces(self._backend, special, self._size)
+
+    def surface(self, index: int) -> Surface | None:
+        """Returns the characters of an id; None for special tokens and rows kept free (`[unused1]`, `madeupword0000`).
+
+        Raises:
+          ValueError: the vocabulary has no such id, or marks words in an unknown way.
+        """
+        self.token(index)
+        return self._surfaces[int(index)]
+
+    def word_starts(self, ids: Sequence[int], sequences: Sequence[int | None] | None = None) -> np.ndarray:
+        """Returns a bool array [len(ids)]: which tokens begin a word, by their spelling (`Surface.starts_word`).
+
+        The first token of a sequence and any token after one that bounds texts (pad, cls, sep, bos, eos; these begin
+        none themselves) does begin one. A mask does: what it hides is not known. So does WordPiece's unknown token,
+        which always stands for a word.
+
+        Args:
+          ids: one sequence of ids.
+          sequences: `Subwords.sequences`, for pairs with nothing between them (GPT-2).
+        """
+        unknown_starts = type(self._backend.model).__name__ == "WordPiece"
+        looks = [self.surface(index) for index in ids]
+        return starts_of_words(ids, looks, sequences, self.special, unknown_starts)
+
+    def pad(self, batch: Sequence[Subwords], length: int | None = None, pad_id: int | None = None) -> SubwordBatch:
+        """Pads encoded texts on the family's side (XLNet: left) to `length`, unless given that of the longest.
+
+        Raises:
+          ValueError: a text is longer than `length`, or the vocabulary has no padding token (GPT-2) and `pad_id` is
+            not given.
+        """
+        pad_id = self.special.pad if pad_id is None else pad_id
+        return padded(batch, length, pad_id, self.pad_type_id, self.padding_side == "left")
+
+
+def _restored(tokenizer_json: str, settings: dict[str, Any]) -> SubwordTokenizer:
+    """Makes a pickled tokenizer anew."""
+    from tokenizers import Tokenizer
+
+    return SubwordTokenizer(restore_scores(Tokenizer.from_str(tokenizer_json)), settings)

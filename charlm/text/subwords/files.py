@@ -1,0 +1,259 @@
+"""Reads the files of published subword tokenizers and configures the `tokenizers` library from them.
+
+Kinds of files, in the order in which they are looked for in a folder: `tokenizer.json` (any tokenizer), `vocab.txt`
+(BERT's WordPiece), `vocab.json` with `merges.txt` (the byte-level BPE of GPT-2 and RoBERTa), `*.model` (SentencePiece:
+XLM-R, ALBERT, XLNet). Beside them `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
+`config.json` are read if present. Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from charlm.core.durable import write_text
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ROLES = ("pad", "cls", "sep", "mask", "unk", "bos", "eos")
+KINDS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the published models of one family share."""
+
+    kind: str  # of the files they come as, where that is not tokenizer.json
+    tokenizer_class: str
+    roles: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)  # our option -> key of tokenizer_config.json
+    padding_side: str = "right"
+    pad_type_id: int = 0
+
+
+_BERT_ROLES = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "unk": "[UNK]"}
+_FAIRSEQ_ROLES = {
+    "pad": "<pad>",
+    "cls": "<s>",
+    "sep": "</s>",
+    "mask": "<mask>",
+    "unk": "<unk>",
+    "bos": "<s>",
+    "eos": "</s>",
+}
+_GPT2_ROLES = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+_ALBERT_ROLES = {**_BERT_ROLES, "pad": "<pad>", "unk": "<unk>", "bos": "[CLS]", "eos": "[SEP]"}
+_XLNET_ROLES = {**_FAIRSEQ_ROLES, "cls": "<cls>", "sep": "<sep>"}
+_CASING = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family("vocab.txt", "BertTokenizer", _BERT_ROLES, {**_CASING, "split_chinese": "tokenize_chinese_chars"}),
+    "roberta": Family("vocab.json", "RobertaTokenizer", _FAIRSEQ_ROLES, {"add_prefix_space": "add_prefix_space"}),
+    "gpt2": Family("vocab.json", "GPT2Tokenizer", _GPT2_ROLES, {"add_prefix_space": "add_prefix_space"}),
+    "xlm-roberta": Family("*.model", "XLMRobertaTokenizer", _FAIRSEQ_ROLES),
+    "albert": Family("*.model", "AlbertTokenizer", _ALBERT_ROLES, _CASING),
+    "xlnet": Family("*.model", "XLNetTokenizer", _XLNET_ROLES, _CASING, padding_side="left", pad_type_id=3),
+}
+# Names by which configurations state a family: tokenizer_class without "Tokenizer" and "Fast", or model_type.
+_ALIASES = {
+    "bert": ("Bert", "DistilBert", "Electra", "MobileBert", "bert", "distilbert", "electra", "mobilebert"),
+    "roberta": ("Roberta", "Bart", "Longformer", "roberta", "bart", "longformer"),
+    "gpt2": ("GPT2", "gpt2"),
+    "xlm-roberta": ("XLMRoberta", "xlm-roberta"),
+    "albert": ("Albert", "albert"),
+    "xlnet": ("XLNet", "xlnet"),
+}
+_FAMILY_OF = {alias: family for family, aliases in _ALIASES.items() for alias in aliases}
+_GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokenizer")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One tokenizer on disk: its main file, what the files beside it state, and what the caller states."""
+
+    path: Path
+    kind: str
+    config: Mapping[str, Any]  # tokenizer_config.json over special_tokens_map.json
+    config_path: Path
+    added: Mapping[int, Mapping[str, Any]]  # tokens added after the vocabulary was built, by id
+    family: str | None
+    stated: Mapping[str, bool | None]  # the caller's options; None: not stated
+
+    def option(self, name: str) -> bool | None:
+        """Returns an option from the caller or the configuration; ValueError if both state it and differ."""
+        key = (FAMILIES[self.family].options if self.family else {}).get(name) or _CASING.get(name, name)
+        found = self.config.get(key)
+        if self.family in ("albert", "xlnet") and name == "strip_accents" and "keep_accents" in self.config:
+            key, found = "keep_accents", not self.config["keep_accents"]
+        if found is not None and not isinstance(found, bool):
+            raise ValueError(f"{self.config_path}: {key}: expected true or false, found {found!r}")
+        stated = self.stated.get(name)
+        if stated is not None and found is not None and stated != found:
+            raise ValueError(f"{self.config_path} states {key}={self.config[key]!r}, the caller {name}={stated}")
+        return found if stated is None else stated
+
+    def role(self, name: str) -> tuple[bool, str | None]:
+        """Returns whether the configuration names the token of a role, and the token (None: there is none)."""
+        key = f"{name}_token"
+        value = self.config.get(key)
+        value = value.get("content") if isinstance(value, Mapping) else value
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{self.config_path}: {key}: expected a token, found {self.config[key]!r}")
+        return key in self.config, value
+
+
+def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None]) -> Source:
+    """Finds the files of a tokenizer and reads what is beside them.
+
+    Raises:
+      ValueError: no such path, no tokenizer in the folder, a file of an unknown kind, a malformed configuration, an
+        unknown family or one that the files contradict, or an option that does not exist for these files.
+    """
+    main, kind = _main_file(path)
+    config_path = main.parent / "tokenizer_config.json"
+    config = {**_optional_json(main.parent / "special_tokens_map.json"), **_optional_json(config_path)}
+    family = _resolve_family(main, kind, family, config)
+    allowed = FAMILIES[family].options if kind != "tokenizer.json" else {}
+    for name in (name for name, value in stated.items() if value is not None and name not in allowed):
+        raise ValueError(f"{main}: {name} cannot be chosen here: expected {', '.join(allowed) or 'no options'}")
+    added = _added_tokens(main.parent, config_path, config)
+    return Source(main, kind, config, config_path, added, family, stated)
+
+
+def _main_file(path: Path) -> tuple[Path, str]:
+    """Returns the file that holds the vocabulary, and its kind."""
+    if path.is_dir():
+        for kind in KINDS:
+            found = sorted(path.glob(kind))
+            if len(found) > 1:
+                raise ValueError(f"{path}: expected one {kind}, found {', '.join(file.name for file in found)}")
+            if found:
+                return found[0], kind
+        found = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+        kinds = "tokenizer.json, vocab.txt, vocab.json with merges.txt, or *.model"
+        raise ValueError(f"{path}: expected a tokenizer ({kinds}), found {found}")
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file or folder; tokenizers are read from disk only, never downloaded")
+    if path.name.endswith("merges.txt"):
+        return path.with_name(path.name.removesuffix("merges.txt") + "vocab.json"), "vocab.json"
+    if path.name.endswith("vocab.json"):
+        return path, "vocab.json"
+    kinds = {".json": "tokenizer.json", ".txt": "vocab.txt", ".model": "*.model"}
+    if path.suffix not in kinds:
+        raise ValueError(f"{path}: expected a tokenizer file ({', '.join(KINDS)}), found {path.suffix or path.name!r}")
+    return path, kinds[path.suffix]
+
+
+def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping[str, Any]) -> str | None:
+    """Returns the family from the caller, else from the configuration, else from the kind and content of the files."""
+    if argument is not None and argument not in FAMILIES:
+        raise ValueError(f"family={argument!r}: expected {', '.join(FAMILIES)}")
+    stated, named = str(config.get("tokenizer_class") or ""), "tokenizer_class"
+    stem = re.sub(r"Tokenizer(Fast)?$", "", stated)
+    if not stated or stated in _GENERIC_CLASSES:
+        stem, named = str(_optional_json(path.parent / "config.json").get("model_type") or ""), "model_type"
+    found = _FAMILY_OF.get(stem)
+    if argument and found and argument != found:
+        raise ValueError(f"{path}: the caller states family={argument!r}, the configuration beside it {found!r}")
+    family = argument or found
+    if kind == "tokenizer.json":
+        return family
+    if family is None and stem and named == "tokenizer_class":
+        raise ValueError(f"{path}: expected a tokenizer_class of {', '.join(FAMILIES)}, found {stated!r}")
+    if family is None and kind == "vocab.txt":
+        family = "bert"
+    elif family is None and kind == "vocab.json":
+        family = "roberta" if "<s>" in read_json(path) else "gpt2"
+    of_kind = [name for name, entry in FAMILIES.items() if entry.kind == kind]
+    if family not in of_kind:
+        hint = f"found {family!r}" if family else "found no tokenizer_config.json or config.json: pass family="
+        raise ValueError(f"{path}: {kind} is a file of {', '.join(of_kind)}; {hint}")
+    return family
+
+
+def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Returns {id: {"content": token, flags}} of added_tokens.json and tokenizer_config.json."""
+    added_path = folder / "added_tokens.json"
+    added: dict[int, dict[str, Any]] = {}
+    for token, index in _optional_json(added_path).items():
+        if type(index) is not int:
+            raise ValueError(f"{added_path}: expected ids of tokens, found {token!r}: {index!r}")
+        added[index] = {"content": token, "normalized": False}
+    decoder = config.get("added_tokens_decoder") or {}
+    try:
+        for index, entry in decoder.items():
+            flags = {key: entry[key] for key in ("lstrip", "rstrip", "single_word", "normalized", "special")}
+            added[int(index)] = {"content": entry["content"], **flags}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        message = f"{config_path}: added_tokens_decoder: expected {{id: {{content, lstrip, ...}}}}: {error!r}"
+        raise ValueError(message) from None
+    return added
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; ValueError naming the file if it is none, is truncated, or states a key twice."""
+    if not path.is_file():
+        raise ValueError(f"{path}: expected this file, found none")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected a UTF-8 JSON object: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Builds a dict; ValueError if a key comes twice."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        first = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"key {first!r} is there twice")
+    return result
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def call_library(path: Path, expected: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a library on a file's content; whatever it raises becomes a ValueError that names the file."""
+    try:
+        return function(*args)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # panics of Rust code are no Exception
+        raise ValueError(f"{path}: expected {expected}: {' '.join(str(error).split())[:200]}") from None
+
+
+def require(path: Path, vocab: Iterable[str], tokens: Iterable[str]) -> None:
+    """Raises ValueError naming the file and every one of `tokens` that its vocabulary lacks."""
+    if missing := sorted(set(tokens) - set(vocab)):
+        raise ValueError(f"{path}: expected the special tokens {', '.join(missing)}, found none of that spelling")
+
+
+def read_tokenizer_json(source: Source) -> Tokenizer:
+    """Reads `tokenizer.json`; padding and truncation that it may state are the caller's affair and taken out."""
+    from tokenizers import Tokenizer
+
+    read_json(source.path)
+    backend = call_library(source.path, "a tokenizer.json", Tokenizer.from_file, str(source.path))
+    backend.no_padding()
+    backend.no_truncation()
+    lowercase = getattr(backend.normalizer, "lowercase", None)
+    if lowercase is not None and source.option("lowercase") not in (None, lowercase):
+        raise ValueError(f"{source.path} has lowercase={lowercase}, {source.config_path} do_lower_case={not lowercase}")
+    return backend
+
+
+def save_files(folder: Path, tokenizer_json: str, config: Mapping[str, Any]) -> None:
+    """Writes `tokenizer.json` and `tokenizer_config.json` into `folder`; a reader never sees half a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {"tokenizer.json": tokenizer_json, "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
+    for name, content in contents.items():
+        write_text(folder / name, content)

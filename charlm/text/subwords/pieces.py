@@ -1,0 +1,131 @@
+"""What a subword looks like: the characters that a piece stands for, and whether it begins a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from charlm.text.subwords.encoded import SpecialIds
+
+# Rows that the released vocabularies keep free: no text has these pieces (BERT; RoBERTa).
+_PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
+_BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Surface(NamedTuple):
+    """The characters of one piece.
+
+    Attributes:
+      chars: without the mark of a beginning or a continuation: "ing" for `##ing`, "the" for `Ġthe` and `▁the`. Empty
+        for a piece that is nothing but the mark. A byte that belongs to no whole UTF-8 character of the piece is
+        U+DC80 to U+DCFF, as Python's "surrogateescape" writes it: pieces joined and encoded that way give the bytes.
+      starts_word: WordPiece: no `##`; byte-level BPE: a leading space (`Ġ`), which `chars` leaves out; SentencePiece:
+        a leading `▁`.
+      whole: whether all bytes of the piece make whole characters; false only in byte-level vocabularies.
+    """
+
+    chars: str
+    starts_word: bool
+    whole: bool = True
+
+
+def byte_of_glyph() -> dict[str, int]:
+    """Returns the byte that each of the 256 characters of a byte-level vocabulary stands for.
+
+    Printable Latin-1 characters stand for themselves, the other bytes in turn for the characters from U+0100 on
+    (Radford et al. 2019, released code).
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**{chr(byte): byte for byte in printable}, **{chr(256 + rank): byte for rank, byte in enumerate(others)}}
+
+
+def style_of(backend: Tokenizer) -> str:
+    """Returns how pieces mark words: "wordpiece", "bytes", "metaspace", or "unknown"."""
+    if type(backend.model).__name__ == "WordPiece":
+        return "wordpiece"
+    stages = [stage.__getstate__() for stage in (backend.pre_tokenizer, backend.decoder, backend.normalizer) if stage]
+    described = b" ".join(stages).decode("utf-8")
+    if '"ByteLevel"' in described:
+        return "bytes"
+    return "metaspace" if "▁" in described else "unknown"
+
+
+def surfaces(backend: Tokenizer, special: Iterable[str], size: int) -> list[Surface | None]:
+    """Returns the surface of every id below `size`; None for special tokens, placeholders and ids of no token.
+
+    Raises:
+      ValueError: the tokenizer marks words in none of the three known ways.
+    """
+    style = style_of(backend)
+    if style == "unknown":
+        model = type(backend.model).__name__
+        message = "pieces that mark words by ##, by byte-level spaces (Ġ) or by ▁"
+        raise ValueError(f"subword tokenizer with a {model} model: expected {message}, found none of these")
+    special = set(special)
+    prefix = backend.model.continuing_subword_prefix if style == "wordpiece" else ""
+    table = byte_of_glyph()
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    result: list[Surface | None] = [None] * size
+    for token, index in backend.get_vocab(with_added_tokens=True).items():
+        if token in special or _PLACEHOLDER.fullmatch(token):
+            continue
+        if token in added:  # its text as it is, whatever the style
+            result[index] = Surface(token, True)
+        elif style == "wordpiece":
+            continues = bool(prefix) and token.startswith(prefix) and token != prefix
+            result[index] = Surface(token[len(prefix) :] if continues else token, not continues)
+        elif style == "bytes":
+            result[index] = _byte_surface(token, table)
+        elif match := _BYTE_PIECE.fullmatch(token):
+            result[index] = _decoded(bytes([int(match[1], 16)]), False)
+        else:
+            result[index] = Surface(token.removeprefix("▁").replace("▁", " "), token.startswith("▁"))
+    return result
+
+
+def _byte_surface(token: str, table: dict[str, int]) -> Surface:
+    """Decodes a byte-level piece; one with characters outside of the 256 was added and stands for its own text."""
+    if not all(glyph in table for glyph in token):
+        return Surface(token, True)
+    content = bytes(table[glyph] for glyph in token)
+    return _decoded(content.removeprefix(b" "), content.startswith(b" "))
+
+
+def _decoded(content: bytes, starts_word: bool) -> Surface:
+    chars = content.decode("utf-8", "surrogateescape")
+    return Surface(chars, starts_word, not any("\udc80" <= char <= "\udcff" for char in chars))
+
+
+def starts_of_words(
+    ids: Sequence[int],
+    looks: Sequence[Surface | None],
+    sequences: Sequence[int | None] | None,
+    special: SpecialIds,
+    unknown_starts: bool,
+) -> np.ndarray:
+    """Returns a bool array [len(ids)]: which tokens begin a word; `SubwordTokenizer.word_starts` has the rules.
+
+    Args:
+      ids: one sequence of ids.
+      looks: their surfaces.
+      sequences: the text of each token, if known.
+      special: ids of the special tokens. unknown_starts: the unknown one stands for a whole word.
+    """
+    bounds = {special.pad, special.cls, special.sep, special.bos, special.eos} - {None}
+    alone = {special.mask, special.unk} if unknown_starts else {special.mask}
+    starts = np.zeros(len(ids), bool)
+    after_bound = True
+    for place, (index, surface) in enumerate(zip(ids, looks, strict=True)):
+        if place and sequences is not None and sequences[place] != sequences[place - 1]:
+            after_bound = True
+        by_spelling = index in alone or (surface is not None and surface.starts_word)
+        starts[place] = index not in bounds and (after_bound or by_spelling)
+        after_bound = index in bounds
+    return starts

@@ -1,0 +1,95 @@
+"""Special and added tokens of a subword tokenizer: which token plays which role, and what is saved about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from charlm.text.subwords.files import FAMILIES, ROLES, Source, call_library
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_SPELLINGS = {
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+    "bos": ("<s>", "<|endoftext|>"),
+    "eos": ("</s>", "<|endoftext|>"),
+}
+
+
+def role_tokens(source: Source) -> dict[str, str]:
+    """Returns the token of each role: as the configuration names it, else as in the released models."""
+    roles = dict(FAMILIES[source.family].roles) if source.family else {}
+    for role in ROLES:
+        named, token = source.role(role)
+        if named and token is None:
+            roles.pop(role, None)
+        elif named:
+            roles[role] = token
+    needed = [role for role in ("cls", "sep", "unk") if role in FAMILIES[source.family].roles] if source.family else []
+    if source.kind != "tokenizer.json" and (missing := [f"{role}_token" for role in needed if role not in roles]):
+        raise ValueError(f"{source.config_path}: expected {', '.join(missing)}, found null")
+    return roles
+
+
+def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
+    """Returns the settings of a tokenizer as transformers writes them into `tokenizer_config.json`.
+
+    Where nothing tells the roles of a `tokenizer.json`, the usual spellings among its added tokens do.
+    """
+    family = FAMILIES.get(source.family) if source.family else None
+    roles = role_tokens(source)
+    if family is None:
+        special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+        for role, spellings in _SPELLINGS.items():
+            if not source.role(role)[0] and (found := [token for token in spellings if token in special]):
+                roles[role] = found[0]
+    absent = [role for role, token in roles.items() if backend.token_to_id(token) is None]
+    for role in absent:
+        if source.role(role)[1] is not None:
+            raise ValueError(f"{source.path}: expected {roles[role]!r} ({role}_token), found no such token")
+        del roles[role]
+    settings: dict[str, Any] = {"tokenizer_class": family.tokenizer_class if family else "PreTrainedTokenizerFast"}
+    settings |= {f"{role}_token": roles.get(role) for role in ROLES}
+    settings["padding_side"] = source.config.get("padding_side") or (family.padding_side if family else "right")
+    if settings["padding_side"] not in ("left", "right"):
+        raise ValueError(
+            f"{source.config_path}: expected padding_side left or right, found {settings['padding_side']!r}"
+        )
+    settings["pad_token_type_id"] = family.pad_type_id if family else 0
+    for name, key in family.options.items() if family else ():
+        if (value := source.option(name)) is not None:
+            settings[key] = value
+    return settings
+
+
+def added_contents(source: Source) -> list[str]:
+    """Returns the tokens that were added after the vocabulary was built."""
+    return [str(entry["content"]) for entry in source.added.values()]
+
+
+def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], control: list[str] | None = None) -> None:
+    """Marks special tokens and adds those that came after the vocabulary; ValueError if their ids do not fit."""
+    from tokenizers import AddedToken
+
+    for index, entry in sorted(source.added.items()):
+        token = call_library(source.config_path, "added tokens", lambda entry=entry: AddedToken(**entry))
+        backend.add_tokens([token])
+        found = backend.token_to_id(token.content)
+        if found != index:
+            raise ValueError(
+                f"{source.path}: {token.content!r} was added with id {index}, which follows no vocabulary of "
+                f"{backend.get_vocab_size()}: found {found}"
+            )
+    done = set(added_contents(source))
+    # A mask stands for a word together with the space before it, where spaces belong to the words (all but BERT).
+    strips = {roles.get("mask")} if source.family != "bert" else set()
+    for token in dict.fromkeys([*roles.values(), *(control or [])]):
+        if token not in done:
+            token_is = AddedToken(token, lstrip=token in strips, normalized=False, special=True)
+            backend.add_special_tokens([token_is])
+        elif not backend.get_added_tokens_decoder()[backend.token_to_id(token)].special:
+            backend.add_special_tokens([token])

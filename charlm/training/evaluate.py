@@ -1,0 +1,37 @@
+"""Evaluation on held-out text: all of it once, always with the same masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from charlm.core import hosts
+from charlm.training.run import Run
+
+
+def evaluate(run: Run, params: Any, most: int = 0) -> dict[str, float]:
+    """Returns the summary of the objective over the held-out batches, and under its unit how much text was read.
+
+    Args:
+      most: stop once so many units (words, subwords) are read; 0: read all.
+    """
+    objective, iterator = run.objective, iter(run.heldout_batches)
+    sums, read = [], 0
+    try:
+        while not most or read < most:
+            batch = next(iterator, run.empty)
+            found = hosts.total(objective.count(batch))
+            if not found:
+                break
+            sums.append(run.eval_step(params, run.place(batch)))
+            read += found
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+    # Added in float64 on the host: over a long evaluation float32 sums would lose digits.
+    columns = zip(*jax.device_get(sums), strict=True) if sums else [()] * len(objective.sums._fields)
+    total = objective.sums(*(np.sum([np.float64(x) for x in column]) for column in columns))
+    return objective.summarize(total) | {objective.unit: float(read)}

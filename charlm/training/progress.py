@@ -1,0 +1,171 @@
+"""What a run tells its user: the lines at its start, on its way and at its end, and the metrics they come from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from charlm.core import hosts
+from charlm.core.metric_writer import FILE as METRICS_FILE
+from charlm.core.metric_writer import parse_line
+from charlm.core.step import Sums
+from charlm.families.objective import Objective
+from charlm.training.run import Run, count_parameters
+
+log = logging.getLogger("charlm")
+
+
+def report_start(run: Run, workdir: str) -> None:
+    """Logs devices, parameters part by part, the text, and what the objective says of vocabularies and batches."""
+    log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
+    for part, count in count_parameters(run.abstract_state.params).items():
+        log.info("parameters  %-28s %13s", part, f"{count:,}")
+    data = run.objective.data
+    for name, corpora in (("train", data.train), ("held-out", data.heldout)):
+        words = sum(corpus.stats.words for corpus in corpora)
+        if corpora:
+            log.info("text  %-8s %s words, %d corpora", name, f"{words:,}", len(corpora))
+    for line in run.objective.start_lines():
+        log.info("%s", line)
+
+
+class Window:
+    """What happened since the last progress line.
+
+    Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
+    """
+
+    def __init__(self, objective: type[Objective] | Objective, unreported: list[float] | None = None) -> None:
+        self._objective = objective
+        self.steps = self.units = 0  # of this process: they give the speed
+        self.waited = self.flops = 0.0
+        # The sums of the objective, of gradient norms, and the steps.
+        self.unreported = list(unreported or [0.0] * (len(objective.sums._fields) + 2))
+        self._started = time.perf_counter()
+
+    def start(self) -> None:
+        """Starts the clock."""
+        self._started = time.perf_counter()
+
+    def forget_speed(self) -> None:
+        """Starts timing afresh."""
+        self.steps = self.units = 0
+        self.waited = self.flops = 0.0
+        self.start()
+
+    def pause(self, seconds: float) -> None:
+        """Leaves evaluation and saving out of the speed."""
+        self._started += seconds
+
+    def add(self, sums: Sums, norm: float) -> None:
+        """Adds the sums and the gradient norm of a step."""
+        added = [*(float(x) for x in sums), norm, 1.0]
+        self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
+
+    def scalars(self, peak: float | None = None) -> dict[str, float]:
+        """Returns the metrics of the window, speed among them.
+
+        Args:
+          peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu").
+        """
+        units, flops = hosts.total(self.units), hosts.total(self.flops)
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        *sums, norms, steps = self.unreported
+        return (
+            self._objective.summarize(self._objective.sums(*sums))
+            | {
+                "grad_norm": norms / steps,
+                f"{self._objective.unit}_per_second": units / seconds,
+                "tflops_per_second": flops / seconds / 1e12,
+                "ms_per_step": 1000 * seconds / max(self.steps, 1),
+                "data_wait": self.waited / seconds,
+            }
+            | ({"mfu": flops / seconds / peak} if peak else {})
+        )
+
+
+@contextmanager
+def stop_signal() -> Iterator[Callable[[int], bool]]:
+    """Yields a function that says after a step whether SIGTERM or SIGINT came: the loop then saves and ends.
+
+    Of several processes, one that was asked to stop is enough: all are told so after the same step.
+    """
+    if not hosts.alone():
+        yield from _stop_together()
+        return
+    received: list[int] = []
+    handled = (signal.SIGTERM, signal.SIGINT)
+    try:
+        before = [signal.getsignal(number) for number in handled]
+
+        def receive(signum: int, frame: Any) -> None:
+            received.append(signum)
+            signal.signal(signum, before[handled.index(signum)])  # a second one ends the program at once
+
+        for number in handled:
+            signal.signal(number, receive)
+    except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
+        yield lambda step: False
+        return
+    try:
+        yield lambda step: bool(received)
+    finally:
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _stop_together() -> Iterator[Callable[[int], bool]]:
+    """JAX listens for SIGTERM itself and lets the processes agree on a step; a second Ctrl-C ends this one at once."""
+
+    def interrupted(signum: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield multihost_utils.reached_preemption_sync_point
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds as people say them: "2d 3h", "3h 5m" or "5m 7s"."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days}d {hours % 24}h"
+    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Returns the lines of a run's metrics file, oldest first."""
+    path = folder / METRICS_FILE
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return [metrics for line in lines if (metrics := parse_line(line)) is not None]
+
+
+def report_heldout(objective: type[Objective] | Objective, folder: Path) -> None:
+    """Logs what training changed on held-out text."""
+    curve = [m for m in read_metrics(folder) if "heldout_loss" in m]
+    if curve:  # the metrics file is the user's to move
+        log.info("%s", objective.change(curve[0], curve[-1]))
+
+
+def report_finished(objective: type[Objective], folder: Path, workdir: str, step: int, steps_key: str) -> None:
+    """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it.
+
+    Args:
+      steps_key: of the config, by which it would train on.
+    """
+    log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
+    report_heldout(objective, folder)
+    log.info("train on with a larger --config.%s, start afresh with another --workdir,", steps_key)
+    log.info("or try it: %s", objective.use.format(workdir=workdir))

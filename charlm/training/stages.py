@@ -1,0 +1,118 @@
+"""A run in stages, one after another, each an ordinary run in a folder of its own that starts from the one before.
+
+    runs/c2s/1_approximation  2_contextual  3_approximation
+
+The same command goes on wherever it stopped: stages that are finished say so and are left as they are. What a later
+stage could not do is said before anything trains, and so is that one did not start from what lies there now.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import ml_collections
+
+from charlm.config.pretraining import set_by
+from charlm.core import checkpoint as checkpoints
+from charlm.core import hosts
+from charlm.families.char2subword.keys import of_stage
+from charlm.families.registry import prepare
+from charlm.training.run import build
+from charlm.training.train import train
+from charlm.training.workdir import folder_of, newest_step, origin_of
+
+log = logging.getLogger("charlm")
+
+
+class Stage(NamedTuple):
+    """A stage of a run: its config, with what it starts from; its folder; the step that it has come to, None: none."""
+
+    config: ml_collections.ConfigDict
+    folder: Path
+    done: int | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has done all its steps."""
+        return self.done is not None and self.done >= self.config.train.steps
+
+
+def train_stages(
+    config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
+) -> bool:
+    """Trains all stages that a config names; returns whether the last one is finished.
+
+    Args:
+      profile: as in `charlm.training.train.train`: of each stage that trains, in a folder of its own. skip_damaged: as
+      there,
+        of each stage.
+
+    Raises:
+      ValueError: as `charlm.training.train.train`; and before anything trains, when a later stage could not train, or
+      did not
+        start from what the one before it has made, naming what to remove.
+    """
+    if config.stage:
+        return train(of_stage(config, config.stage), workdir, profile, skip_damaged)
+    if config.resume:
+        raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
+    stages = _plan(config, folder_of(workdir))
+    _check_sources(stages)
+    begun = max((at for at, stage in enumerate(stages) if stage.done is not None), default=0)
+    for at, stage in enumerate(stages):
+        log.info("stage %d of %d: %s", at + 1, len(stages), stage.config.stage)
+        if stage.done is None and at < begun:
+            log.info("%s is gone; %s goes on without it", stage.folder, stages[begun].folder.name)
+            continue
+        if not stage.finished:
+            _check_later(stage, stages[at + 1 :])
+        own_profile = str(Path(profile) / stage.folder.name) if profile else ""
+        if not train(stage.config, str(stage.folder), own_profile, skip_damaged):
+            return False
+    return True
+
+
+def _plan(config: ml_collections.ConfigDict, workdir: Path) -> list[Stage]:
+    stages: list[Stage] = []
+    for number, name in enumerate(config.stages, start=1):
+        own, folder = of_stage(config, name), workdir / f"{number}_{name}"
+        if stages:
+            own.init_from = str(stages[-1].folder)
+        stages.append(Stage(own, folder, newest_step(folder)))
+    return stages
+
+
+def _check_sources(stages: Sequence[Stage]) -> None:
+    """Checks that every stage that has begun started from what the one before it has come to, where that is there."""
+    for at, (before, stage) in enumerate(itertools.pairwise(stages), start=1):
+        later = [s for s in stages[at:] if s.done is not None]
+        if before.done is None or not later:
+            continue
+        origin = None if stage.done is None else origin_of(stage.folder)
+        there = checkpoints.identity(before.folder)
+        same = origin is None or origin == there
+        if before.finished and same:
+            continue
+        now = f"now there is {there}"
+        redo = f"remove {', '.join(str(s.folder) for s in later)} to redo {'it' if len(later) == 1 else 'them'}"
+        if not before.finished:
+            steps = set_by(before.config, "train.steps")
+            now += f", to be trained on to {steps}={before.config.train.steps}"
+            redo += f", or set {steps}={before.done}" if same else ""
+        was = f" ({origin})" if origin else ""
+        raise ValueError(f"{later[0].folder.name} started from {before.folder.name}{was}, but {now}: {redo}")
+
+
+def _check_later(now: Stage, later: Sequence[Stage]) -> None:
+    """Builds the stages to come that are of another kind: what one cannot do without is better missed before."""
+    kinds = {stage.config.stage: stage for stage in reversed(later) if stage.done is None}
+    run = None if now.done is None else now.folder
+    for kind, stage in kinds.items():
+        if kind != now.config.stage:
+            own = stage.config.copy_and_resolve_references()
+            own.init_from = now.config.init_from
+            build(own, hosts.primary_first(lambda own=own: prepare(own, run)))

@@ -1,1 +1,0 @@
-"""The text side of every family of models, behind one interface, for tasks that do not care which it is."""

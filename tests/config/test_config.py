@@ -1,0 +1,422 @@
+"""Configs: every key is explained and checked; config files hold the papers' values; a run knows what may change."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from charlm.cli import _key_tables
+from charlm.config import (
+    check_resumable,
+    choices_of,
+    finetuning,
+    flatten,
+    from_dict,
+    get_config,
+    is_fine_tuning,
+    load_config_file,
+    split_lists,
+    to_json,
+    validate,
+)
+from charlm.config.pretraining import FAMILIES
+from charlm.families.xrayemb.keys import LOSSES as XRAY_LOSSES
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def changed(**values):
+    """Returns the default config with changes, written section__key=value."""
+    config = get_config()
+    for name, value in values.items():
+        config.update_from_flattened_dict({name.replace("__", "."): value})
+    return config
+
+
+# ---- Keys ----
+
+
+def test_every_key_is_explained_once():
+    tables = {what: meanings for what, _, meanings in _key_tables()}
+    meanings = [meaning for table in tables.values() for meaning in table.values()]
+    assert min(len(meaning.split()) for meaning in meanings) >= 2
+    assert tables["fine-tuning"].keys() == flatten(finetuning.get_config()).keys()
+    shared = tables["pre-training"].keys()
+    for family in FAMILIES:
+        own = tables[f"pre-training {family}"].keys()
+        assert not own & shared
+        assert own | shared == flatten(get_config(family)).keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_defaults_are_valid(family):
+    validate(get_config(family))
+
+
+WRONG = [(family, key) for family in FAMILIES for key in choices_of(get_config(family))]
+
+
+@pytest.mark.parametrize(("family", "key"), WRONG)
+def test_wrong_choice_names_key_value_and_choices(family, key):
+    config = get_config(family)
+    choices = choices_of(config)[key]
+    good = choices[-1]
+    config.update_from_flattened_dict({key: good + "x"})
+    named = ", ".join(choice or "empty" for choice in choices)
+    with pytest.raises(ValueError, match=re.escape(f"{key}='{good}x' is not one of {named}")) as e:
+        validate(config)
+    assert f"did you mean {good}?" in str(e.value)
+
+
+def test_keys_of_another_family_are_unknown():
+    config = get_config("charbert")
+    with config.unlocked():
+        config.data.max_words = 3
+    with pytest.raises(ValueError, match=r"unknown config key data\.max_words"):
+        validate(config)
+    with pytest.raises(ValueError, match="runs/x holds a run of the family hlm, not charbert"):
+        check_resumable(get_config("charbert"), get_config(), where="runs/x")
+
+
+ZERO = """data.max_words data.batch_size data.accumulation model.hidden model.heads model.vocab_size model.intra_layers
+    model.inter_layers model.head_layers model.intra_ffn model.inter_ffn model.position_buckets
+    model.max_relative_words train.steps train.log_every train.eval_every train.checkpoint_every
+    train.keep_checkpoints"""
+NEGATIVE = """data.reader_threads data.prefetch data.encode_processes data.table_shards optim.learning_rate
+    optim.warmup_steps optim.eps optim.weight_decay optim.clip_norm train.eval_words train.examples"""
+BAD = [(key, 0, "must be at least 1") for key in ZERO.split()]
+BAD += [(key, -1, "must not be negative") for key in NEGATIVE.split()]
+BAD += [(key, value, "must lie in [0, 1)") for key in ("model.dropout", "optim.b2") for value in (-0.1, 1.0)]
+BAD += [("model.char_slots", value, "must lie in [3, 256]") for value in (2, 257)]
+BAD += [("model.heads", 7, "model.hidden=768 is not a multiple of model.heads=7")]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), BAD)
+def test_impossible_number_names_key_and_value(key, value, message):
+    config = changed(**{key.replace(".", "__"): type(flatten(get_config())[key])(value)})
+    with pytest.raises(ValueError, match=re.escape(message)) as e:
+        validate(config)
+    assert re.search(rf"{re.escape(key)}=(-?\d)", str(e.value))
+
+
+@pytest.mark.parametrize(
+    ("train", "weights", "good"),
+    [
+        (("a", "b"), (1.0, 2.0), True),
+        (("a", "b"), (), True),
+        (("a", "b"), (1.0,), False),
+        (("a", "b"), (1.0, 0.0), False),
+        (("a",), (-1.0,), False),
+    ],
+)
+def test_weights_are_positive_one_a_corpus(train, weights, good):
+    config = changed(data__train=train, data__weights=weights)
+    if good:
+        validate(config)
+    else:
+        with pytest.raises(ValueError, match=r"data\.weights=.* one for each corpus of data\.train="):
+            validate(config)
+
+
+BAD_CHARBERT = [
+    ({"data.max_length": 7}, "data.max_length=7 must be at least 8"),
+    ({"data.chars_per_piece": 1}, "data.chars_per_piece=1 must be at least 2: a character and a gap"),
+    ({"text.terms": 0}, "text.terms=0 must be at least 1"),
+    ({"data.noise_rate": 1.0}, "data.noise_rate=1.0 must lie in [0, 1)"),
+    ({"data.noise_rate": 0.0}, "data.noise_rate=0 leaves nothing for model.nlm=True to predict; set model.nlm=False"),
+    ({"model.char_channel": False, "model.nlm": False}, "but model.char_channel=False has none"),
+    ({"model.windows": ()}, "model.windows=() must name positive numbers of tokens"),
+    ({"model.windows": (3, 0)}, "model.windows=(3, 0) must name positive numbers of tokens"),
+    ({"model.fusion": "reference"}, "model.windows=(3, 4, 5), but model.fusion=reference has one window"),
+    ({"model.char_encoder": "embedding"}, "model.char_hidden=256, but model.char_encoder=embedding needs half of"),
+    ({"data.noised_budget": -1}, "data.noised_budget=-1 must not be negative"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_CHARBERT)
+def test_impossible_charbert_names_key_and_value(changes, message):
+    config = get_config("charbert")
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        validate(config)
+
+
+BAD_XRAYEMB = [
+    ({"policy.infer": "all_mult"}, "policy.infer: policy 'all_mult' is not one of none, all, all_multi"),
+    ({"policy.learn": "stochastic"}, "policy.learn: policy 'stochastic': expected a probability, 0 to 1"),
+    ({"cycle.every": 0}, "cycle.every=0 must be at least 1"),
+    ({"loss.cycle_words": -0.1}, "loss.cycle_words=-0.1 must not be negative"),
+    ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "must be finite, and one of them more than 0"),
+    ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 is none"),
+    ({"model.char_slots": 33}, "model.char_slots=33 must lie in [4, 32]"),
+    (
+        {"policy.generate": "masked", "model.backbone": "gpt2"},
+        "masked for model.backbone=gpt2: set --config.policy.gene",
+    ),
+    ({"text.pieces": 200}, "text.pieces=200 must be at least 300: bytes and special ones have 261"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_XRAYEMB)
+def test_impossible_xrayemb_names_key_and_value(changes, message):
+    config = get_config("xrayemb")
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        validate(config)
+
+
+def test_measured_values_of_charbert_are_taken_over():
+    saved = get_config("charbert")
+    measured = {"data.noised_budget": 328, "model.backbone": "roberta", "model.vocab_size": 9, "model.max_positions": 7}
+    saved.update_from_flattened_dict(measured)
+    config = get_config("charbert")
+    config.text.tokenizer = "elsewhere"  # known by its content
+    check_resumable(config, saved, where="runs/x")
+    assert {key: flatten(config)[key] for key in measured} == measured
+    config.model.backbone = "bert"
+    with pytest.raises(ValueError, match=r"model\.backbone is bert, there roberta"):
+        check_resumable(config, saved, where="runs/x")
+
+
+def test_unknown_key_names_the_nearest():
+    config = get_config()
+    with config.unlocked():
+        config.optim.learning_rat = 1.0
+    with pytest.raises(ValueError, match=r"optim\.learning_rat; did you mean optim\.learning_rate\?"):
+        validate(config)
+
+
+# ---- Lists of corpora ----
+
+
+def test_corpora_may_be_typed_with_commas():
+    config = changed(data__train=("a.txt, b.txt", "c.txt,"), data__heldout=("d,e",))
+    split_lists(config)
+    assert config.data.train == ("a.txt", "b.txt", "c.txt")
+    assert config.data.heldout == ("d", "e")
+    with pytest.raises(ValueError, match=r"data\.train names no corpus"):
+        split_lists(changed(data__train=(" ,",)))
+
+
+# ---- Stored configs ----
+
+
+def test_json_and_back_keeps_every_value_and_type():
+    config = changed(
+        data__train=("a", "b"), data__weights=(1.5, 2.0), data__bucket_slots=(4, 20), model__remat=True, seed=3
+    )
+    back = from_dict(json.loads(to_json(config)))
+    assert flatten(back) == flatten(config)
+    assert {k: type(v) for k, v in flatten(back).items()} == {k: type(v) for k, v in flatten(config).items()}
+
+
+def test_keys_newer_than_the_stored_config_have_their_defaults():
+    values = get_config().to_dict()
+    del values["model"]["remat"], values["mesh"]
+    assert flatten(from_dict(values)) == flatten(get_config())
+
+
+@pytest.mark.parametrize("values", [{"model": {"hiden": 1}}, {"modl": {"hidden": 1}}, {"model": 3}])
+def test_stored_key_that_no_longer_exists_is_named(values):
+    with pytest.raises(ValueError, match=r"unknown config key mod.*did you mean m\w+\.\w+\?"):
+        from_dict(values)
+
+
+# ---- Going on with a run ----
+
+
+def test_all_differing_keys_are_listed_with_both_values():
+    saved = get_config()
+    config = changed(model__hidden=384, optim__b1=0.8, data__train=("other",), seed=1)
+    with pytest.raises(ValueError, match="runs/x holds a run of another config") as e:
+        check_resumable(config, saved, where="runs/x")
+    for text in ("model.hidden is 384, there 768", "optim.b1 is 0.8, there 0.9", "seed is 1, there 0"):
+        assert text in str(e.value)
+    assert "data.train is ('other',), there ('builtin',)" in str(e.value)
+
+
+def test_length_speed_and_place_may_change():
+    config = changed(
+        train__steps=5, train__eval_every=7, mesh__fsdp=2, data__prefetch=0, data__reader_threads=3,
+        data__encode_processes=2, data__cache_dir="elsewhere", resume="a", init_from="b",
+    )  # fmt: skip
+    before = flatten(config)
+    check_resumable(config, get_config(), where="runs/x")
+    assert flatten(config) == before
+
+
+def test_measured_budgets_are_taken_over():
+    measured = {"bucket_slots": (4, 20), "bucket_words": (8, 8), "bucket_masked": (2, 2), "bucket_labels": (3, 3)}
+    saved = changed(data__table_shards=8, **{f"data__{key}": value for key, value in measured.items()})
+    config = get_config()
+    check_resumable(config, saved, where="runs/x")
+    assert config.data.table_shards == 8
+    assert {key: config.data[key] for key in measured} == measured
+    given = changed(data__bucket_words=(16, 8), data__table_shards=4)
+    with pytest.raises(
+        ValueError, match=r"bucket_words is \(16, 8\), there \(8, 8\); data\.table_shards is 4, there 8"
+    ):
+        check_resumable(given, saved, where="runs/x")
+
+
+# ---- Config files ----
+
+
+def variants() -> list[str]:
+    """Returns every config file, alone and with the variants that its docstring lists."""
+    specs = []
+    for path in sorted(CONFIGS.glob("*.py")):
+        listed = re.search(r"^Variants: (.*?)(?:\n\n|\"\"\")", path.read_text(), re.MULTILINE | re.DOTALL)
+        names = re.findall(r'"([\w+]+)"', listed[1]) if listed else []
+        specs += [str(path), *(f"{path}:{name}" for name in names)]
+    return specs
+
+
+def test_docstrings_list_the_variants():
+    assert {Path(spec).name for spec in variants()} >= {"hlm_base.py", "hlm_base.py:tiny", "hlm_base.py:reference"}
+    assert "hlm_large.py" in {Path(spec).name for spec in variants()}
+
+
+@pytest.mark.parametrize("spec", variants(), ids=lambda spec: Path(spec).name)
+def test_config_file_loads_and_is_valid(spec):
+    config = load_config_file(spec)
+    if is_fine_tuning(config):
+        config.data.train, config.init_from = ("train.txt",), "runs/hlm"  # every run has its own
+    validate(config)
+    if ":" in spec:
+        assert flatten(config) != flatten(load_config_file(spec.partition(":")[0]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (f"{CONFIGS}/hlm_base.py:huge", "has no variant 'huge'; choose reference, tiny"),
+        (f"{CONFIGS}/none.py", "--config: no Python file .*none.py"),
+        ("configs", "--config: no Python file configs"),
+        (f"{CONFIGS.parent}/charlm/__init__.py", r"defines no get_config\(\)"),
+    ],
+)
+def test_unknown_config_file_or_variant(spec, message):
+    with pytest.raises(ValueError, match=message):
+        load_config_file(spec)
+
+
+BASE = {
+    "model.hidden": 768, "model.heads": 12, "model.intra_layers": 4, "model.inter_layers": 12, "model.head_layers": 1,
+    "model.intra_ffn": 1536, "model.inter_ffn": 3072, "model.char_slots": 20, "model.vocab_size": 1024,
+    "model.dropout": 0.1, "model.attention_dropout": 0.1, "model.wiring": "paper", "model.aggregation": "word_cls",
+    "data.max_words": 512, "data.batch_size": 16, "data.mask_rate": 0.15, "data.mask_share": 0.8,
+    "data.random_share": 0.1, "optim.learning_rate": 5e-5, "optim.warmup_steps": 10_000, "optim.weight_decay": 0.01,
+    "optim.schedule": "linear", "train.steps": 3_900_000, "text.splitter": "spacy",
+}  # fmt: skip
+LARGE = BASE | {
+    "model.hidden": 1024, "model.heads": 16, "model.inter_layers": 24, "model.intra_ffn": 2048,
+    "model.inter_ffn": 4096, "data.batch_size": 128, "train.steps": 370_000,
+}  # fmt: skip
+
+CHARBERT = {
+    "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.fusion": "paper",
+    "model.char_encoder": "gru", "model.dropout": 0.1, "text.chars": 1000, "text.terms": 30_001, "data.mask_rate": 0.10,
+    "data.mask_share": 0.8, "data.random_share": 0.1, "data.noise": "paper", "data.noise_rate": 0.15,
+    "data.batch_size": 32, "optim.learning_rate": 5e-5, "train.steps": 320_000,
+}  # fmt: skip
+RELEASED_CHARBERT = CHARBERT | {
+    "model.fusion": "reference", "model.windows": (3,), "model.compat_reference": True, "data.noise": "reference",
+    "data.noise_rate": 0.10, "data.masking": "reference", "data.batch_size": 8, "data.max_length": 384,
+    "data.chars_per_piece": 6, "optim.learning_rate": 3e-5, "optim.weight_decay": 0.0, "optim.warmup_steps": 0,
+}  # fmt: skip
+CHAR2SUBWORD = {
+    "stages": ("approximation", "contextual", "approximation"), "model.hidden": 768, "model.layers": 6,
+    "model.attention_scale": "model", "model.residual": "normalised", "loss.distance_of": "norm",
+    "data.noise_rate": 0.5, "data.mask_rate": 0.15, "data.mask_share": 0.8, "data.random_share": 0.1,
+    "data.max_length": 512, "contextual.batch_size": 2000, "optim.freeze": ("^(bert|head)/",),
+}  # fmt: skip
+
+XRAYEMB = {
+    "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.encoder": "conv",
+    "model.char_slots": 22, "model.char_embedding": 200, "model.char_hidden": 0, "model.generator_hidden": 256,
+    "model.generator_layers": 2, "policy.learn": "stochastic:0.15", "policy.infer": "all_multi",
+    "policy.generate": "all", "loss.language": 1.0, "loss.embedding": 0.25, "loss.generation": 0.25,
+    "loss.cycle_words": 0.1, "loss.cycle_sphere": 0.1, "loss.pooling": "max", "loss.detach": True,
+    "cycle.every": 5000, "cycle.words": 1000, "cycle.vocabulary": 25_000, "cycle.sampling": "uniform",
+    "data.mask_rate": 0.15, "data.mask_share": 0.8, "data.random_share": 0.1, "data.generate_share": 1.0,
+    "data.max_length": 512, "data.batch_size": 576, "optim.learning_rate": 2e-5, "optim.warmup_steps": 1350,
+    "optim.weight_decay": 0.0, "optim.clip_norm": 1.0, "optim.schedule": "linear", "train.steps": 13_500,
+}  # fmt: skip
+RELEASED_XRAYEMB = XRAYEMB | {
+    "policy.learn": "stochastic:0.5", "policy.generate": "masked", "loss.detach": False, "data.batch_size": 8,
+    "model.char_embedding": 50, "model.char_hidden": 128, "model.generator_hidden": 128, "cycle.every": 3000,
+    "cycle.vocabulary": 100_000,
+}  # fmt: skip
+NO_LOOPS = XRAYEMB | {"loss.cycle_words": 0.0, "loss.cycle_sphere": 0.0}
+LANGUAGE_ONLY = NO_LOOPS | {"loss.embedding": 0.0, "loss.generation": 0.0, "policy.infer": "none"}
+XRAYEMB_TASKS = {"optim.learning_rate": 2e-5, "optim.head_learning_rate": 1e-3, "optim.warmup_share": 0.1}
+EMOJI = XRAYEMB_TASKS | {"train.epochs": 3, "data.metric": "macro_f1"}
+NYTWIT = XRAYEMB_TASKS | {
+    "data.text": "Word", "data.label": "Category", "data.fold_column": "Fold", "data.skip_labels": ("filtered",),
+}  # fmt: skip
+
+
+def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
+    """Returns the variants of Char2Subword's Table 2 and the losses that each has."""
+    short = {"ce": "cross_entropy", "cos": "cosine", "l2": "distance", "nbr": "neighbours"}
+    rows = ["ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2", "ce_nbr"]
+    found = []
+    for row in rows:
+        weights = {f"loss.{name}": float(part in row.split("_")) for part, name in short.items()}
+        found.append((f"char2subword_base.py:{row}", weights))
+    return [*found, ("char2subword_base.py", {f"loss.{name}": 1.0 for name in short.values()})]
+
+
+@pytest.mark.parametrize(
+    ("file", "variants", "message"),
+    [
+        ("char2subword_base", "ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
+        ("char2subword_base", "tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
+        ("classify", "charbert+tiny+xrayemb", "of reference, charbert, xrayemb choose one, not charbert+xrayemb"),
+        ("rank", "stochastic+no_suffix", "of scaffolding, stochastic, no_suffix choose one, not stochastic+no_suffix"),
+    ],
+)
+def test_variants_that_undo_each_other_are_refused(file, variants, message):
+    with pytest.raises(ValueError, match=f"^configs/{file}.py: {re.escape(message)}$"):
+        load_config_file(f"{CONFIGS}/{file}.py:{variants}")
+
+
+def test_variants_are_joined_in_their_order():
+    joined = load_config_file(f"{CONFIGS}/classify.py:xrayemb+tiny+stochastic")
+    assert (joined.data.metric, joined.optim.learning_rate, joined.model.policy) == ("macro_f1", 1e-3, "stochastic:0.1")
+    assert load_config_file(f"{CONFIGS}/tag.py:tiny+reference").train.epochs == 10
+    assert load_config_file(f"{CONFIGS}/tag.py:reference+tiny").train.epochs == 8
+
+
+@pytest.mark.parametrize(
+    ("file", "paper"),
+    [
+        ("hlm_base.py", BASE),
+        ("hlm_large.py", LARGE),
+        ("charbert_base.py", CHARBERT),
+        ("charbert_base.py:reference", RELEASED_CHARBERT),
+        ("charbert_base.py:roberta", CHARBERT | {"model.backbone": "roberta", "model.shared_head_norm": True}),
+        ("charbert_base.py:no_gru", CHARBERT | {"model.char_encoder": "embedding", "model.char_hidden": 384}),
+        ("charbert_base.py:no_interaction", CHARBERT | {"model.fusion": "none"}),
+        ("charbert_base.py:no_nlm", CHARBERT | {"model.nlm": False, "data.noise_rate": 0.0}),
+        ("charbert_base.py:advbert", CHARBERT | {"model.char_channel": False}),
+        ("char2subword_base.py", CHAR2SUBWORD),
+        ("char2subword_base.py:mean_square", CHAR2SUBWORD | {"loss.distance_of": "mean_square"}),
+        ("char2subword_base.py:tiny+no_noise", {"model.hidden": 128, "data.noise_rate": 0.0}),
+        *rows_of_table_2(),
+        ("xrayemb_base.py", XRAYEMB),
+        ("xrayemb_base.py:reference", RELEASED_XRAYEMB),
+        ("xrayemb_base.py:no_loops", NO_LOOPS),
+        ("xrayemb_base.py:language_only", LANGUAGE_ONLY),
+        ("classify.py:xrayemb", EMOJI),
+        ("classify.py:novel_words", NYTWIT),
+        ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4}),
+    ],
+)
+def test_values_of_the_paper(file, paper):
+    config = flatten(load_config_file(f"{CONFIGS}/{file}"))
+    assert {key: config[key] for key in paper} == paper

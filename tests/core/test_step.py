@@ -1,0 +1,43 @@
+"""The optimizer step: recomputing activations saves memory on this very machine, and needs the state once."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from small_run import on_devices
+
+from charlm.core.step import step_options
+from charlm.training.run import build
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def test_remat_saves_memory(trained):
+    def temporary(remat: bool) -> int:
+        config = trained.new_config()
+        config.model.intra_layers = config.model.inter_layers = 3
+        config.data.table_shards, config.data.batch_size = 1, 64
+        config.model.remat = remat
+        with on_devices(1):
+            run = build(config, trained.data)
+        program = run.train_step.lower(run.abstract_state, run.place(run.empty)).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert temporary(remat=True) < 0.6 * temporary(remat=False)
+
+
+def test_the_first_step_uses_the_memory_of_the_first_state(trained):
+    config = trained.new_config()
+    config.data.table_shards, config.data.batch_size = 1, 64
+    with on_devices(1):
+        run = build(config, trained.data)
+        state = run.init()
+        places = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)]
+        state, *_ = run.train_step(state, run.place(run.empty))
+    assert {x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)} == set(places)
+
+
+@pytest.mark.parametrize(("platform", "remat", "found"), [("cpu", True, 1), ("cpu", False, 0), ("gpu", True, 0)])
+def test_options_are_for_remat_on_cpus_alone(monkeypatch, platform, remat, found):
+    monkeypatch.setattr("jax.default_backend", lambda: platform)
+    assert len(step_options(remat)) == found

@@ -1,0 +1,135 @@
+"""Char2Subword: the golden outputs, padding that is never read, and what the switches change."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
+from charlm.nn.embed import sinusoids
+
+GOLDENS = Path(__file__).parents[2] / "goldens" / "char2subword"
+SHAPE = Char2SubwordConfig(char_vocab_size=58, hidden=16, layers=2, heads=4, output=12, char_slots=14)
+PARTS = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output",
+         "ff1": "ffn_in", "ff2": "ffn_out", "ln1": "attention_norm", "ln2": "ffn_norm"}  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def golden_params():
+    state = load_file(GOLDENS / "module_a.safetensors")
+    params = {"chars": {"embedding": state["char_embs.weight"]}}
+    for name, ours in {"proj": "projection", "ln_out": "norm"}.items():
+        params[ours] = leaf(state, name)
+    for layer in range(SHAPE.layers):
+        parts = {ours: leaf(state, f"layers.{layer}.{theirs}") for theirs, ours in PARTS.items()}
+        nested = {"attention": {}}
+        for name, value in parts.items():
+            *above, last = name.split("/")
+            (nested["attention"] if above else nested)[last] = value
+        params[f"layer_{layer}"] = nested
+    return params
+
+
+def leaf(state, name):
+    weight = state[f"{name}.weight"]
+    made = {"kernel": weight.T} if weight.ndim == 2 else {"scale": weight}
+    return made | ({"bias": state[f"{name}.bias"]} if f"{name}.bias" in state else {})
+
+
+def outputs(chars, **changes):
+    model = Char2Subword(dataclasses.replace(SHAPE, **changes))
+    return np.asarray(model.apply({"params": golden_params()}, chars))
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDENS / "module_a.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("scale", ["model", "head"])
+def test_outputs_are_the_golden_ones(golden, scale):
+    got = outputs(golden["char_ids"], attention_scale=scale)
+    np.testing.assert_allclose(got, golden[f"out_scale_d_{scale}"], atol=1e-5, rtol=0)
+
+
+def test_every_switch_changes_the_output(golden):
+    chars = golden["char_ids"]
+    want = outputs(chars)
+    for change in ({"attention_scale": "head"}, {"residual": "plain"}, {"epsilon": 1e-1}):
+        assert np.abs(outputs(chars, **change) - want).max() > 1e-3, change
+    np.testing.assert_allclose(outputs(chars, remat=True), want, atol=1e-6)
+
+
+def test_neither_padding_nor_other_words_are_read(golden):
+    chars = golden["char_ids"]
+    want = outputs(chars)
+    np.testing.assert_allclose(outputs(np.pad(chars, ((0, 3), (0, 9))))[: len(chars)], want, atol=5e-6)
+    for row in range(len(chars)):
+        alone = chars[row : row + 1, : np.count_nonzero(chars[row])]
+        np.testing.assert_allclose(outputs(alone)[0], want[row], atol=5e-6)
+
+
+def test_a_row_without_characters_is_finite_and_has_finite_gradients():
+    chars = jnp.zeros((2, 5), jnp.int32).at[0, 0].set(7)
+    model, params = Char2Subword(SHAPE), golden_params()
+    loss = lambda params: (model.apply({"params": params}, chars) ** 2).sum()
+    value, grads = jax.value_and_grad(loss)(params)
+    assert np.isfinite(value)
+    assert all(np.isfinite(grad).all() for grad in jax.tree.leaves(grads))
+    assert np.abs(grads["chars"]["embedding"][7]).max() > 0
+    np.testing.assert_array_equal(model.apply({"params": params}, chars)[1], params["norm"]["bias"])
+
+
+def test_order_matters_and_dropout_draws():
+    model, variables = Char2Subword(dataclasses.replace(SHAPE, dropout=0.5)), {"params": golden_params()}
+    chars = np.array([[5, 9, 14, 20], [20, 14, 9, 5]], np.int32)
+    there, back = model.apply(variables, chars)
+    assert np.abs(there - back).max() > 1e-2
+    keys = [{"dropout": jax.random.key(seed)} for seed in range(2)]
+    one, other = (model.apply(variables, chars, deterministic=False, rngs=key) for key in keys)
+    assert np.abs(one - other).max() > 1e-2
+
+
+def test_size_of_the_papers_module():
+    cfg = Char2SubwordConfig()
+    shapes = jax.eval_shape(lambda: Char2Subword(cfg).init(jax.random.key(0), np.ones((1, 3), np.int32)))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 50_780_928  # 44.7 % less than mBERT's table
+    one_dtype = {leaf.dtype for leaf in jax.tree.leaves(shapes)}
+    assert one_dtype == {jnp.dtype("float32")}
+
+
+def test_bfloat16_is_near_float32(golden):
+    got = outputs(golden["char_ids"], dtype=jnp.bfloat16)
+    assert got.dtype == np.float32
+    error = np.linalg.norm(got - golden["out_scale_d_model"]) / np.linalg.norm(golden["out_scale_d_model"])
+    assert 1e-4 < error < 3e-2
+
+
+def test_sinusoids():
+    got = sinusoids(50, 6)
+    assert got.shape == (50, 6)
+    np.testing.assert_allclose(got[:, 0], np.sin(np.arange(50)), atol=1e-6)
+    np.testing.assert_allclose(got[7, 3], np.cos(7 / 10_000 ** (2 / 6)), atol=1e-6)
+    np.testing.assert_allclose(got[31, 4], np.sin(31 / 10_000 ** (4 / 6)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "hidden=16 is not a multiple of heads=3"),
+        ({"hidden": 9, "heads": 3}, "hidden=9 must be even"),
+        ({"residual": "none"}, "residual='none' is not one of normalised, plain"),
+        ({"attention_scale": ""}, "attention_scale='' is not one of model, head"),
+    ],
+)
+def test_impossible_shapes(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SHAPE, **change)

@@ -1,0 +1,128 @@
+"""Char2Subword in front of a BERT: vectors come from where the batch says, and everything behind is BERT's own."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from charlm.core.batch import SpelledBatch
+from charlm.families.char2subword.model import (
+    Char2SubwordBert,
+    Char2SubwordBertConfig,
+    Char2SubwordForMaskedLM,
+    Char2SubwordForQuestionAnswering,
+    Char2SubwordForSequenceClassification,
+    Char2SubwordForTokenClassification,
+)
+from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.subword.bert import BertForMaskedLM
+from charlm.families.subword.labels import BertForTokenClassification
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+CHARACTERS = Char2SubwordConfig(char_vocab_size=30, hidden=16, layers=2, heads=4, output=24, char_slots=8)
+CONFIG = Char2SubwordBertConfig(
+    vocab_size=50, hidden=24, layers=2, heads=2, ffn=48, max_positions=20, epsilon=1e-5, characters=CHARACTERS
+)
+S, B, L = 2, 2, 5
+
+
+@pytest.fixture(scope="module")
+def batch() -> SpelledBatch:
+    rng = np.random.default_rng(0)
+    chars = tuple(
+        np.where(np.arange(slots) < rng.integers(1, slots + 1, (S, rows, 1)), rng.integers(8, 30, (S, rows, slots)), 0)
+        for slots, rows in ((4, 5), (8, 3))
+    )
+    ids_SBL = np.where(rng.random((S, B, L)) < 0.5, rng.integers(0, 50, (S, B, L)), -1).astype(np.int32)
+    mask_SBL = np.arange(L) < rng.integers(2, L + 1, (S, B, 1))
+    index_SBL = rng.integers(0, 8, (S, B, L)).astype(np.int32)
+    return SpelledBatch(tuple(c.astype(np.uint16) for c in chars), index_SBL, ids_SBL, 0 * ids_SBL, mask_SBL)
+
+
+@pytest.fixture(scope="module")
+def params(batch):
+    params = Char2SubwordForMaskedLM(CONFIG).init(jax.random.key(0), batch)["params"]
+    keys = iter(jax.random.split(jax.random.key(1), 200))
+    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape), params)
+
+
+def vectors_of(params, batch):
+    """The input vectors, position by position."""
+    model = Char2SubwordForMaskedLM(CONFIG)
+    table_VD = np.asarray(params["bert"]["embed"]["token"]["embedding"])
+    found = np.zeros((S * B, L, 24), np.float32)
+    for s, b, i in np.ndindex(S, B, L):
+        row, index = batch.index_SBL[s, b, i], batch.ids_SBL[s, b, i]
+        word = batch.chars[0][s, row] if row < 5 else batch.chars[1][s, row - 5]
+        spelled = model.apply({"params": params}, word[None], method="spell")[0]
+        found[s * B + b, i] = table_VD[index] if index >= 0 else spelled
+    return found
+
+
+def test_vectors_come_from_the_table_or_from_characters(params, batch):
+    found = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch, method="input_vectors")
+    np.testing.assert_allclose(found, vectors_of(params, batch), atol=1e-5)
+
+
+def test_behind_the_vectors_it_is_the_bert_that_was_there(params, batch):
+    vectors = vectors_of(params, batch)
+    mask = batch.mask_SBL.reshape(S * B, L)
+    bert_params = {name: value for name, value in params.items() if name != "char2subword"}
+    bert = BertForMaskedLM(CONFIG)
+    theirs = bert.apply({"params": bert_params}, None, mask, embeddings_BLD=vectors)
+    ours = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch)
+    np.testing.assert_allclose(ours.logits[mask], theirs.logits[mask], atol=1e-4)
+    position_SM = np.array([[0, 6], [5, 1]], np.int32)
+    at = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch, position_SM).logits
+    np.testing.assert_allclose(at, ours.logits.reshape(S, B * L, -1)[[[0], [1]], position_SM], atol=1e-5)
+
+
+def test_vectors_that_were_kept_give_the_same(params, batch):
+    model = Char2SubwordForMaskedLM(CONFIG)
+    kept = np.zeros((S * B, L, 24), np.float32)
+    vectors = vectors_of(params, batch)
+    ids = batch.ids_SBL.reshape(S * B, L)
+    kept[ids < 0] = vectors[ids < 0]
+    rest = (ids, 0 * ids, batch.mask_SBL.reshape(S * B, L))
+    again = model.apply({"params": params}, kept, *rest, method="contextualize")
+    np.testing.assert_allclose(again.logits, model.apply({"params": params}, batch).logits, atol=1e-4)
+    encoder_params = {name: params[name] for name in ("bert", "char2subword")}
+    states = Char2SubwordBert(CONFIG).apply({"params": encoder_params}, kept, *rest, method="contextualize").states_BLD
+    np.testing.assert_allclose(states, again.transformer.states_BLD, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Char2SubwordForSequenceClassification(CONFIG, 3), (S * B, 3)),
+        (Char2SubwordForTokenClassification(CONFIG, 3), (S * B, L, 3)),
+        (Char2SubwordForQuestionAnswering(CONFIG), (S * B, L, 2)),
+    ],
+)
+def test_padding_reaches_no_label(model, shape, batch):
+    params = model.init(jax.random.key(0), batch)["params"]
+    logits = model.apply({"params": params}, batch)
+    other = batch._replace(ids_SBL=np.where(batch.mask_SBL, batch.ids_SBL, 7))
+    again = model.apply({"params": params}, other)
+    assert logits.shape == shape
+    if len(shape) == 3:
+        mask = batch.mask_SBL.reshape(S * B, L)
+        logits, again = logits[mask], again[mask]
+    np.testing.assert_allclose(logits, again, atol=1e-6)
+    assert not np.allclose(logits, 0)
+
+
+def test_names_of_parameters_are_those_of_bert(batch):
+    ours = Char2SubwordForTokenClassification(CONFIG, 3).init(jax.random.key(0), batch)["params"]
+    theirs = BertForTokenClassification(CONFIG, 3).init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    assert jax.tree.structure({k: v for k, v in ours.items() if k != "char2subword"}) == jax.tree.structure(theirs)
+
+
+def test_widths_must_agree():
+    with pytest.raises(ValueError, match=r"24 wide, the table's rows 48"):
+        Char2SubwordBertConfig(hidden=48, heads=2, characters=CHARACTERS)
+    with pytest.raises(ValueError, match=r"mode='half' is not one of full, hybrid"):
+        Char2SubwordBertConfig(hidden=24, heads=2, characters=CHARACTERS, mode="half")

@@ -1,0 +1,85 @@
+"""Fine-tuning an XRayEmb: words are drawn anew in every epoch, and one label a word survives their collapse."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from finetune.test_fine_tuning import small, write_data
+from small_xrayemb import xrayemb
+from tiny_models import release
+
+from charlm import predict
+from charlm.config.finetuning import get_config
+from charlm.convert.model import Model
+from charlm.data.conll import read_tagged
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.layout import config_to_dict
+from charlm.families.xrayemb.conversion import XRayEmbConverter
+from charlm.finetune import batching
+from charlm.finetune.predictor import FineTuned
+from charlm.finetune.run import fine_tune, load_source
+
+pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+
+
+@pytest.fixture(autouse=True)
+def _one_shape(monkeypatch):
+    monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+
+
+def saved(tmp_path, backbone, **changes):
+    """Returns a checkpoint of a language model, as second pre-training writes them."""
+    model = xrayemb(backbone, **changes)
+    head = "causal_lm" if backbone == "gpt2" else "masked_lm"
+    metadata = {**model.metadata, "head": head, "model": config_to_dict(model.config)}
+    XRayEmbConverter().save(Model(model.params, metadata, model.folder, model.folder), tmp_path / "begin")
+    return tmp_path / "begin"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needs"),
+    [
+        ("policy", "stochastic:0.1", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("eval_policy", "none", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("mode", "full", r"a Char2Subword \(made by configs/char2subword_base\.py\)"),
+    ],
+)
+def test_keys_of_another_family_say_which_one_they_need(key, value, needs):
+    config = get_config("tagging")
+    config.init_from, config.model[key] = str(release("bert")), value
+    with pytest.raises(ValueError, match=rf"^model\.{key}={value} needs {needs}, and is left empty for a bert$"):
+        load_source(config)
+
+
+@pytest.mark.parametrize(("backbone", "policy"), [("bert", "stochastic:0.5"), ("gpt2", "all_multi")])
+def test_words_are_tagged(tmp_path, backbone, policy):
+    begin = saved(tmp_path, backbone)
+    train, dev = write_data("tagging", tmp_path, train=160 if backbone == "bert" else 40)
+    epochs = 12 if backbone == "bert" else 1
+    changes = {"train__epochs": epochs, "optim__learning_rate": 2e-2, "model__dropout": 0.0, "model__policy": policy}
+    config = small("tagging", begin, train, dev, **changes)
+    (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    assert backbone != "bert" or result["dev"]["f1"] > 0.5  # nothing learned: 0
+    before, after = from_pretrained(begin), from_pretrained(tmp_path / "run")
+    assert (after.family, after.config.policy, after.config.generator) == ("xrayemb", policy, None)
+    assert after.xray_chars().to_dict() == before.xray_chars().to_dict()
+    one, other = (jax.tree.leaves(model.params["xr_enc"]) for model in (before, after))
+    assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(one, other, strict=True))  # the encoder learns, too
+    sentences = [list(example.words) for example in read_tagged(str(dev))]
+    tags = [found.tags for found in FineTuned.from_checkpoint(tmp_path / "run").tag(sentences)]
+    assert [len(found) for found in tags] == [len(words) for words in sentences]
+    written = (tmp_path / "run" / "predictions_dev.conll").read_text().split("\n\n")
+    columns = [[line.split() for line in block.splitlines()] for block in written if block.strip()]
+    assert [tuple(row[-1] for row in block) for block in columns] == tags
+    assert predict.main(["tag", f"--checkpoint={tmp_path / 'run'}", "--policy=none", "unbelievably"]) == 0
+
+
+def test_another_policy_ends_the_one_for_use_that_was_stored(tmp_path):
+    begin = saved(tmp_path, "bert", policy="all", eval_policy="all_multi")
+    policies = lambda **changes: (lambda config: (config.policy, config.eval_policy))(
+        load_source(small("tagging", begin, "train.conll", **changes)).config
+    )
+    assert policies() == ("all", "all_multi")
+    assert policies(model__policy="none") == ("none", "")
+    assert policies(model__policy="none", model__eval_policy="all_single") == ("none", "all_single")

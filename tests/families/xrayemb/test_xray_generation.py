@@ -1,0 +1,44 @@
+"""The loss of XR-Dec: sums over characters that add up over batches, and both ways to weigh them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from charlm.families.xrayemb.decoder import Predicted
+from charlm.families.xrayemb.generation_loss import generation_sums
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+CHARS = np.array([[6, 1, 2, 6, 0], [6, 3, 6, 0, 0], [0, 0, 0, 0, 0], [6, 5, 4, 3, 6]], np.int32)
+LOGITS = np.random.default_rng(0).normal(size=(4, 4, 6)).astype(np.float32)
+
+
+def predicted(logits, chars):
+    return Predicted(jnp.asarray(logits).swapaxes(0, 1), jnp.asarray(chars[:, 1:]).T)
+
+
+def test_sums_are_those_of_every_character():
+    sums = generation_sums([predicted(LOGITS, CHARS)])
+    log_probs = np.asarray(jax.nn.log_softmax(LOGITS))
+    places = [(u, t) for u in range(4) for t in range(4) if CHARS[u, t + 1]]
+    assert len(places) == 9
+    nats = -sum(log_probs[u, t, CHARS[u, t + 1] - 1] for u, t in places)
+    right = sum(log_probs[u, t].argmax() == CHARS[u, t + 1] - 1 for u, t in places)
+    np.testing.assert_allclose(sums, (nats, 9, right, 3), rtol=1e-6)
+    assert [float(x) for x in sums.loss("mean")] == [float(sums.nats), 9]
+    assert [float(x) for x in sums.loss("sum_per_word")] == [float(sums.nats), 3]
+    with pytest.raises(ValueError, match="reduction='sum' is not one of mean, sum_per_word"):
+        sums.loss("sum")
+
+
+def test_sums_add_up_and_padding_has_no_gradient():
+    whole = generation_sums([predicted(LOGITS, CHARS)])
+    parts = [generation_sums([predicted(LOGITS[rows], CHARS[rows])]) for rows in (slice(0, 1), slice(1, 4))]
+    np.testing.assert_allclose(np.sum(parts, axis=0), whole, rtol=1e-6)
+    stretches = [predicted(LOGITS[:, :2], CHARS[:, :3]), predicted(LOGITS[3:, 2:], CHARS[3:, 2:])]
+    left_out = generation_sums([predicted(LOGITS[:3, 2:], CHARS[:3, 2:])])
+    np.testing.assert_allclose(generation_sums(stretches)[:3], np.subtract(whole, left_out)[:3], rtol=1e-6)
+    assert generation_sums(stretches).words == 3
+    grad = np.abs(jax.grad(lambda logits: generation_sums([predicted(logits, CHARS)]).nats)(LOGITS)).max(axis=-1)
+    np.testing.assert_array_equal(grad > 0, CHARS[:, 1:] > 0)
