@@ -33,6 +33,7 @@ from charlm.config import (
 )
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
+from charlm.families.family import family, pretrainable
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -151,8 +152,8 @@ def _help_text() -> str:
 def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
     """Returns every table of config keys: what they are of, their defaults and meanings."""
     tables = [("pre-training", flatten(get_config()), _meanings(pretraining))]
-    for family, module in pretraining.FAMILIES.items():
-        tables.append((f"pre-training {family}", flatten(get_config(family)), _meanings(module)))
+    for name in pretrainable():
+        tables.append((f"pre-training {name}", flatten(get_config(name)), _meanings(family(name).get_keys())))
     return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning))]
 
 

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from charlm.core.local_paths import check_options
+from charlm.families.policy_option import HELP, load_with_policy
 from charlm.families.predictor import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
-from charlm.families.xrayemb.policy_option import HELP, load_with_policy
 from charlm.text.wordlist import WordList
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
@@ -296,7 +296,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    from charlm.families.subword.generation import check_seeds  # --help needs no jax
+    from charlm.families.predictor import check_seeds
 
     check_seeds(args.seed)  # said once; the seeds of texts follow from it
 

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from charlm.convert.golden import Case, find_cases
+from charlm.convert.heads import MASKED_LM
 from charlm.families.hlm.golden import state_of
-from charlm.families.hlm.labels import MASKED_LM
 from charlm.text.chars import CharVocab
 
 TESTS = Path(__file__).resolve().parent

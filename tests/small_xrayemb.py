@@ -9,8 +9,8 @@ import jax
 from flax import traverse_util
 from tiny_models import _weight, release
 
-from charlm.core.batch import SpelledBatch
 from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.xrayemb import model as xrayemb_lm
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.encoder import XREncoderConfig

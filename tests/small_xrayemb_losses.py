@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from charlm.core.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
 from charlm.data.lanes import stack
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import cycle_tables
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoderConfig

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from charlm.convert.__main__ import main
 from charlm.convert.golden import Case, find_cases
-from charlm.families.converters import SUBWORD_FAMILIES
+from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.golden import ours_of
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
@@ -36,7 +36,7 @@ LAYERS = {"bert": 1, "roberta": 1, "gpt2": 2}  # fewer than the cases have, for 
 @functools.cache
 def ours(family: str, head: str = "") -> tuple[Any, Any]:
     """Returns our model of the family's first case, cut to its first `LAYERS`, and its parameters."""
-    model, params, _ = ours_of(case(family), SUBWORD_FAMILIES[family], head)
+    model, params, _ = ours_of(case(family), TABLES[family], head)
     model = model.clone(config=dataclasses.replace(model.config, layers=LAYERS[family]))
     flat = traverse_util.flatten_dict(params, sep="/")
     number = re.compile(r"/layer_(\d+)/")

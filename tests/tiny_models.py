@@ -18,8 +18,8 @@ from safetensors.numpy import save_file
 from charlm.convert.rules import export_state
 from charlm.families.charbert.conversion import SYMBOLS_FILE
 from charlm.families.charbert.tensors import ON_BERT
-from charlm.families.converters import SUBWORD_FAMILIES
 from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.conversion import TABLES
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab, count_symbols
 
@@ -79,7 +79,7 @@ def release(family: str, head: str = "", **changes: Any) -> Path:
         (folder / name).write_text(content, encoding="utf-8")
     tokenizer = SubwordTokenizer.load(folder, **options)
     tokenizer.save(folder)
-    kind = ON_BERT if family == "charbert" else SUBWORD_FAMILIES[family]
+    kind = ON_BERT if family == "charbert" else TABLES[family]
     fields = dict(kind.heads[head].fields)
     if family == "charbert":
         tokens = [tokenizer.token(index).removeprefix("##") for index in range(5, tokenizer.size)]

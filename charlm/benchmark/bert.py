@@ -15,6 +15,7 @@ from charlm.core import flops
 from charlm.core.optimizer import make_optimizer
 from charlm.core.state import on_processor
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.families.subword.flops import bert_forward
 from charlm.text.subwords import SubwordTokenizer
 
 SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
@@ -107,7 +108,7 @@ class BertInference(_Bert):
 
     def work(self, host: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
         """See `Runner`."""
-        useful, padded = (flops.bert_forward(self._shape(self._longest), measure(host[1]))
+        useful, padded = (bert_forward(self._shape(self._longest), measure(host[1]))
                           for measure in (flops.lengths_of, flops.full_lengths))  # fmt: skip
         return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
 

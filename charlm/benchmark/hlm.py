@@ -20,7 +20,6 @@ from charlm.config import load_config_file
 from charlm.core import flops
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.cache import WordCache
-from charlm.core.flops import BatchLengths
 from charlm.core.memory import give_memory_back
 from charlm.core.optimizer import make_optimizer
 from charlm.core.state import init_state, on_processor
@@ -31,6 +30,7 @@ from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
+from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batch
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import masking_of, model_config
@@ -121,7 +121,7 @@ class _HLM(Runner):
     def work(self, host: Any) -> dict[str, float]:
         """See `Runner`."""
         shape, passes = model_config(self.config), flops.TRAINING if self.job.case == TRAINING else 1
-        useful, padded = (passes * flops.hlm_forward(shape, self.lengths(host, padded)) for padded in (False, True))
+        useful, padded = (passes * hlm_forward(shape, self.lengths(host, padded)) for padded in (False, True))
         return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
 
     def device_peak(self) -> int | None:
@@ -175,9 +175,9 @@ class HLMInference(_HLM):
         reshaped = padded and self.path == "reshape"
         batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
         cached = self.path.startswith("cache")
-        found = flops.lengths_of_batch(batch, padded and not cached)
+        found = lengths_of_batch(batch, padded and not cached)
         if cached:
-            found = found._replace(words=flops.lengths_of_batch(batch, padded).words)
+            found = found._replace(words=lengths_of_batch(batch, padded).words)
         return found._replace(table=flops.Lengths()) if self.path == "cache_warm" else found
 
     def program(self, host: np.ndarray) -> str:
@@ -258,7 +258,7 @@ class HLMTraining(_HLM):
     def lengths(self, host: WordBatch, padded: bool) -> BatchLengths:
         """See above; of the reshape, which repeats words, only those of the table are useful."""
         useful = self._packed(self._sequences) if self.path == "reshape" and not padded else host
-        return flops.lengths_of_batch(useful, padded)
+        return lengths_of_batch(useful, padded)
 
     def program(self, host: WordBatch) -> str:
         """See `Runner`."""

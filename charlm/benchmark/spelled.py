@@ -17,10 +17,11 @@ from charlm.core.cache import WordCache
 from charlm.core.state import on_processor
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
-from charlm.families.char2subword.tensors import bert_config, smallest_batch
+from charlm.families.char2subword.tensors import bert_config
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.predictor import Encoding
 from charlm.families.pretrained import Pretrained
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.spelled.predictor import read_codes
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.encoder import XREncoderConfig

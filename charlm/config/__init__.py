@@ -20,6 +20,7 @@ import ml_collections
 from charlm.config import finetuning, pretraining
 from charlm.config.pretraining import PRE_TRAINING, get_config
 from charlm.core.local_paths import check_path
+from charlm.families.family import pretrainable
 
 __all__ = ["PRE_TRAINING", "get_config"]
 
@@ -35,7 +36,7 @@ CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.
 def family_of(config: ml_collections.ConfigDict) -> str:
     """Returns the family that a config of pre-training names; ValueError when there is none of that name."""
     family = config.get("family", "hlm")
-    _check_choice("family", family, tuple(pretraining.FAMILIES))
+    _check_choice("family", family, pretrainable())
     return family
 
 
@@ -43,7 +44,7 @@ def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
     """Returns the values that the keys of a config may have, of those that have a few."""
     if is_fine_tuning(config):
         return finetuning.CHOICES
-    return {"task": TASKS, "family": tuple(pretraining.FAMILIES)} | pretraining.choices(family_of(config))
+    return {"task": TASKS, "family": pretrainable()} | pretraining.choices(family_of(config))
 
 
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:

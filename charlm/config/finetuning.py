@@ -10,7 +10,7 @@ import math
 
 import ml_collections
 
-from charlm.families.xrayemb.policies import get_policy
+from charlm.families.family import family_with_option
 from charlm.text.noise import Noise
 from charlm.text.words import SPLITTERS
 
@@ -162,9 +162,10 @@ def validate(flat: dict[str, object]) -> None:
     for key in ("model.dropout", "model.attention_dropout"):
         if not (flat[key] == -1 or 0 <= flat[key] < 1):
             raise ValueError(f"{key}={flat[key]} must lie in [0, 1), or be -1: as the model was pre-trained")
-    for key in ("model.policy", "model.eval_policy"):
-        if flat[key]:
-            get_policy(flat[key])
+    for key, value in flat.items():
+        name = key.removeprefix("model.")
+        if value and name != key and (owner := family_with_option(name)):
+            owner.check_option(name, value)
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]

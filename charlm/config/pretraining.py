@@ -1,9 +1,9 @@
 """Every configuration key that pre-training shares, once, with its meaning and unit, and the checks of their values.
 
-The keys of one family alone are in the modules of `FAMILIES`. Each
-module says what it knows of its keys in the same names: `CHOICES`, `POSITIVE`, `NOT_NEGATIVE`, `SHARES` (in [0, 1)),
-`MEASURED` (found out where unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on),
-`SET_BY` (of each stage that has some, the keys of its own that stand in the places of others).
+The keys of one family alone are in its `keys` module, see `charlm.families.family`. Each such module says what it knows
+of its keys in the same names: `CHOICES`, `POSITIVE`, `NOT_NEGATIVE`, `SHARES` (in [0, 1)), `MEASURED` (found out where
+unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on), `SET_BY` (of each stage that has
+some, the keys of its own that stand in the places of others).
 """
 
 from __future__ import annotations
@@ -13,19 +13,10 @@ from typing import Any
 
 import ml_collections
 
-from charlm.families.char2subword import keys as char2subword_config
-from charlm.families.charbert import keys as charbert_config
-from charlm.families.hlm import keys as hlm_config
-from charlm.families.xrayemb import keys as xrayemb_config
+from charlm.families.family import family as family_named
 from charlm.text.words import SPLITTERS
 
 PRE_TRAINING = "masked_lm"
-FAMILIES = {
-    "hlm": hlm_config,
-    "charbert": charbert_config,
-    "char2subword": char2subword_config,
-    "xrayemb": xrayemb_config,
-}
 
 CHOICES = {
     "text.splitter": SPLITTERS,
@@ -68,7 +59,7 @@ def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
     shared_keys(config)
     config.family = family
-    FAMILIES[family].family_keys(config)
+    family_named(family).get_keys().family_keys(config)
     return config
 
 
@@ -151,22 +142,22 @@ def _training_keys(config: ml_collections.ConfigDict) -> None:
 
 def choices(family: str) -> dict[str, tuple[str, ...]]:
     """Returns the values that keys of a family may have, of those that have a few."""
-    return CHOICES | FAMILIES[family].CHOICES
+    return CHOICES | family_named(family).get_keys().CHOICES
 
 
 def measured(family: str) -> tuple[str, ...]:
     """Returns the keys of a family that are found out where they are unset."""
-    return MEASURED + FAMILIES[family].MEASURED
+    return MEASURED + family_named(family).get_keys().MEASURED
 
 
 def resumable(family: str) -> tuple[str, ...]:
     """Returns the beginnings of the keys that a run may change when it is started again."""
-    return RESUMABLE + FAMILIES[family].RESUMABLE
+    return RESUMABLE + family_named(family).get_keys().RESUMABLE
 
 
 def set_by(config: ml_collections.ConfigDict, key: str) -> str:
     """Returns the key that a person sets for one that a run reads: some stages have keys of their own in its place."""
-    return FAMILIES[config.family].SET_BY.get(config.get("stage", ""), {}).get(key, key)
+    return family_named(config.family).get_keys().SET_BY.get(config.get("stage", ""), {}).get(key, key)
 
 
 def validate(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:
@@ -175,7 +166,7 @@ def validate(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:
     Raises:
       ValueError: naming key, value and what is expected.
     """
-    family = FAMILIES[config.family]
+    family = family_named(config.family).get_keys()
     for key in POSITIVE + family.POSITIVE:
         if flat[key] < 1:
             raise ValueError(f"{key}={flat[key]} must be at least 1")

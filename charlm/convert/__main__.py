@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING
 
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
+from charlm.families.family import FAMILIES, families, family, load
 
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FAMILIES = ("hlm", "bert", "roberta", "gpt2", "charbert", "char2subword", "xrayemb")
-# Float32 noise of two implementations stays below; the smallest mistake worth the name does not.
-ATOL = 5e-5
-ATOL_SUBWORD = 1e-5
+FORMS = ("table_free", "words", "backbone_only")  # options of export that write a model in another form
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help="the tensors of a state dict, and what they are in ours")
     check = commands.add_parser("check", help="our model compared with arrays that the authors' code computed")
     for command in (bring, export, inspect, check):
-        command.add_argument("--family", choices=FAMILIES, help="default: the one the config or checkpoint says")
+        command.add_argument("--family", choices=tuple(FAMILIES), help="default: the one the config or checkpoint says")
     for command in (bring, inspect):
         command.add_argument("--input", required=True, help=".safetensors, .bin or .pt file, *.index.json, or a folder")
         command.add_argument(
@@ -82,9 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         help="xrayemb: its BERT, RoBERTa or GPT-2 alone, which reads no characters, for transformers and import",
     )
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
-    check.add_argument(
-        "--atol", type=float, help=f"largest absolute error (default: {ATOL}; of subwords {ATOL_SUBWORD})"
-    )
+    check.add_argument("--atol", type=float, help="largest absolute error (default: what suits the family)")
     return parser
 
 
@@ -109,19 +105,10 @@ def _run(args: argparse.Namespace) -> int:
     # Imported late: --help and mistakes need no jax.
     if args.command == "check":
         from charlm.convert import golden
-        from charlm.families.char2subword import golden as char2subword_golden
-        from charlm.families.charbert import golden as charbert_golden
-        from charlm.families.hlm import golden as hlm_golden
-        from charlm.families.subword import golden as hf_golden
-        from charlm.families.xrayemb import golden as xrayemb_golden
 
-        described = {"char2subword": char2subword_golden, "xrayemb": xrayemb_golden}
-        if family := described.get(args.family):
-            atol = ATOL_SUBWORD if args.atol is None else args.atol
-            return golden.check(family.outputs, args.golden_dir, atol, family.find_cases)
-        known = {"hlm": (hlm_golden.outputs, ATOL), "charbert": (charbert_golden.outputs, ATOL)}
-        outputs, atol = known.get(args.family or "hlm", (hf_golden.outputs, ATOL_SUBWORD))
-        return golden.check(outputs, args.golden_dir, atol if args.atol is None else args.atol)
+        cases = family(args.family or "hlm").get_golden()
+        atol = cases.ATOL if args.atol is None else args.atol
+        return golden.check(cases.outputs, args.golden_dir, atol, cases.find_cases)
     converter = _converter(args)
     if args.command == "inspect":
         for line in converter.inspect(args.input, args.head):
@@ -168,10 +155,8 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
     from charlm.convert.files import new_folder
     from charlm.core import checkpoint as checkpoints
 
-    if args.table_free or args.words:
-        return _export_table(args, converter)
-    if args.backbone_only:
-        return _export_backbone(args, converter)
+    if form := next((name for name in FORMS if getattr(args, name)), ""):
+        return _export_form(args, converter, form)
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
         metadata = checkpoints.read_metadata(source, [converter.name])
@@ -180,44 +165,21 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
     return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
 
 
-def _export_table(args: argparse.Namespace, converter: Converter) -> str:
-    """Writes a Char2Subword without its table, or with one of other words."""
+def _export_form(args: argparse.Namespace, converter: Converter, form: str) -> str:
+    """Writes a model in a form that its family alone has."""
     from charlm.convert.files import new_folder
     from charlm.core import checkpoint as checkpoints
-    from charlm.families.char2subword.export import read_words, without_table, write_words
 
-    if converter.name != "char2subword":
-        option = "--table-free" if args.table_free else "--words"
-        raise ValueError(f"{option}: a {converter.title} makes no rows of characters; expected a char2subword")
-    words = read_words(args.words) if args.words else []
+    own = family(converter.name)
+    if form not in own.exports:
+        able = next(one.title for one in families() if form in one.exports)
+        raise ValueError(f"--{form.replace('_', '-')}: expected a model of the kind {able}, got a {converter.title}")
+    write, value = load(own.exports[form]), getattr(args, form)
     source = checkpoints.find(args.checkpoint)
     with new_folder(args.output) as folder:
         model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
-        if words:
-            tensors = write_words(model, words, folder, args.words)
-            return f"{args.output}: a table of {len(words)} words for transformers, {tensors} tensors, from {source}"
-        free = without_table(model)
-        converter.save(free, folder)
-    rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
-    return f"{args.output}: {converter.title} without its table, {rows} rows of {before}, from {source}"
-
-
-def _export_backbone(args: argparse.Namespace, converter: Converter) -> str:
-    """Writes what stands behind an XRayEmb."""
-    from charlm.convert.files import new_folder
-    from charlm.core import checkpoint as checkpoints
-    from charlm.families.xrayemb.export import write_backbone
-
-    if converter.name != "xrayemb":
-        raise ValueError(
-            f"--backbone-only: expected an XRayEmb, whose backbone can be used alone, got a {converter.name}"
-        )
-    source = checkpoints.find(args.checkpoint)
-    with new_folder(args.output) as folder:
-        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
-        tensors = write_backbone(model, folder)
-    backbone, head = model.metadata["backbone"], model.metadata["head"].replace("_", " ")
-    return f"{args.output}: the {backbone} of an XRayEmb, {head}, {tensors} tensors, from {source}"
+        written = write(model, folder, value)
+    return f"{args.output}: {written}, from {source}"
 
 
 if __name__ == "__main__":

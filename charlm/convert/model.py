@@ -6,8 +6,9 @@ What differs between families is a `Converter`; `charlm.families.converters` lis
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -17,14 +18,13 @@ from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 from charlm.core import checkpoint as checkpoints
 from charlm.core.memory import give_memory_back
-from charlm.families.xrayemb.policies import get_policy
 from charlm.nn.kernels import KERNELS
-from charlm.text.words import SPLITTERS
+from charlm.text.subwords import SubwordTokenizer
 
 STATE_FILE = "model.safetensors"
-CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
-              "compat_reference", "mode", "splitter", "language", "policy", "eval_policy")  # fmt: skip
-MODES = ("full", "hybrid")  # of Char2Subword
+# Fields of a config that weights do not know; a family may have more of its own, see `Converter.own_options`.
+CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel", "compat_reference")
+CONFIG_FILES = ("config_model.json", "config.json")  # of theirs, looked for beside the weights in this order
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
@@ -39,18 +39,6 @@ def _changed(name: str, value: Any) -> Any:
     if name == "attention_kernel":
         if value not in KERNELS:
             raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
-        return value
-    if name in ("policy", "eval_policy"):
-        if value:
-            get_policy(value)
-        return value
-    if name == "mode":
-        if value not in MODES:
-            raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
-        return value
-    if name in ("splitter", "language"):
-        if not isinstance(value, str) or (name == "splitter" and value not in SPLITTERS):
-            raise ValueError(f"{name}={value!r}: expected {', '.join(SPLITTERS) if name == 'splitter' else 'its code'}")
         return value
     if name in ("remat", "compat_reference"):
         if not isinstance(value, bool):
@@ -117,6 +105,11 @@ class Converter(abc.ABC):
 
     name: str
     title: str  # for people
+    encoders: tuple[type[nn.Module], ...] = ()  # modules without a head
+    # Further fields of the config that may be changed, each with what raises ValueError for a value it cannot have.
+    own_options: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
+    replaces_table: str = ""  # where the parameters lie of a module in the place of the table of subwords; "": none
+    label_heads: Sequence[str] = ()  # ways to read labels, the default first; (): there is one
 
     @property
     @abc.abstractmethod
@@ -170,6 +163,37 @@ class Converter(abc.ABC):
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the files that lie beside their parameters: the config, a tokenizer, characters."""
 
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+        """Says whether weights that no config assigns to a family are of this one.
+
+        Args:
+          theirs: the config beside them; None: there is none.
+
+        Raises:
+          ValueError: when the file cannot be read.
+        """
+        return False
+
+    def smallest_input(self, config: Any) -> Any:
+        """Returns the smallest input of a model of the family."""
+        return np.zeros((1, 1), np.int32)
+
+    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels, and its parameters."""
+        raise ValueError(f"a {self.title} has no encoder that is used alone")
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns what stands before the names of a module's parameters where it is inside a model with a head."""
+        return ""
+
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
+        """Returns the tokenizer whose files lie with a model; None: the family has none.
+
+        Raises:
+          ValueError: when there should be one, or it is damaged.
+        """
+        return None
+
     def load(self, checkpoint: Path, metadata: dict[str, Any], head: str = "", **changes: Any) -> Model:
         """Reads a checkpoint of ours onto the first device.
 
@@ -186,7 +210,8 @@ class Converter(abc.ABC):
         return self.cut(model, head) if head else model
 
     def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed that weights do not know: one of `CHANGEABLE`.
+        """Returns the metadata with fields of the config changed that weights do not know: one of `CHANGEABLE`, or of
+        `own_options`.
 
         Raises:
           ValueError: naming a field that is none of them, or a value that it cannot have.
@@ -194,11 +219,17 @@ class Converter(abc.ABC):
         if not changes:
             return metadata
         config = self.target(metadata, where).config
-        known = [name for name in CHANGEABLE if hasattr(config, name)]
+        known = [name for name in (*CHANGEABLE, *self.own_options) if hasattr(config, name)]
         if unknown := sorted(changes.keys() - set(known)):
             reason = f"{', '.join(unknown)} cannot be changed in a {type(config).__name__}: {', '.join(known)} can"
             raise NotChangeable(reason, unknown, self.name)
-        return self.with_changes(metadata, {name: _changed(name, value) for name, value in changes.items()})
+        return self.with_changes(metadata, {name: self._changed(name, value) for name, value in changes.items()})
+
+    def _changed(self, name: str, value: Any) -> Any:
+        if name not in self.own_options:
+            return _changed(name, value)
+        self.own_options[name](value)
+        return value
 
     def cut(self, model: Model, head: str) -> Model:
         """Returns the model with another head that needs no other parameters, such as the encoder alone.

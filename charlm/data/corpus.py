@@ -307,33 +307,12 @@ def _table(corpora: Iterable[EncodedCorpus]) -> str:
 
 def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
     """Encodes what a run of the config reads, and makes its vocabularies; ValueError when it reads no such text."""
-    from charlm.config import is_fine_tuning  # like all below, it is above this module
+    from charlm.config import is_fine_tuning  # like the families, it is above this module: only the command asks
+    from charlm.families.registry import corpora_of
 
     if is_fine_tuning(config):
         raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
-    if config.family == "char2subword":  # what it starts from has all vocabularies
-        from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
-
-        if CONTEXTUAL not in (config.stage or config.stages):
-            stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))
-            raise ValueError(f"stage {stages} of Char2Subword reads no text; there is nothing to encode")
-        train, heldout = prepare_texts(of_stage(config, CONTEXTUAL), "Char2Subword reads text")
-        return [*train, *heldout]
-    if config.family == "hlm":
-        data: Any = prepare(config)
-    elif config.init_from or config.resume:  # which have vocabularies that need not be built
-        from charlm.families.registry import prepare as prepare_run
-
-        data = prepare_run(config)
-    elif config.family == "charbert":
-        from charlm.families.charbert.text import prepare_subwords
-
-        data = prepare_subwords(config)
-    else:
-        from charlm.families.xrayemb.text import prepare_xray
-
-        data = prepare_xray(config)
-    return [*data.train, *data.heldout]
+    return corpora_of(config)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from charlm.families.family import family
+
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
 
@@ -129,21 +131,10 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when there is no model, it does not fit its config, or it is no model of this class.
         """
-        from charlm.families.char2subword.predictor import Char2SubwordPredictor
-        from charlm.families.charbert.predictor import CharBertPredictor
-        from charlm.families.hlm.predictor import HLMPredictor
-        from charlm.families.pretrained import from_pretrained
-        from charlm.families.subword.predictor import SubwordPredictor
-        from charlm.families.xrayemb.predictor import XRayEmbPredictor
+        from charlm.families.pretrained import from_pretrained  # late: this module needs no JAX
 
         pretrained = from_pretrained(path, **options)
-        kinds = {
-            "hlm": HLMPredictor,
-            "charbert": CharBertPredictor,
-            "char2subword": Char2SubwordPredictor,
-            "xrayemb": XRayEmbPredictor,
-        }
-        kind = kinds.get(pretrained.family, SubwordPredictor)
+        kind = family(pretrained.family).get_predictor()
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
         return kind.from_pretrained(pretrained)
@@ -290,3 +281,10 @@ def words_of(
             found.append((start, end))
             vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
     return found, np.concatenate(vectors)
+
+
+def check_seeds(seed: int | Sequence[int]) -> None:
+    """Raises ValueError naming a seed that is out of range."""
+    for one in [seed] if isinstance(seed, int | float | np.integer) else seed:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < 2**32:
+            raise ValueError(f"seed={one}: expected a whole number from 0 to {2**32 - 1}")

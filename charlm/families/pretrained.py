@@ -14,24 +14,14 @@ import ml_collections
 
 from charlm.config import from_dict
 from charlm.convert.files import find_state, new_folder
+from charlm.convert.heads import FINE_TUNED
 from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
-from charlm.families.char2subword.model import Char2SubwordBert
-from charlm.families.charbert.model import CharBert
 from charlm.families.converters import CONVERTERS, recognise
-from charlm.families.subword.bert import Bert
-from charlm.families.subword.conversion import open_tokenizer
-from charlm.families.subword.gpt2 import GPT2
-from charlm.families.subword.labels import FINE_TUNED
-from charlm.families.xrayemb.chars import XRayChars
-from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbGPT2, XRayEmbGPT2Config
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.symbols import SymbolVocab
 
 FORMATS = ("charlm", "pytorch")
-# Modules without a head, of families that read subwords.
-ENCODERS = (Bert, GPT2, CharBert, Char2SubwordBert, XRayEmbBert, XRayEmbGPT2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +29,8 @@ class Pretrained:
     """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
 
     Attributes:
-      config: the shape: HLMConfig, BertConfig, GPT2Config, CharBertConfig, Char2SubwordBertConfig, XRayEmbBertConfig or
-        XRayEmbGPT2Config.
-      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb". head: which model of it; see
-        `charlm.convert`.
+      config: the shape, a dataclass of the family.
+      family: its name, see `charlm.families.family`. head: which model of it; see `charlm.convert.heads`.
       folder: where it was read. metadata: what describes it in a checkpoint.
     """
 
@@ -60,36 +48,17 @@ class Pretrained:
         Raises:
           ValueError: when there are none, or the family reads characters.
         """
-        if self.family == "hlm":
-            raise ValueError(f"{self.folder}: an HLM reads characters; see vocab()")
-        return open_tokenizer(self.folder, self.family)
+        tokenizer = CONVERTERS[self.family].open_tokenizer(self.folder)
+        if tokenizer is None:
+            title = CONVERTERS[self.family].title
+            raise ValueError(f"{self.folder}: a model of the kind {title} reads characters; see vocab()")
+        return tokenizer
 
     def vocab(self) -> CharVocab:
         """Returns the characters of a model that reads them; ValueError for others."""
         if "char_vocab" not in self.metadata:
             raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters; see tokenizer()")
         return CharVocab.from_dict(self.metadata["char_vocab"])
-
-    def symbols(self) -> SymbolVocab:
-        """Returns the characters under the subwords of a CharBERT.
-
-        Raises:
-          ValueError: when the model was imported without, or is of another family.
-        """
-        if self.family != "charbert":
-            raise ValueError(f"{self.folder}: a model of the family {self.family} reads no characters under subwords")
-        if "symbols" not in self.metadata:
-            raise ValueError(
-                f"{self.folder}: the characters of this model are not known; import it with --char-vocab=FILE, or put "
-                "the file beside its tensors as char_vocab.txt"
-            )
-        return SymbolVocab.from_dict(self.metadata["symbols"], str(self.folder))
-
-    def xray_chars(self) -> XRayChars:
-        """Returns the characters of an XRayEmb; ValueError for other families."""
-        if "xray_chars" not in self.metadata:
-            raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters of XRayEmb")
-        return XRayChars.from_dict(self.metadata["xray_chars"], str(self.folder))
 
     def run_config(self) -> ml_collections.ConfigDict:
         """Returns the whole config of the run that made an HLM: word splitter, window; ValueError for others."""
@@ -125,16 +94,13 @@ def encoder_alone(pretrained: Pretrained) -> Pretrained:
     """Returns a model that reads subwords without its head for labels; as it is, if it has none."""
     if pretrained.head not in FINE_TUNED:
         return pretrained
-    if pretrained.family == "char2subword":
-        params = {name: pretrained.params[name] for name in ("bert", "char2subword")}
-        return dataclasses.replace(pretrained, model=Char2SubwordBert(pretrained.config), params=params)
-    if pretrained.family == "xrayemb":
-        own = XRayEmbGPT2 if isinstance(pretrained.config, XRayEmbGPT2Config) else XRayEmbBert
-        params = {name: value for name, value in pretrained.params.items() if name != "label"}
-        return dataclasses.replace(pretrained, model=own(pretrained.config), params=params)
-    kinds = {"gpt2": (GPT2, "gpt2"), "charbert": (CharBert, "charbert")}
-    kind, name = kinds.get(pretrained.family, (Bert, "bert"))
-    return dataclasses.replace(pretrained, model=kind(pretrained.config), params=pretrained.params[name])
+    model, params = CONVERTERS[pretrained.family].headless(pretrained.config, pretrained.params)
+    return dataclasses.replace(pretrained, model=model, params=params)
+
+
+def is_encoder(pretrained: Pretrained) -> bool:
+    """Says whether a model has no head at all."""
+    return isinstance(pretrained.model, CONVERTERS[pretrained.family].encoders)
 
 
 def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
@@ -144,13 +110,13 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
       path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
         CharBERT; or the name of a model in the cache of huggingface_hub.
-      family: "hlm", "bert", "roberta", "gpt2", "charbert", "char2subword" or "xrayemb"; needed where an old config does
+      family: its name, see `charlm.families.family`; needed where an old config does
         not say it, an error where it differs.
       head: read this head of the model only, such as "encoder"; "": all that is there.
       changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
         attention_kernel, compat_reference; of a Char2Subword mode, what text becomes, "full" or "hybrid", and how it
         is cut into words, splitter and language (`charlm.text.words.get_splitter`); of an XRayEmb which words are read
-        as characters, policy and eval_policy (`charlm.families.xrayemb.policies`).
+        as characters, policy and eval_policy.
 
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.

@@ -14,6 +14,8 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.families.family import family
+
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
@@ -129,35 +131,16 @@ class Units(abc.ABC):
         return self.longest - self.specials(pair)
 
 
-def units_of(pretrained: Pretrained, longest: int = 0, read: Literal["none", "first", "all"] = "none") -> Units:
+def units_of(pretrained: Pretrained, longest: int = 0) -> Units:
     """Returns the text side of a model.
 
     Args:
       longest: positions of the longest row; 0: as many as the model has.
-      read: words whose characters the head reads as well; see `charlm.families.hlm.labels`.
 
     Raises:
       ValueError: when the model has fewer positions, or its tokenizer is missing.
     """
-    if pretrained.family == "hlm":
-        from charlm.families.hlm.units import HLMUnits
-
-        return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)
-    if pretrained.family == "charbert":
-        from charlm.families.charbert.units import CharBertUnits
-
-        return CharBertUnits(pretrained, longest)
-    if pretrained.family == "char2subword":
-        from charlm.families.char2subword.units import Char2SubwordUnits
-
-        return Char2SubwordUnits(pretrained, longest)
-    if pretrained.family == "xrayemb":
-        from charlm.families.xrayemb.units import XRayEmbUnits
-
-        return XRayEmbUnits(pretrained, longest)
-    from charlm.families.subword.units import SubwordUnits
-
-    return SubwordUnits(pretrained, longest)
+    return family(pretrained.family).get_units(pretrained, longest)
 
 
 def checked_longest(longest: int, most: int, least: int) -> int:

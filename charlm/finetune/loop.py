@@ -26,10 +26,11 @@ from charlm.core.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.core.state import TrainState
 from charlm.core.step import make_train_step, step_options
 from charlm.families.pretrained import Pretrained
+from charlm.families.units import units_of
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator
-from charlm.finetune.model import first_params, held_params, units_for, with_task
+from charlm.finetune.model import first_params, held_params, with_task
 from charlm.finetune.optimizer import learning_rate, make_optimizer
 from charlm.finetune.progress import Place, Position, Stopped, Window, shown
 from charlm.tasks.base import Row, Task, TaskSums
@@ -63,7 +64,7 @@ class FineTuning:
     ) -> None:
         self._config, self._seed, self._task, self._folder, self._data = config, seed, task, folder, examples
         self._model, target = with_task(source, task, config.model.label_head)
-        self._units = units_for(self._model, config.data.max_length)
+        self._units = units_of(self._model, config.data.max_length)
         mesh = make_mesh(config)
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._evaluator = Evaluator(self._model, task, self._units, mesh, config.data.eval_batch_size)

@@ -7,28 +7,16 @@ import logging
 from typing import Any
 
 import jax
-import numpy as np
 from flax import traverse_util
 
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.core.state import on_processor, stream_key
-from charlm.families.char2subword import tensors as char2subword
-from charlm.families.char2subword.model import Char2SubwordBertConfig
-from charlm.families.charbert import tensors as charbert
-from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.converters import CONVERTERS
-from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
-from charlm.families.subword.bert import Bert
-from charlm.families.subword.gpt2 import GPT2
-from charlm.families.units import Units, units_of
-from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.tasks.base import Task
 
 log = logging.getLogger("charlm")
-
-READ = {"token_classification": "all", "sequence_classification": "first", "question_answering": "all"}
 
 
 def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") -> tuple[Pretrained, Target]:
@@ -44,12 +32,12 @@ def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") ->
     if task.head not in converter.heads:
         raise ValueError(f"a {source.family} has no head for {task.name}; it has {', '.join(converter.heads)}")
     metadata = converter.with_head(source.metadata, task.head) | {"labels": task.outputs, "task": task.settings()}
-    if source.family == "hlm":
-        metadata["label_head"] = label_head or "paper"
-    elif label_head:
+    if label_head and label_head not in converter.label_heads:
         raise ValueError(
             f"model.label_head={label_head}: a {source.family} has one head for {task.name}, leave it empty"
         )
+    if converter.label_heads:
+        metadata["label_head"] = label_head or converter.label_heads[0]
     target = converter.target(metadata, str(source.folder))
     model = dataclasses.replace(
         source, model=target.module, params=None, config=target.config, head=task.head, metadata=metadata
@@ -57,20 +45,14 @@ def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") ->
     return model, target
 
 
-def units_for(model: Pretrained, longest: int = 0) -> Units:
-    """Returns the text side of a model with a task's head."""
-    reads_characters = (
-        model.family == "hlm" and model.metadata.get("label_head") != "paper" and model.config.head_layers > 0
-    )
-    return units_of(model, longest, READ[model.head] if reads_characters else "none")
-
-
 def first_params(source: Pretrained, model: Pretrained, target: Target, seed: int) -> Any:
     """Returns the parameters that fine-tuning begins with: the source's, and random ones where it has none.
 
     The output layer is taken over only where the source was fine-tuned for the same task and labels.
     """
-    fresh = traverse_util.flatten_dict(_random(target, seed), sep="/")
+    fresh = traverse_util.flatten_dict(
+        _random(target, CONVERTERS[source.family].smallest_input(target.config), seed), sep="/"
+    )
     held = held_params(source)
     same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
         source.head == model.head
@@ -93,30 +75,16 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
 def held_params(source: Pretrained) -> dict[str, Any]:
     """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
-    alone = {Bert: "bert/", GPT2: "gpt2/", HLM: "hlm/", CharBert: "charbert/"}.get(type(source.model), "")
+    alone = CONVERTERS[source.family].scope_alone(source.model)
     return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
 
 
-def _random(target: Target, seed: int) -> Any:
+def _random(target: Target, smallest: Any, seed: int) -> Any:
     """Returns random parameters of a model, on the host."""
     abstract = target.params
     module = target.module
 
-    drawn = on_processor(lambda: module.init(stream_key(seed, "init"), _sample(target))["params"])
+    drawn = on_processor(lambda: module.init(stream_key(seed, "init"), smallest)["params"])
     params = jax.device_get(drawn)
     assert jax.tree.structure(params) == jax.tree.structure(abstract)
     return params
-
-
-def _sample(target: Target) -> Any:
-    """Returns the smallest input of a model."""
-    if isinstance(target.config, CharBertConfig):
-        return charbert.smallest_batch()
-    if isinstance(target.config, Char2SubwordBertConfig | XRayEmbBertConfig | XRayEmbGPT2Config):
-        return char2subword.smallest_batch()
-    if hasattr(target.config, "char_slots"):
-        from charlm.core.batch import reshape_batch
-
-        word = np.ones((1, 1, target.config.char_slots), np.uint16)
-        return reshape_batch(word, word)
-    return np.zeros((1, 1), np.int32)

@@ -11,8 +11,8 @@ from jax.sharding import Mesh
 from charlm.core.sharding import one_device
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
 from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.units import units_of
 from charlm.finetune.evaluate import Evaluator
-from charlm.finetune.model import units_for
 from charlm.tasks.base import Task
 from charlm.tasks.classification import ClassPrediction
 from charlm.tasks.question_answering import AnswerPrediction
@@ -52,7 +52,7 @@ class FineTuned:
         self.pretrained = pretrained
         self.task: Task[Any, Any] = task_of_model(pretrained)
         fine_tuning = pretrained.metadata.get("fine_tuning", {})
-        units = units_for(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
+        units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
 

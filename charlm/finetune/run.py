@@ -17,6 +17,7 @@ from charlm import metrics
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.model import NotChangeable
 from charlm.core.durable import write_json, write_text
+from charlm.families.family import families, family_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
@@ -30,14 +31,6 @@ log = logging.getLogger("charlm")
 SUMMARY_FILE = "summary.json"
 ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
-OF_FAMILIES = {  # key of `model` that one family alone has: what it needs, and what makes that
-    name: (title, f"configs/{family}_base.py")
-    for family, title, names in (
-        ("xrayemb", "an XRayEmb", ("policy", "eval_policy")),
-        ("char2subword", "a Char2Subword", ("mode", "splitter")),
-    )
-    for name in names
-}
 MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
 
 
@@ -105,18 +98,19 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
-    changes |= {name: model[name] for name in ("mode", "splitter", "policy", "eval_policy") if model[name]}
+    changes |= {name: model[name] for one in families() for name in one.check_options if model.get(name)}
     if model.policy:  # a stored one for use belongs to the policy that is replaced
         changes["eval_policy"] = model.eval_policy
     try:
         return from_pretrained(config.init_from, **changes)
     except NotChangeable as error:
-        if unknown := [name for name in error.names if name not in OF_FAMILIES]:
+        owners = {name: family_with_option(name) for name in error.names}
+        if unknown := [name for name, owner in owners.items() if owner is None]:
             raise ValueError(f"model.{unknown[0]}: {error}") from None
         name = next(name for name in error.names if model[name])
-        title, made_by = OF_FAMILIES[name]
         raise ValueError(
-            f"model.{name}={model[name]} needs {title} (made by {made_by}), and is left empty for a {error.family}"
+            f"model.{name}={model[name]} needs a model of the kind {owners[name].title} (made by "
+            f"configs/{owners[name].name}_base.py), and is left empty for a {error.family}"
         ) from None
 
 

@@ -14,10 +14,8 @@ import jax
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
-from charlm.families.char2subword.tensors import FAMILY
 from charlm.families.converters import CONVERTERS
 from charlm.families.pretrained import from_pretrained
-from charlm.families.subword.conversion import open_tokenizer
 from charlm.text.subwords import SubwordTokenizer
 
 _TABLE = "embed/token/embedding"  # of every family that reads subwords
@@ -107,9 +105,9 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
         checkpoint = checkpoints.find(path, key="--model")
     except ValueError as no_checkpoint:
         return _open_theirs(Path(path), lowercase, str(no_checkpoint))
-    metadata = checkpoints.read_metadata(checkpoint, tuple(dict.fromkeys([*CONVERTERS, FAMILY])))
+    metadata = checkpoints.read_metadata(checkpoint, tuple(CONVERTERS))
     family = checkpoints.family_of(metadata)
-    tokenizer = None if family == "hlm" else _tokenizer(checkpoints.files_of(checkpoint), family, lowercase)
+    tokenizer = CONVERTERS[family].open_tokenizer(checkpoints.files_of(checkpoint), lowercase)
     shapes = checkpoints.parameter_shapes(checkpoint)
     rows = (metadata.get("hf_config") or {}).get("vocab_size", 0) if metadata.get("rows") else 0
     return Opened(tokenizer, count(family, shapes, tokenizer, rows))
@@ -126,15 +124,9 @@ def _open_theirs(path: Path, lowercase: bool | None, no_checkpoint: str) -> Open
             raise ValueError(f"{no_checkpoint}, or a model or tokenizer ({no_state})") from None
         return Opened(SubwordTokenizer.load(path, lowercase=lowercase), None)
     model = from_pretrained(path)
-    tokenizer = None if model.family == "hlm" else _tokenizer(model.folder, model.family, lowercase)
+    tokenizer = CONVERTERS[model.family].open_tokenizer(model.folder, lowercase)
     leaves = jax.tree_util.tree_leaves_with_path(model.params)
     return Opened(tokenizer, count(model.family, {path_name(name): leaf.shape for name, leaf in leaves}, tokenizer))
-
-
-def _tokenizer(folder: Path, family: str, lowercase: bool | None) -> SubwordTokenizer:
-    if lowercase is None:
-        return open_tokenizer(folder, family)
-    return SubwordTokenizer.load(folder, lowercase=lowercase)
 
 
 def count(
@@ -148,7 +140,8 @@ def count(
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
-    module = sum(size for name, size in sizes.items() if name.split("/")[0] == FAMILY)
+    replacement = CONVERTERS[family].replaces_table
+    module = sum(size for name, size in sizes.items() if name.split("/")[0] == replacement)
     kept = 0
     if module and tables and tokenizer is not None:
         kept = len(set(tokenizer.special) - {None}) * tables[0][1]

@@ -6,9 +6,9 @@ from typing import Any
 
 import ml_collections
 
+from charlm.convert.heads import FINE_TUNED, QUESTION_ANSWERING, TOKEN_CLASSIFICATION
 from charlm.data.tag_schemes import is_iob
 from charlm.families.pretrained import Pretrained
-from charlm.families.subword.labels import FINE_TUNED, QUESTION_ANSWERING, TOKEN_CLASSIFICATION
 from charlm.tasks.base import Task
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.question_answering import QuestionAnswering

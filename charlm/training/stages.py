@@ -19,8 +19,7 @@ import ml_collections
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
-from charlm.families.char2subword.keys import of_stage
-from charlm.families.registry import prepare
+from charlm.families.family import family, prepare
 from charlm.training.run import build
 from charlm.training.train import train
 from charlm.training.workdir import folder_of, newest_step, origin_of
@@ -57,7 +56,7 @@ def train_stages(
         start from what the one before it has made, naming what to remove.
     """
     if config.stage:
-        return train(of_stage(config, config.stage), workdir, profile, skip_damaged)
+        return train(family(config.family).of_stage(config, config.stage), workdir, profile, skip_damaged)
     if config.resume:
         raise ValueError(f"resume={config.resume} is one stage's run: name the stage that goes on with it in `stage`")
     stages = _plan(config, folder_of(workdir))
@@ -79,7 +78,7 @@ def train_stages(
 def _plan(config: ml_collections.ConfigDict, workdir: Path) -> list[Stage]:
     stages: list[Stage] = []
     for number, name in enumerate(config.stages, start=1):
-        own, folder = of_stage(config, name), workdir / f"{number}_{name}"
+        own, folder = family(config.family).of_stage(config, name), workdir / f"{number}_{name}"
         if stages:
             own.init_from = str(stages[-1].folder)
         stages.append(Stage(own, folder, newest_step(folder)))

@@ -8,46 +8,27 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.core.batch import (
-    CharacterMaskedBatch,
-    CharBertBatch,
-    LearnedWords,
-    MaskedWords,
-    NoisyBatch,
-    SpelledBatch,
-    WordBatch,
-    WrittenWords,
-    XRayBatch,
-    reshape_batch,
-)
-from charlm.core.flops import (
-    Lengths,
-    bert_forward,
-    char2subword_forward,
-    character_masked_training,
-    charbert_forward,
-    charbert_training,
-    full_lengths,
-    hlm_forward,
-    hlm_training,
-    layer,
-    lengths_of,
-    lengths_of_batch,
-    peak,
-    xr_decoder_forward,
-    xr_encoder_forward,
-    xray_training,
-)
+from charlm.core.batch import MaskedWords, WordBatch, reshape_batch
+from charlm.core.flops import Lengths, full_lengths, layer, lengths_of, peak
 from charlm.core.optimizer import with_frozen, without_frozen
+from charlm.families.char2subword.batch import CharacterMaskedBatch
 from charlm.families.char2subword.contextual_loss import character_masked_sums
+from charlm.families.char2subword.flops import char2subword_forward, character_masked_training
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
+from charlm.families.charbert.flops import charbert_forward, charbert_training
 from charlm.families.charbert.heads import CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
+from charlm.families.hlm.flops import hlm_forward, hlm_training, lengths_of_batch
 from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import Bert, BertConfig
+from charlm.families.subword.flops import bert_forward
+from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoderConfig
+from charlm.families.xrayemb.flops import xr_decoder_forward, xr_encoder_forward, xray_training
 from charlm.families.xrayemb.loss import LOSSES
 from charlm.families.xrayemb.model import XRayEmbBertConfig
 

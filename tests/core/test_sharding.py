@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from charlm.config import get_config
 from charlm.core import hosts
-from charlm.core.batch import CharBertBatch, reshape_batch
+from charlm.core.batch import reshape_batch
 from charlm.core.optimizer import make_optimizer
 from charlm.core.sharding import (
     RULES,
@@ -32,13 +32,14 @@ from charlm.core.sharding import (
 from charlm.core.state import init_state, stream_key
 from charlm.core.step import make_train_step
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
-from charlm.families.char2subword.tensors import smallest_batch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForMaskedLM, CharBertForTokenClassification
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.hlm.labels import HLMForSequenceClassification
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.xrayemb.encoder import encoder_config

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file
 from subword_cases import bring, case, write_release
 
 import charlm
+from charlm.convert.heads import MASKED_LM
 from charlm.core.batch import reshape_batch
 from charlm.families.hlm.golden import ours_of, shape_of
-from charlm.families.hlm.labels import MASKED_LM
 from charlm.families.hlm.model import HLM
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")

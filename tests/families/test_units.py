@@ -11,6 +11,7 @@ import pytest
 from finetune.tiny_tasks import FAMILIES, source
 
 from charlm.core.batch import reshape_batch
+from charlm.families.charbert.conversion import symbols_of
 from charlm.families.pretrained import from_pretrained
 from charlm.families.units import units_of
 from charlm.finetune.batching import Packer, eval_groups
@@ -128,7 +129,7 @@ def test_an_hlm_row_is_the_plain_reshape(trained):
 
 def test_a_charbert_row_has_the_characters_of_its_pieces():
     model = from_pretrained(source("charbert", Path()))
-    units, tokenizer, symbols = units_of(model), model.tokenizer(), model.symbols()
+    units, tokenizer, symbols = units_of(model), model.tokenizer(), symbols_of(model)
     (first,), (second,) = units.encode(["the 今天 cat"]), units.encode_words([["trees", "\u4eca"]])
     row = units.join(first, second)
     packed = units.pack([row], (2, row.length + 3))

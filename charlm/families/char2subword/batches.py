@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import grain
 import numpy as np
 
-from charlm.core.batch import ImitationBatch
 from charlm.data.batching import bucket_of
 from charlm.data.budgets import choose_buckets
 from charlm.data.lanes import stack
+from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.chars import CharVocab

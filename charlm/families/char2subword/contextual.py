@@ -10,10 +10,9 @@ import jax
 import ml_collections
 import numpy as np
 
-from charlm.core import flops
-from charlm.core.batch import CharacterMaskedBatch
 from charlm.data.pipeline import record_dataset, record_lanes
 from charlm.data.text_records import read_text_record
+from charlm.families.char2subword.batch import CharacterMaskedBatch
 from charlm.families.char2subword.contextual_batches import (
     CharacterShape,
     character_batches,
@@ -22,11 +21,12 @@ from charlm.families.char2subword.contextual_batches import (
     pad_id_of,
 )
 from charlm.families.char2subword.contextual_loss import CharacterMaskedSums, character_masked_sums, summarize
+from charlm.families.char2subword.flops import character_masked_training
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
 from charlm.families.char2subword.objective import Char2SubwordObjective
+from charlm.families.char2subword.sequences import SequenceMaker
 from charlm.families.char2subword.shape import Char2SubwordData
 from charlm.families.char2subword.spelling import WORD_MARK
-from charlm.families.spelled.sequences import SequenceMaker
 from charlm.text.chars import MASK
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -115,7 +115,7 @@ class CharacterMaskedLM(Char2SubwordObjective):
 
     def training_flops(self, batch: CharacterMaskedBatch) -> float:
         """Returns the useful operations of a step."""
-        return flops.character_masked_training(self.model.config, batch)
+        return character_masked_training(self.model.config, batch)
 
     def loss_sums(
         self, params: Any, micro_batch: CharacterMaskedBatch, dropout_key: jax.Array | None

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import grain
 import numpy as np
 
-from charlm.core.batch import CharacterMaskedBatch, SpelledBatch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of
 from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.text_records import TextRecord
-from charlm.families.spelled.sequences import PieceSequence, PieceStream, SequenceMaker
+from charlm.families.char2subword.batch import CharacterMaskedBatch
+from charlm.families.char2subword.sequences import PieceSequence, SequenceMaker
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.sequences import PieceStream
 
 BUCKETS = 4
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from charlm.core.batch import CharacterMaskedBatch
+from charlm.families.char2subword.batch import CharacterMaskedBatch
 from charlm.families.char2subword.model import Char2SubwordForMaskedLM
 from charlm.nn.label_sums import label_sums
 

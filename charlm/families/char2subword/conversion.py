@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import flax.linen as nn
+
 from charlm.convert.files import find_state, open_state
+from charlm.convert.heads import MASKED_LM
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
+from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
     FAMILY,
     MODULE,
@@ -20,8 +25,11 @@ from charlm.families.char2subword.tensors import (
     backbone_config,
     own_keys,
 )
+from charlm.families.char2subword.words import check_language, check_mode, check_splitter
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter
-from charlm.families.subword.layout import MASKED_LM, config_to_dict
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.chars import CharVocab
 
 CHARS_FILE = "char_vocab.json"
@@ -33,6 +41,10 @@ class Char2SubwordConverter(SubwordConverter):
 
     Making one from a BERT alone is not an import: training does that.
     """
+
+    encoders = (Char2SubwordBert,)
+    replaces_table = FAMILY
+    own_options = MappingProxyType({"mode": check_mode, "splitter": check_splitter, "language": check_language})
 
     def __init__(self) -> None:
         """Wraps the tables of both; their heads have the same names."""
@@ -50,6 +62,18 @@ class Char2SubwordConverter(SubwordConverter):
         if rows and len(rows) != config.vocab_size:
             raise ValueError(f"{where}: a table of {config.vocab_size} rows for {len(rows)} subwords")
         return target
+
+    def smallest_input(self, config: Char2SubwordBertConfig) -> SpelledBatch:
+        """Returns a text of one word."""
+        return smallest_batch()
+
+    def headless(self, config: Char2SubwordBertConfig, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
+        return Char2SubwordBert(config), {name: params[name] for name in ("bert", "char2subword")}
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns "": parameters have the same names with and without a head."""
+        return ""
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
@@ -146,3 +170,6 @@ def _characters(folder: Path, rows: int) -> CharVocab:
             f"{path} has ids up to {vocab.size - 1}, the model rows for {rows}: they do not belong together"
         )
     return vocab
+
+
+CONVERTER = Char2SubwordConverter()

@@ -6,7 +6,6 @@ be left out, and the module can fill another one with a row a word, which any co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,18 +13,19 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.convert.model import Model
 from charlm.core.cache import WordCache
-from charlm.core.durable import write_json
 from charlm.families.char2subword.conversion import Char2SubwordConverter, kind_of
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.tensors import TABLE, bert_config
 from charlm.families.char2subword.word_level import check_words, word_level
-from charlm.families.spelled.words import SpelledWords, special_ids, spelling_slots
+from charlm.families.char2subword.words import SpelledWords, special_ids
+from charlm.families.spelled.spellings import spelling_slots
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
-from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, open_tokenizer
-from charlm.families.subword.layout import ENCODER, MASKED_LM, config_to_dict
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 
@@ -39,7 +39,7 @@ def without_table(model: Model) -> Model:
     if model.metadata.get("rows"):
         raise ValueError(f"{model.source}: the table was left out of this checkpoint already")
     model = _encoder_for_masked_lm(model)
-    kept = special_ids(open_tokenizer(model.folder, model.metadata["family"]))
+    kept = special_ids(SubwordTokenizer.load(model.folder))
     fields = model.metadata["model"] | {"vocab_size": len(kept), "mode": "full"}
     return _with_table(model, _table(model)[kept])._replace(
         metadata={**model.metadata, "model": fields, "rows": kept},
@@ -62,7 +62,7 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     model = _encoder_for_masked_lm(model)
     metadata = model.metadata
     rows = metadata.get("rows", ())
-    tokenizer = open_tokenizer(model.folder, metadata["family"])
+    tokenizer = SubwordTokenizer.load(model.folder)
     reader, special = SpelledWords(tokenizer, "full", rows), special_ids(tokenizer)
     tokens = [tokenizer.token(index) for index in special]
     spelled = check_words(words, reader.normalized, tokens, file)
@@ -83,16 +83,6 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     SubwordConverter(plain).export(Model(params, kept, folder / "none", model.source), folder)
     say_ids(folder / CONFIG_FILE, own)
     return len(jax.tree.leaves(params))
-
-
-def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
-    """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
-    theirs = json.loads(path.read_text(encoding="utf-8"))
-    theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
-    special = tokenizer.special
-    ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}
-    theirs |= {f"{role}_token_id": index for role, index in ids.items() if index is not None}
-    write_json(path, theirs)
 
 
 def read_words(path: str) -> list[str]:
@@ -139,3 +129,22 @@ def _vectors(model: Model, words: Sequence[str]) -> np.ndarray:
     buckets = spelling_slots(shape.char_slots)  # as they are read in use
     cache = WordCache(run, shape.output, np.float32, buckets, max_words=len(words))
     return np.asarray(cache.read(params, chars_NC[None])[0])
+
+
+def export_table_free(model: Model, folder: Path, value: bool) -> str:
+    """Writes a checkpoint without the table (`--table-free`); returns what it is, for people."""
+    free = without_table(model)
+    Char2SubwordConverter().save(free, folder)
+    rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
+    return f"{Char2SubwordConverter().title} without its table, {rows} rows of {before}"
+
+
+def export_words(model: Model, folder: Path, value: str) -> str:
+    """Writes a BERT whose table has the words of a file (`--words`); returns what it is, for people.
+
+    Raises:
+      ValueError: as `read_words` and `write_words`.
+    """
+    words = read_words(value)
+    tensors = write_words(model, words, folder, value)
+    return f"a table of {len(words)} words for transformers, {tensors} tensors"

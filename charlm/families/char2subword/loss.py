@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import ImitationBatch
+from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, imitate, precision_of
 from charlm.families.char2subword.module import Char2Subword
 

@@ -13,11 +13,11 @@ import jax
 import ml_collections
 import numpy as np
 
+from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops
-from charlm.core.batch import ImitationBatch
 from charlm.data.lanes import prefetched, stack
 from charlm.families.char2subword import shape as char2subword_model
+from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.batches import (
     EvaluationBatches,
     Imitated,
@@ -26,6 +26,7 @@ from charlm.families.char2subword.batches import (
     choose_unseen,
     measure_shape,
 )
+from charlm.families.char2subword.flops import imitation_training
 from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, nearest
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
 from charlm.families.char2subword.module import Char2Subword
@@ -38,9 +39,10 @@ from charlm.families.char2subword.shape import (
     with_backbone,
 )
 from charlm.families.char2subword.spelling import spell_rows, spell_word
-from charlm.families.char2subword.tensors import FAMILY, smallest_batch
+from charlm.families.char2subword.tensors import FAMILY
 from charlm.families.objective import Objective
-from charlm.families.subword.layout import ENCODER, MASKED_LM, config_to_dict
+from charlm.families.spelled.model import smallest_batch
+from charlm.families.subword.layout import config_to_dict
 from charlm.text.noise import Noise, Noiser
 
 log = logging.getLogger("charlm")
@@ -184,7 +186,7 @@ class TableImitation(Char2SubwordObjective):
     def training_flops(self, batch: ImitationBatch) -> float:
         """Returns the useful operations of a step."""
         rows = self.model.config.vocab_size if self._weights["cross_entropy"] else 0
-        return flops.imitation_training(self.model.config.characters, batch, rows)
+        return imitation_training(self.model.config.characters, batch, rows)
 
     def loss_sums(self, params: Any, micro_batch: ImitationBatch, dropout_key: jax.Array | None) -> ImitationSums:
         """Returns the sums of a micro-batch [S, ...]."""

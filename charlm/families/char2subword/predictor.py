@@ -17,6 +17,7 @@ from charlm.families.char2subword.model import Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
+from charlm.families.char2subword.words import full_words
 from charlm.families.predictor import (
     Encoding,
     Fill,
@@ -29,7 +30,6 @@ from charlm.families.predictor import (
 )
 from charlm.families.pretrained import Pretrained, encoder_alone
 from charlm.families.spelled.predictor import put_in, read_codes
-from charlm.families.spelled.words import full_words
 from charlm.families.subword.gaps import Gap, Pieces
 from charlm.families.units import Encoded
 from charlm.families.windows import Text, batches, one_ahead, window_around, windows

@@ -16,6 +16,7 @@ import ml_collections
 import numpy as np
 from flax import traverse_util
 
+from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import replacing
 from charlm.core.files import cache_dir, clear_write_errors
@@ -28,8 +29,7 @@ from charlm.families.char2subword.spelling_vocab import Entries, characters_of
 from charlm.families.char2subword.tensors import FAMILY, TABLE, bert_config
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.conversion import open_tokenizer
-from charlm.families.subword.layout import ENCODER, MASKED_LM, config_from_dict
+from charlm.families.subword.layout import config_from_dict
 from charlm.text.chars import CharVocab
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords import SubwordTokenizer
@@ -68,7 +68,7 @@ class Start:
 
     def tokenizer(self) -> SubwordTokenizer:
         """Returns the subwords; ValueError when there are none."""
-        return open_tokenizer(self.files, self.backbone)
+        return SubwordTokenizer.load(self.files)
 
     def backbone_params(self) -> Any:
         """Returns the parameters of a backbone, read anew: kept, they would lie in memory twice."""

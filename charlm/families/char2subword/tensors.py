@@ -13,10 +13,9 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import numpy as np
 
+from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, norm_rules
-from charlm.core.batch import SpelledBatch
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
     Char2SubwordBertConfig,
@@ -26,10 +25,10 @@ from charlm.families.char2subword.model import (
     Char2SubwordForTokenClassification,
 )
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
-from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.families.subword.layout import ENCODER, MASKED_LM, Family, Head
+from charlm.families.subword.layout import Family, Head
 from charlm.text.words import SPLITTERS
 
 FAMILY = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
@@ -48,12 +47,6 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
     rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
     rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
     return rules + dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
-
-
-def smallest_batch() -> SpelledBatch:
-    """Returns the smallest input of a model."""
-    one, chars = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.uint16)
-    return SpelledBatch((chars,), one, one - 1, one, one == 0)
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from charlm.core.batch import SpelledBatch
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.families.char2subword.spelling import spell_rows
+from charlm.families.char2subword.words import SpelledWords
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
-from charlm.families.spelled.words import SpelledWords, Spellings, spelling_slots
 from charlm.families.units import Encoded, checked_longest
 from charlm.text.words import get_splitter
 
@@ -48,7 +50,7 @@ class Char2SubwordUnits(SpelledUnits):
                 f"{config.characters.char_vocab_size}: they do not belong together"
             )
         self.words = SpelledWords(self._tokenizer, config.mode, rows)
-        self.spellings = Spellings(vocab, config.characters.char_slots)
+        self.spellings = Spellings(vocab, config.characters.char_slots, spell_rows)
         self._splitter = get_splitter(config.splitter, config.language)
         pad = self._tokenizer.special.pad
         self._pad = 0 if pad is None else self.words.row(pad)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import grain
 import numpy as np
 
-from charlm.core.batch import CharBertBatch, NoisyBatch
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.text_records import TextRecord
+from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.blocks import Block, BlockMaker, BlockStream
 
 SAMPLE_SHARDS = 24  # shards read to measure the budget

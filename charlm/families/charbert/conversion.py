@@ -6,16 +6,31 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import flax.linen as nn
 
 from charlm.convert.files import find_state, open_state
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
-from charlm.families.charbert.tensors import CHAR_TABLE, COMPAT_KEY, ON_BERT, ON_ROBERTA, CharBertFamily
+from charlm.families.charbert.batch import CharBertBatch
+from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.charbert.tensors import (
+    CHAR_TABLE,
+    COMPAT_KEY,
+    ON_BERT,
+    ON_ROBERTA,
+    CharBertFamily,
+    smallest_batch,
+)
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, has_bare_vocab
 from charlm.families.subword.layout import config_to_dict
+from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
 
 log = logging.getLogger("charlm")
 
@@ -25,6 +40,8 @@ _RELEASED_SYMBOLS = {ON_BERT.prefix: "bert_char_vocab", ON_ROBERTA.prefix: "robe
 
 class CharBertConverter(SubwordConverter):
     """Both kinds of CharBERT: on BERT and on RoBERTa, told apart by the names of tensors."""
+
+    encoders = (CharBert,)
 
     def __init__(self) -> None:
         """Wraps the tables of both; their heads have the same names."""
@@ -40,6 +57,32 @@ class CharBertConverter(SubwordConverter):
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config is of this family: only ours say so; the authors' are BERT's, see `has_characters`."""
         return theirs.get("model_type") == self.name
+
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+        """Says whether the tensors are the authors': their configs are an old BERT's, without a model_type."""
+        return theirs is not None and theirs.get("model_type") is None and has_characters(file)
+
+    def smallest_input(self, config: CharBertConfig) -> CharBertBatch:
+        """Returns a text of one subword."""
+        return smallest_batch()
+
+    def headless(self, config: CharBertConfig, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
+        return CharBert(config), params["charbert"]
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
+        return "charbert/" if type(module) is CharBert else ""
+
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
+        """Returns the tokenizer of a model; see `SubwordConverter.open_tokenizer`.
+
+        The released CharBERT on BERT (wtma/CharBERT) comes with a bare `vocab.txt`, that of bert-base-cased, so a bare
+        one is read as cased; of a BERT it stays an error, since both kinds are about.
+        """
+        if lowercase is None and has_bare_vocab(folder):
+            lowercase = False
+        return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
@@ -132,6 +175,27 @@ def kind_of_state(file: Path, mapped: bool = True) -> CharBertFamily:
         for name in names
     )
     return ON_ROBERTA if on_roberta else ON_BERT
+
+
+CONVERTER = CharBertConverter()
+
+
+def symbols_of(pretrained: Pretrained) -> SymbolVocab:
+    """Returns the characters under the subwords of a CharBERT.
+
+    Raises:
+      ValueError: when the model was imported without, or is of another family.
+    """
+    if pretrained.family != CONVERTER.name:
+        raise ValueError(
+            f"{pretrained.folder}: a model of the family {pretrained.family} reads no characters under subwords"
+        )
+    if "symbols" not in pretrained.metadata:
+        raise ValueError(
+            f"{pretrained.folder}: the characters of this model are not known; import it with --char-vocab=FILE, or "
+            "put the file beside its tensors as char_vocab.txt"
+        )
+    return SymbolVocab.from_dict(pretrained.metadata["symbols"], str(pretrained.folder))
 
 
 def has_characters(file: Path) -> bool:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 if TYPE_CHECKING:
-    from charlm.core.batch import NoisyBatch
+    from charlm.families.charbert.batch import NoisyBatch
     from charlm.families.charbert.objective import NoisyLanguageModelling
 
 log = logging.getLogger("charlm")

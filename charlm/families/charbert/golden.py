@@ -15,12 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from charlm.convert.golden import Case, Ours, Skipped
+from charlm.convert.golden import Case, Ours, Skipped, find_cases
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import import_state
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertFamily
-from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
+__all__ = ["ATOL", "find_cases", "outputs"]
+
+ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
 INPUTS = (
     "input_ids", "attention_mask", "token_type_ids", "char_input_ids", "start_ids", "end_ids", "mlm_labels",
     "nlm_labels", "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.bert import Bert, BertConfig, MaskedLMHead
 from charlm.nn.blocks import ACTIVATIONS

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import NoisyBatch
+from charlm.families.charbert.batch import NoisyBatch
 from charlm.nn.label_sums import label_sums
 
 

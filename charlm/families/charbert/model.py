@@ -19,7 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
 from charlm.nn.blocks import block_class, check_inputs
 from charlm.nn.embed import Dense, gelu, kernel_init, layer_norm, table_init

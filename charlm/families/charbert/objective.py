@@ -12,15 +12,16 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from charlm.convert.heads import MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops
-from charlm.core.batch import NoisyBatch
 from charlm.data.pipeline import record_dataset, record_lanes
 from charlm.data.text_records import read_text_record
+from charlm.families.charbert.batch import NoisyBatch
 from charlm.families.charbert.batches import NoisyShape, empty_noisy_batch, measure_noised, noisy_batches, pad_id_of
 from charlm.families.charbert.blocks import BlockMaker
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.examples import show_examples
+from charlm.families.charbert.flops import charbert_training
 from charlm.families.charbert.loss import NoisySums, label_weights, noisy_sums, summarize
 from charlm.families.charbert.masking import SubwordMasking
 from charlm.families.charbert.model import CharBertConfig
@@ -31,13 +32,13 @@ from charlm.families.charbert.shape import (
     model_config,
     read_backbone,
     resolve,
-    started_from,
     stored_shape,
     vocab_of,
 )
 from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.objective import Objective
-from charlm.families.subword.layout import MASKED_LM, config_to_dict
+from charlm.families.subword.layout import config_to_dict
+from charlm.families.subword.start import started_from
 from charlm.text.subwords.word_pieces import WordPieces
 
 log = logging.getLogger("charlm")
@@ -185,7 +186,7 @@ class NoisyLanguageModelling(Objective):
 
     def training_flops(self, batch: NoisyBatch) -> float:
         """Returns the useful operations of a step."""
-        return flops.charbert_training(self.model.config, batch)
+        return charbert_training(self.model.config, batch)
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh parameters."""

@@ -9,8 +9,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.conversion import symbols_of
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.text.subwords import SubwordTokenizer
@@ -30,7 +31,7 @@ class CharBertPredictor(SubwordPredictor):
         super().__init__(pretrained, tokenizer)
         self._width = 2 * self.config.hidden
         self._wordpiece = not self.config.position_offset
-        self._chars = PieceChars(self.tokenizer, pretrained.symbols(), self.config.compat_reference)
+        self._chars = PieceChars(self.tokenizer, symbols_of(pretrained), self.config.compat_reference)
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
         """Returns the compiled states and log-probabilities; see `SubwordPredictor`."""

@@ -6,11 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import ml_collections
-import numpy as np
-from flax import traverse_util
 
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
@@ -19,13 +16,9 @@ from charlm.families.charbert.model import CharBertConfig
 from charlm.families.charbert.text import SubwordData
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.start import BACKBONES
 from charlm.text.symbols import SymbolVocab
 
-# What the two backbones differ in, as released.
-BACKBONES = {
-    "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
-    "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
-}
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
 BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
 BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind
@@ -145,29 +138,3 @@ def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved:
 def make_model(shape: BertConfig) -> CharBertForMaskedLM | AdvBertForMaskedLM:
     """Returns the model of that shape, with the heads of pre-training."""
     return CharBertForMaskedLM(shape) if isinstance(shape, CharBertConfig) else AdvBertForMaskedLM(shape)
-
-
-def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
-    """Returns fresh parameters with those of a backbone in their places, and the names of the ones that stay fresh.
-
-    All of the backbone's encoder must fit; its prediction head is taken where it does (without noisy language modelling
-    the first layer of CharBERT's is wider), and what it knows of pairs or labels is left. XRayEmb starts so as well.
-
-    Raises:
-      ValueError: naming what of the encoder is missing or of another shape.
-    """
-    ours = traverse_util.flatten_dict(fresh, sep="/")
-    encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
-    theirs = traverse_util.flatten_dict(backbone.params, sep="/")
-    named = "gpt2" if encoder == "gpt2" else "bert"
-    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder alone has none
-    taken = {}
-    for name, value in theirs.items():
-        target = f"{encoder}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name
-        if target in ours and ours[target].shape == value.shape:
-            taken[target] = value
-        elif target.startswith(f"{encoder}/") and "pooler" not in target:
-            wanted = ours[target].shape if target in ours else "nothing"
-            raise ValueError(f"init_from: {backbone.folder}: {name} is {value.shape}, expected {wanted}")
-    placed = {name: jax.device_put(np.asarray(value), ours[name].sharding) for name, value in taken.items()}
-    return traverse_util.unflatten_dict(ours | placed, sep="/"), sorted(ours.keys() - placed.keys())

@@ -17,13 +17,13 @@ import jax
 import numpy as np
 
 from charlm.convert.files import Tensor
+from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, group, norm_rules
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import LABEL_MODELS, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.bert_tensors import ACTIVATIONS, FIXED, KEYS, encoder_rules, roberta_positions
-from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.families.subword.layout import ENCODER, MASKED_LM, Family, Head
+from charlm.families.subword.layout import Family, Head
 
 log = logging.getLogger("charlm")
 

@@ -10,10 +10,11 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from charlm.core.batch import CharBertBatch
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.conversion import symbols_of
 from charlm.families.charbert.model import CharBert, CharBertConfig
-from charlm.families.subword.labels import SEQUENCE_CLASSIFICATION
 from charlm.families.subword.units import SubwordUnits
 from charlm.families.units import Encoded, Joined
 from charlm.text.subwords import Subwords
@@ -43,7 +44,7 @@ class CharBertUnits(SubwordUnits):
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         super().__init__(pretrained, longest)
         self._compat = pretrained.config.compat_reference
-        self._chars = PieceChars(self._tokenizer, pretrained.symbols(), self._compat)
+        self._chars = PieceChars(self._tokenizer, symbols_of(pretrained), self._compat)
         if self._chars.vocab.size != pretrained.config.char_vocab_size:
             raise ValueError(
                 f"{pretrained.folder}: {self._chars.vocab.size} characters, but the model has rows for "

@@ -7,26 +7,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
 
 from charlm.config import from_dict
 from charlm.convert.files import Tensor, find_state, open_state, read_json
-from charlm.convert.model import Converter, Model, Names, Target
+from charlm.convert.heads import FINE_TUNED, MASKED_LM
+from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
-from charlm.core.batch import reshape_batch
+from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
 from charlm.families.hlm import shape as hlm_model
-from charlm.families.hlm.labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
-from charlm.families.hlm.model import HLMConfig
+from charlm.families.hlm.labels import LabelHead, hlm_with_head
+from charlm.families.hlm.model import HLM, HLMConfig
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
 from charlm.text.chars import CharVocab
 
 log = logging.getLogger("charlm")
 
-CONFIG_FILES = ("config_model.json", "config.json")  # looked for beside the state dict, in this order
 VOCAB_FILE = "char_vocab.json"
 HEADS = (MASKED_LM, *FINE_TUNED)
 
@@ -92,6 +93,8 @@ class HLMConverter(Converter):
 
     name, title = "hlm", "HLM"
     heads = HEADS
+    encoders = (HLM,)
+    label_heads = ("paper", "reference")
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
         """Returns the head of a model with that metadata; pre-training's if it does not say."""
@@ -108,6 +111,15 @@ class HLMConverter(Converter):
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config is the released code's: no other has a size for code points."""
         return "max_codepoint" in theirs
+
+    def smallest_input(self, config: HLMConfig) -> WordBatch:
+        """Returns a text of one word."""
+        word = np.ones((1, 1, config.char_slots), np.uint16)
+        return reshape_batch(word, word)
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
+        return "hlm/" if type(module) is HLM else ""
 
     def names(self, source: Path, head: str = "") -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
@@ -174,11 +186,14 @@ class HLMConverter(Converter):
         self.write_beside(model, folder)
 
 
+CONVERTER = HLMConverter()
+
+
 def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
     """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
     model = hlm_with_head(shape, head, labels, label_head)
-    word = np.ones((1, 1, shape.char_slots), np.uint16)
-    params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
+    smallest = CONVERTER.smallest_input(shape)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest))["params"]
     table = build_table(rules(head, label_head), params)
     for encoder, ours in _ENCODERS.items():
         name, distance = f"{_STACK}{encoder}.{_POSITIONS}", shape.inter if ours == "hlm/inter_word" else shape.intra

@@ -17,17 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skipped
+from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skipped, find_cases
+from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import export_state, import_state
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.families.hlm.conversion import head_of, target
-from charlm.families.hlm.labels import MASKED_LM
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM, HLMConfig
 from charlm.families.hlm.released_config import from_theirs
 from charlm.families.hlm.shape import model_config
 from charlm.nn.attention import relative_bucket
 
+__all__ = ["ATOL", "find_cases", "outputs"]
+
+ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
 INPUTS = (
     "orig_input_ids", "input_ids", "predict_indices", "labels", "valid_word_flat_idx", "all_char_indices",
     "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",

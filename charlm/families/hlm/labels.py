@@ -12,10 +12,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.convert.heads import MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.batch import WordBatch
+from charlm.families.hlm.heads import IntraWordHead
 from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
 from charlm.nn.embed import dense
-from charlm.nn.heads import IntraWordHead, Pooler
+from charlm.nn.heads import Pooler
 
 LabelHead = Literal["paper", "reference"]
 
@@ -106,16 +108,15 @@ class HLMForQuestionAnswering(_HLMForLabels):
         return self.logits(words_NWD, deterministic or self.label_head == "reference")
 
 
-MASKED_LM = "masked_lm"
-FINE_TUNED = {
-    "sequence_classification": HLMForSequenceClassification,
-    "token_classification": HLMForTokenClassification,
-    "question_answering": HLMForQuestionAnswering,
+HEADS = {
+    SEQUENCE_CLASSIFICATION: HLMForSequenceClassification,
+    TOKEN_CLASSIFICATION: HLMForTokenClassification,
+    QUESTION_ANSWERING: HLMForQuestionAnswering,
 }
 
 
 def hlm_with_head(
     config: HLMConfig, head: str = MASKED_LM, labels: int = 0, label_head: LabelHead = "reference"
 ) -> nn.Module:
-    """Returns the model with that head, `MASKED_LM` or one of `FINE_TUNED`; `labels` counts the latter's."""
-    return HLMForMaskedLM(config) if head == MASKED_LM else FINE_TUNED[head](config, labels, label_head)
+    """Returns the model with that head, `MASKED_LM` or one of `HEADS`; `labels` counts the latter's."""
+    return HLMForMaskedLM(config) if head == MASKED_LM else HEADS[head](config, labels, label_head)

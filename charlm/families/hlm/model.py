@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from charlm.core.batch import WordBatch
+from charlm.families.hlm.heads import CharPredictionHead
 from charlm.nn.embed import CharEmbed, read_words
-from charlm.nn.heads import CharPredictionHead, Pooler
+from charlm.nn.heads import Pooler
 from charlm.nn.outputs import HLMOutput
 from charlm.nn.transformer import Encoder, EncoderConfig
 

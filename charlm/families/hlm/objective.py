@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import ml_collections
 
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops
 from charlm.core.batch import WordBatch
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import batch_dataset, empty_batch, record_lanes
 from charlm.families.hlm.examples import show_examples
+from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
@@ -98,7 +98,7 @@ class MaskedCharacters(Objective):
 
     def training_flops(self, batch: WordBatch) -> float:
         """Returns the useful operations of a step."""
-        return flops.hlm_training(self.model.config, batch)
+        return hlm_training(self.model.config, batch)
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh parameters."""

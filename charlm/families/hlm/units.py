@@ -10,12 +10,14 @@ import jax
 import ml_collections
 import numpy as np
 
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.batch import WordBatch
 from charlm.data.batching import BatchShape, ShardPacker, bucket_of, inference_slots
 from charlm.data.batching import Sequence as WordSequence
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.pretrained import Pretrained
 from charlm.families.units import Encoded, Joined, Units, checked_longest
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
@@ -27,7 +29,8 @@ class HLMUnits(Units):
     """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
 
     Args:
-      config: of the run that pre-trained the model. vocab: its characters. longest, read: see `units_of`.
+      config: of the run that pre-trained the model. vocab: its characters. longest: see `units_of`.
+      read: words whose characters the head reads as well; see `charlm.families.hlm.labels`.
     """
 
     def __init__(
@@ -130,3 +133,18 @@ class HLMUnits(Units):
     def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
         """Returns the contextual word vectors; see `Units.states`."""
         return HLM(config).apply({"params": params["hlm"]}, inputs).context_NWD
+
+
+# Which words' characters a head of the released code reads, besides the states between words.
+_READ: dict[str, Literal["first", "all"]] = {
+    SEQUENCE_CLASSIFICATION: "first",
+    TOKEN_CLASSIFICATION: "all",
+    QUESTION_ANSWERING: "all",
+}
+
+
+def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
+    """Returns the text side of a model; see `charlm.families.units.units_of`."""
+    labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
+    read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
+    return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)

@@ -7,8 +7,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import Bert, MaskedLMHead
 from charlm.nn.embed import read_words
 from charlm.nn.heads import at_group_positions
@@ -156,3 +157,9 @@ class SpelledMaskedLM(SpelledLM):
     def predict(self, states_NMD: jax.Array) -> jax.Array:
         """Returns float32 logits [N, M, V] of what a mask hides."""
         return self.head(states_NMD, self.bert.embed.token.embedding)
+
+
+def smallest_batch() -> SpelledBatch:
+    """Returns the smallest input of a model."""
+    one, chars = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.uint16)
+    return SpelledBatch((chars,), one, one - 1, one, one == 0)

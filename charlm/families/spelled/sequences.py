@@ -1,4 +1,4 @@
-"""Records of text -> sequences of subwords, for Char2Subword and XRayEmb; for the first spelled, characters hidden.
+"""Records of text -> sequences of subwords, for Char2Subword and XRayEmb, which say what becomes of each sequence.
 
 A sequence takes words, cut into subwords, until the next one does not fit: none is lost, and no word is cut unless it
 is longer than a sequence. What is hidden depends on the seed and the number of the sequence alone.
@@ -6,16 +6,11 @@ is longer than a sequence. What is hidden depends on the seed and the number of 
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from charlm.data.text_records import TextRecord
-from charlm.families.char2subword.masking import CharacterMasking, PieceRows, hide_characters
-from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
 
 
@@ -53,59 +48,6 @@ def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:
     # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
     number = sequence.number
     return maker.sequence(ids[:middle], (*number, 1)), maker.sequence(ids[middle:], (*number, 2))
-
-
-class PieceSequence(NamedTuple):
-    """A sequence of T subwords, special ones included.
-
-    Attributes:
-      ids_T: int32, what the subwords are.
-      rows_TC: uint16, the characters of those that are spelled, as the model reads them; zeros elsewhere.
-      chosen_T: bool, those whose characters are hidden.
-      number: what the draw was made from.
-    """
-
-    ids_T: np.ndarray
-    rows_TC: np.ndarray
-    chosen_T: np.ndarray
-    number: tuple[int, ...]
-
-    @property
-    def pieces(self) -> list[int]:
-        """The subwords without special ones."""
-        return self.ids_T[1:-1].tolist()
-
-
-@dataclasses.dataclass(frozen=True)
-class SequenceMaker:
-    """All that turns words into sequences, but for where the words come from.
-
-    Attributes:
-      length: L, subwords of a sequence at most, special ones included.
-    """
-
-    tokenizer: SubwordTokenizer
-    words: WordPieces
-    pieces: PieceRows
-    masking: CharacterMasking
-    length: int
-    seed: int
-
-    def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
-        """Returns the sequence of some subwords, which has special ones at both ends."""
-        special = self.tokenizer.special
-        ids_T = np.array([special.cls, *ids, special.sep], np.int32)
-        rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
-        return PieceSequence(ids_T, rows_TC, chosen_T, number)
-
-    @property
-    def room(self) -> int:
-        """Subwords of a sequence at most, special ones not counted."""
-        return self.length - 2
-
-    def halves(self, sequence: PieceSequence) -> tuple[PieceSequence, PieceSequence]:
-        """Cuts a sequence that alone exceeds the budgets of a shard into two; see `halves`."""
-        return halves(self, sequence)
 
 
 class PieceStream:

@@ -14,9 +14,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from charlm.core.batch import SpelledBatch
 from charlm.data.batching import bucket_of
-from charlm.families.spelled.words import Spellings
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.spellings import Spellings
 from charlm.families.subword.units import SubwordUnits
 from charlm.families.units import Joined
 

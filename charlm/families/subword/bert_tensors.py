@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
-from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
-from charlm.families.subword.labels import (
+from charlm.convert.heads import (
+    ENCODER,
+    MASKED_LM,
+    PRETRAINING,
     QUESTION_ANSWERING,
     SEQUENCE_CLASSIFICATION,
     TOKEN_CLASSIFICATION,
+)
+from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
+from charlm.families.subword.labels import (
     BertForQuestionAnswering,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from charlm.families.subword.layout import ENCODER, LAYERS, MASKED_LM, PRETRAINING, Family, Head, Key
+from charlm.families.subword.layout import LAYERS, Family, Head, Key
 
 POOLED_ENCODER = "pooled_encoder"
 

@@ -5,18 +5,25 @@ A checkpoint made here stands alone: it says its family, config and head, and ho
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
+
 from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.heads import ENCODER
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
 from charlm.core.durable import write_json
-from charlm.families.subword.bert_tensors import POOLED_ENCODER
-from charlm.families.subword.layout import ENCODER, LABELS_MAX, Family, config_from_dict, config_to_dict
+from charlm.families.subword.bert import Bert
+from charlm.families.subword.bert_tensors import BERT, POOLED_ENCODER, ROBERTA
+from charlm.families.subword.gpt2 import GPT2, GPT2Config
+from charlm.families.subword.gpt2_tensors import GPT2 as GPT2_TABLE
+from charlm.families.subword.layout import LABELS_MAX, Family, config_from_dict, config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -30,6 +37,8 @@ TOKENIZER_FILES = (
 
 class SubwordConverter(Converter):
     """One family of subword models; see `charlm.families.subword.layout`."""
+
+    encoders = (Bert, GPT2)
 
     def __init__(self, family: Family) -> None:
         """Wraps the tables of a family."""
@@ -59,6 +68,24 @@ class SubwordConverter(Converter):
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
         return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.family.model_types
+
+    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
+        if isinstance(config, GPT2Config):
+            return GPT2(config), params["gpt2"]
+        return Bert(config), params["bert"]
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
+        return {Bert: "bert/", GPT2: "gpt2/"}.get(type(module), "")
+
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
+        """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged.
+
+        Args:
+          lowercase: for a `vocab.txt` of BERT that does not say; see `SubwordTokenizer.load`.
+        """
+        return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
@@ -111,7 +138,7 @@ class SubwordConverter(Converter):
         if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
             return
         try:
-            size = open_tokenizer(folder, self.name).size
+            size = self.open_tokenizer(folder).size
         except ValueError as error:
             log.warning("the weights are read, but not the tokenizer beside them: %s", error)
             return
@@ -147,16 +174,8 @@ class SubwordConverter(Converter):
         copy_tokenizer(model.folder, folder)
 
 
-def open_tokenizer(folder: Path, family: str) -> SubwordTokenizer:
-    """Returns the tokenizer whose files lie with a model of a family.
-
-    The released CharBERT on BERT (wtma/CharBERT) comes with a bare `vocab.txt`, that of bert-base-cased, so a bare one
-    of a CharBERT is read as cased; of a BERT it stays an error, since both kinds are about.
-
-    Raises:
-      ValueError: when there is none, or it is damaged; see `SubwordTokenizer.load`.
-    """
-    return SubwordTokenizer.load(folder, lowercase=False if family == "charbert" and has_bare_vocab(folder) else None)
+TABLES = {table.name: table for table in (BERT, ROBERTA, GPT2_TABLE)}
+BERT_CONVERTER, ROBERTA_CONVERTER, GPT2_CONVERTER = map(SubwordConverter, TABLES.values())
 
 
 def has_bare_vocab(folder: Path) -> bool:
@@ -202,3 +221,13 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in sorted(source.glob(pattern)):
             shutil.copyfile(file, target / file.name)
+
+
+def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
+    """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
+    theirs = json.loads(path.read_text(encoding="utf-8"))
+    theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
+    special = tokenizer.special
+    ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}
+    theirs |= {f"{role}_token_id": index for role, index in ids.items() if index is not None}
+    write_json(path, theirs)

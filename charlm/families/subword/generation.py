@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.families.predictor import check_seeds
 from charlm.families.subword.gpt2 import Cache, empty_cache
 
 TINIEST = 1e-30  # less is nothing in float32, where logits are divided by it
@@ -64,13 +65,6 @@ def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -
         raise ValueError(f"top_k={top_k}: expected 0 (all tokens) or more, below 2^31")
     if not TINIEST <= top_p <= 1:
         raise ValueError(f"top_p={top_p}: expected a probability above 0 ({TINIEST} or more), at most 1 (all tokens)")
-
-
-def check_seeds(seed: int | Sequence[int]) -> None:
-    """Raises ValueError naming a seed that is out of range."""
-    for one in [seed] if isinstance(seed, int | float | np.integer) else seed:
-        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < 2**32:
-            raise ValueError(f"seed={one}: expected a whole number from 0 to {2**32 - 1}")
 
 
 def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:

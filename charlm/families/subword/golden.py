@@ -15,13 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.convert.golden import Case, Ours, Skipped
+from charlm.convert.golden import Case, Ours, Skipped, find_cases
+from charlm.convert.heads import CAUSAL_LM
 from charlm.convert.rules import import_state
-from charlm.families.converters import SUBWORD_FAMILIES
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
+from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.gpt2 import empty_cache
-from charlm.families.subword.layout import CAUSAL_LM, Family
+from charlm.families.subword.layout import Family
 
+__all__ = ["ATOL", "find_cases", "outputs"]
+
+ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
 INPUTS = ("ids", "mask", "types", "embeddings", "position_ids", "right_mask", "left_mask")
 
 # The logits of a pass -> its arguments: ours by name, each the name of a golden array.
@@ -41,9 +45,9 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
       ValueError: when its config or weights do not fit our model.
     """
     said = case.meta.get("config", {}).get("model_type")
-    family = next((family for family in SUBWORD_FAMILIES.values() if said in family.model_types), None)
+    family = next((family for family in TABLES.values() if said in family.model_types), None)
     if family is None:
-        raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(SUBWORD_FAMILIES)}")
+        raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(TABLES)}")
     found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
     model, params, head = ours_of(case, family)
     found |= dict(_first(case, head, _runner(model, params)))

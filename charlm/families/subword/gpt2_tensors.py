@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from charlm.convert.heads import CAUSAL_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.labels import (
-    QUESTION_ANSWERING,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
     GPT2ForQuestionAnswering,
     GPT2ForSequenceClassification,
     GPT2ForTokenClassification,
 )
-from charlm.families.subword.layout import CAUSAL_LM, LAYERS, Family, Head, Key
+from charlm.families.subword.layout import LAYERS, Family, Head, Key
 
 _LAYER = "transformer.h.{n}."
 _OUR_LAYER = "gpt2/decoder/layer_{n}/"

@@ -16,11 +16,6 @@ from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.nn.embed import Dense, dense, kernel_init
 from charlm.nn.heads import Pooler
 
-SEQUENCE_CLASSIFICATION = "sequence_classification"
-TOKEN_CLASSIFICATION = "token_classification"
-QUESTION_ANSWERING = "question_answering"
-FINE_TUNED = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
-
 
 class _BertForLabels(nn.Module):
     config: BertConfig

@@ -19,7 +19,6 @@ import numpy as np
 from charlm.convert.files import Tensor
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
-ENCODER, MASKED_LM, PRETRAINING, CAUSAL_LM = "encoder", "masked_lm", "pretraining", "causal_lm"
 LABELS_MAX = 2**16  # labels of a head: more is a mistake
 LAYERS = 1000  # the most a model may have: each is compiled on its own
 ABSENT = object()  # a key of the config that has no default

@@ -9,12 +9,12 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.convert.heads import FINE_TUNED
 from charlm.families.predictor import Encoding, Fill, Generation, Predictor, Score, checked_texts, words_of
-from charlm.families.pretrained import ENCODERS, Pretrained, encoder_alone
+from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
 from charlm.families.subword.generation import Settings, check_settings, prompt_keys, writer
 from charlm.families.subword.gpt2 import GPT2Config
-from charlm.families.subword.labels import FINE_TUNED
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
 from charlm.text.subwords import SubwordTokenizer
@@ -45,7 +45,7 @@ class SubwordPredictor(Predictor):
             )
         causal, self.name = isinstance(self.config, GPT2Config), NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
-        if isinstance(pretrained.model, ENCODERS) or pretrained.head in FINE_TUNED:
+        if is_encoder(pretrained) or pretrained.head in FINE_TUNED:
             self.headless = f"this {self.name} has no head that predicts words"
             pretrained = encoder_alone(pretrained)
         self._longest = self.config.max_positions if causal else self.config.longest

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import grain
 import numpy as np
 
-from charlm.core.batch import LearnedWords, SpelledBatch, WrittenWords, XRayBatch
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, in_rooms, word_table
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.text_records import TextRecord
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.sequences import PieceStream, halves
+from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import CycleWords, cycle_tables
 from charlm.families.xrayemb.sequences import XRaySequence, XRaySequenceMaker
 

@@ -9,34 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+import flax.linen as nn
 import jax
 
 from charlm.convert.files import find_state, open_state, read_json
+from charlm.convert.heads import (
+    CAUSAL_LM,
+    ENCODER,
+    MASKED_LM,
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, import_state
 from charlm.core.durable import write_json
-from charlm.families.char2subword.tensors import smallest_batch
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert_tensors import BERT, ROBERTA
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
 from charlm.families.subword.gpt2_tensors import GPT2
-from charlm.families.subword.labels import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.families.subword.layout import (
-    CAUSAL_LM,
-    ENCODER,
-    LABELS_MAX,
-    MASKED_LM,
-    Family,
-    config_from_dict,
-    config_to_dict,
-)
+from charlm.families.subword.layout import LABELS_MAX, Family, config_from_dict, config_to_dict
 from charlm.families.xrayemb import model as xrayemb_lm
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.importing import read_states
+from charlm.families.xrayemb.policies import check_policy
 from charlm.families.xrayemb.tensors import ENCODER as ENCODER_PREFIX
 from charlm.families.xrayemb.tensors import GENERATOR as GENERATOR_PREFIX
-from charlm.families.xrayemb.tensors import decoder_rules, encoder_table, is_known, prefix_of, rules_of
+from charlm.families.xrayemb.tensors import decoder_rules, encoder_table, is_known, is_released, prefix_of, rules_of
+from charlm.text.subwords import SubwordTokenizer
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
 
 NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
@@ -64,6 +71,8 @@ class XRayEmbConverter(Converter):
     """XRayEmb on all of its backbones. A backbone alone becomes one by training, not by an import."""
 
     name, title = NAME, "XRayEmb"
+    encoders = (xrayemb_lm.XRayEmbBert, xrayemb_lm.XRayEmbGPT2)
+    own_options = MappingProxyType({"policy": check_policy, "eval_policy": check_policy})
 
     @property
     def heads(self) -> Sequence[str]:
@@ -93,6 +102,23 @@ class XRayEmbConverter(Converter):
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config is of this family."""
         return theirs.get("model_type") == NAME
+
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+        """Says whether the tensors are the released code's, which come without a config and ask for a backbone."""
+        return theirs is None and is_released(open_state(file))
+
+    def smallest_input(self, config: Any) -> SpelledBatch:
+        """Returns a text of one word."""
+        return smallest_batch()
+
+    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
+        own = xrayemb_lm.XRayEmbGPT2 if isinstance(config, xrayemb_lm.XRayEmbGPT2Config) else xrayemb_lm.XRayEmbBert
+        return own(config), {name: value for name, value in params.items() if name != "label"}
+
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
+        """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged."""
+        return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def read(
         self,
@@ -194,6 +220,16 @@ class XRayEmbConverter(Converter):
         named = {key: model.metadata[key] for key in KEYS if key in model.metadata}
         theirs = {"model_type": NAME, **named, "model": config_to_dict(config)}
         write_json(folder / CONFIG_FILE, theirs)
+
+
+CONVERTER = XRayEmbConverter()
+
+
+def chars_of(pretrained: Pretrained) -> XRayChars:
+    """Returns the characters of an XRayEmb; ValueError for other families."""
+    if "xray_chars" not in pretrained.metadata:
+        raise ValueError(f"{pretrained.folder}: a model of the family {pretrained.family} has no characters of XRayEmb")
+    return XRayChars.from_dict(pretrained.metadata["xray_chars"], str(pretrained.folder))
 
 
 def _of_released_code(file: Path) -> bool:

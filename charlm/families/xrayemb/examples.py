@@ -16,7 +16,7 @@ from charlm.families.xrayemb.loss import sphere_points
 if TYPE_CHECKING:
     import ml_collections
 
-    from charlm.core.batch import XRayBatch
+    from charlm.families.xrayemb.batch import XRayBatch
     from charlm.families.xrayemb.objective import SecondPretraining
 
 log = logging.getLogger("charlm")

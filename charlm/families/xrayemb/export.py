@@ -11,13 +11,14 @@ from typing import Any
 
 import jax
 
+from charlm.convert.heads import CAUSAL_LM, ENCODER
 from charlm.convert.model import Model
-from charlm.families.char2subword.export import say_ids
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
-from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, open_tokenizer
-from charlm.families.subword.layout import CAUSAL_LM, ENCODER, config_to_dict
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
+from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.conversion import BACKBONES, LABELS, XRayEmbConverter
 from charlm.families.xrayemb.policies import get_policy, is_random, no_words
+from charlm.text.subwords import SubwordTokenizer
 
 PARTS = ("xr_enc", "xr_dec")  # what the backbone does not have
 
@@ -32,7 +33,7 @@ def write_backbone(model: Model, folder: Path) -> int:
     """
     plain = backbone_of(model)
     family = BACKBONES[plain.metadata["family"]]
-    tokenizer = open_tokenizer(model.folder, family.name)
+    tokenizer = SubwordTokenizer.load(model.folder)
     config = XRayEmbConverter().target(model.metadata, str(model.source)).config
     if getattr(config, "position_offset", 0) and tokenizer.special.pad != config.pad_id:
         raise ValueError(
@@ -41,6 +42,13 @@ def write_backbone(model: Model, folder: Path) -> int:
     SubwordConverter(family).export(plain, folder)
     say_ids(folder / CONFIG_FILE, tokenizer)
     return len(jax.tree.leaves(plain.params))
+
+
+def export_backbone(model: Model, folder: Path, value: bool) -> str:
+    """Writes the backbone alone (`--backbone-only`); returns what it is, for people. ValueError as `write_backbone`."""
+    tensors = write_backbone(model, folder)
+    backbone, head = model.metadata["backbone"], model.metadata["head"].replace("_", " ")
+    return f"the {backbone} of an XRayEmb, {head}, {tensors} tensors"
 
 
 def backbone_of(model: Model) -> Model:

@@ -27,6 +27,7 @@ from charlm.families.xrayemb.policy_golden import outputs as policy_outputs
 from charlm.families.xrayemb.policy_golden import policy_case
 from charlm.families.xrayemb.tensors import read_decoder, read_encoder
 
+ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
 META_FILE = "modules_meta.json"
 EMBEDDER = "embedder"
 INPUT = Skipped("input")

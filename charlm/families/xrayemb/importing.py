@@ -16,9 +16,10 @@ import jax
 from flax import traverse_util
 
 from charlm.convert.files import Tensor, find_state, open_state
+from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM
 from charlm.convert.model import Model, Target
 from charlm.convert.rules import group
-from charlm.families.subword.layout import CAUSAL_LM, ENCODER, MASKED_LM, config_to_dict
+from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.families.xrayemb.tensors import ELSEWHERE, GENERATOR, others_of, read_decoder, read_encoder

@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import XRayBatch
+from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.decoder import spelled_rows
 from charlm.families.xrayemb.generation_loss import GenerationSums, generation_sums
 from charlm.nn.heads import at_group_positions

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLabels, SpelledLM, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.gpt2 import GPT2, GPT2Config

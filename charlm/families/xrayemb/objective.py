@@ -12,19 +12,19 @@ import ml_collections
 import numpy as np
 
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops
-from charlm.core.batch import XRayBatch
 from charlm.data.pipeline import record_dataset, record_lanes
 from charlm.data.text_records import read_text_record
-from charlm.families.char2subword.tensors import smallest_batch
-from charlm.families.charbert.shape import started_from
 from charlm.families.objective import Objective
+from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
+from charlm.families.subword.start import started_from
+from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
 from charlm.families.xrayemb.budgets import Budgets, measure_budgets
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords, measure_cycle
 from charlm.families.xrayemb.examples import show_examples, show_samples
+from charlm.families.xrayemb.flops import xray_training
 from charlm.families.xrayemb.keys import check_generate
 from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, summarize
 from charlm.families.xrayemb.policies import get_policy
@@ -206,7 +206,7 @@ class SecondPretraining(Objective):
 
     def training_flops(self, batch: XRayBatch) -> float:
         """Returns the useful operations of a step."""
-        return flops.xray_training(self.model.config, batch, self._losses.weights)
+        return xray_training(self.model.config, batch, self._losses.weights)
 
     def init_params(self, key: jax.Array) -> Any:
         """Returns fresh parameters."""

@@ -188,6 +188,12 @@ def get_policy(spec: str | Policy) -> Policy:
     raise ValueError(f"policy {spec!r} is not one of {', '.join(known)}; nearest: {nearest!r}")
 
 
+def check_policy(spec: str | Policy) -> None:
+    """Raises ValueError unless a model can have this policy; "" leaves it to the model."""
+    if spec:
+        get_policy(spec)
+
+
 def is_random(policy: Policy) -> bool:
     """Says whether a policy draws."""
     return bool(getattr(policy, "random", False))

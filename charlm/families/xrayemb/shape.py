@@ -11,10 +11,10 @@ from typing import Any
 import jax.numpy as jnp
 import ml_collections
 
+from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.families.charbert.shape import BACKBONES as BERT_KINDS
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.subword.layout import CAUSAL_LM, MASKED_LM
+from charlm.families.subword.start import BACKBONES as BERT_KINDS
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config

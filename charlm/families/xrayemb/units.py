@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
-from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
-from charlm.families.spelled.words import Spellings, spelling_slots
 from charlm.families.units import Encoded
 from charlm.families.xrayemb.chars import word_rows
+from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbConfig, XRayEmbGPT2, XRayEmbGPT2Config
 from charlm.families.xrayemb.policies import Policy, get_policy, is_random, no_words, text_rng
 from charlm.families.xrayemb.words import Collapsed, XRayWords
@@ -54,7 +55,7 @@ class XRayEmbUnits(SpelledUnits):
         eval_policy: str | Policy | None = None,
     ) -> None:
         super().__init__(pretrained, longest)
-        encoder, chars = pretrained.config.encoder, pretrained.xray_chars()
+        encoder, chars = pretrained.config.encoder, chars_of(pretrained)
         if chars.size != encoder.char_vocab_size:
             raise ValueError(
                 f"{pretrained.folder}: {chars.size} characters, but the model has rows for {encoder.char_vocab_size}: "

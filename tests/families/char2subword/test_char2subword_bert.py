@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.core.batch import SpelledBatch
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
     Char2SubwordBertConfig,
@@ -17,6 +16,7 @@ from charlm.families.char2subword.model import (
     Char2SubwordForTokenClassification,
 )
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import BertForMaskedLM
 from charlm.families.subword.labels import BertForTokenClassification
 

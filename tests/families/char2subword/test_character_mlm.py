@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.core.batch import CharacterMaskedBatch, SpelledBatch
+from charlm.families.char2subword.batch import CharacterMaskedBatch
 from charlm.families.char2subword.contextual_loss import CharacterMaskedSums, character_masked_sums, summarize
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.spelled.batch import SpelledBatch
 
 pytestmark = pytest.mark.usefixtures("quick")
 

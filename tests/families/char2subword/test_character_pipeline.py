@@ -21,8 +21,9 @@ from charlm.families.char2subword.contextual_batches import (
     pad_id_of,
 )
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
+from charlm.families.char2subword.sequences import SequenceMaker
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.spelled.sequences import PieceStream, SequenceMaker
+from charlm.families.spelled.sequences import PieceStream
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords.word_pieces import WordPieces
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.core.batch import ImitationBatch
+from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, imitate, neighbours, precision
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_char2subword import spelled
 
-from charlm import table_report
+from charlm.families.char2subword import table_report
 from charlm.families.char2subword.imitation import neighbours, precision
 from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from small_char2subword import SLOTS, spelled
 
 from charlm.families.char2subword.spelling import spell_rows
+from charlm.families.char2subword.words import KEPT_WORDS, SpelledWords
 from charlm.families.pretrained import from_pretrained
+from charlm.families.spelled.spellings import Spellings
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
-from charlm.families.spelled.words import KEPT_WORDS, SpelledWords, Spellings
 from charlm.families.units import units_of
 from charlm.text.subwords import SubwordTokenizer
 
@@ -165,7 +166,7 @@ def test_numbers_of_spellings_are_their_own():
 def test_many_spellings_and_a_full_memory(monkeypatch):
     model = from_hybrid()
     vocab = model.vocab()
-    found = Spellings(vocab, 9)
+    found = Spellings(vocab, 9, spell_rows)
     words = [f"##{a}{b}{c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
     codes = found.codes([*words, 3, words[0]])
     assert codes.tolist() == [*(-1 - n for n in range(512)), 3, -1]

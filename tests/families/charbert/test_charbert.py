@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import lay_out
 from charlm.families.charbert.heads import (
     LABEL_MODELS,

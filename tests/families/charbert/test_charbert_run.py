@@ -23,7 +23,7 @@ from charlm.families.charbert.loss import label_weights
 from charlm.families.charbert.shape import model_config, read_backbone, resolve, started_from
 from charlm.families.charbert.terms import TermVocab
 from charlm.families.converters import CONVERTERS
-from charlm.families.registry import prepare
+from charlm.families.family import prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer

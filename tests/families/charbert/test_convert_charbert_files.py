@@ -11,8 +11,9 @@ import pytest
 from charbert_release import KIND, bring, take, write_release
 from subword_cases import failure
 
+from charlm.families.charbert.conversion import symbols_of
+from charlm.families.converters import CONVERTERS
 from charlm.families.pretrained import from_pretrained
-from charlm.families.subword.conversion import open_tokenizer
 from charlm.predict import Predictor
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
@@ -28,15 +29,15 @@ def test_characters_are_named_found_or_missed(tmp_path, log_lines, capsys):
     found = from_pretrained(tmp_path / "release")
     assert "the model can read no text; --char-vocab=FILE names them" in str(log_lines)
     with pytest.raises(ValueError, match=r"the characters of this model are not known; import it with --char-vocab"):
-        found.symbols()
+        symbols_of(found)
     symbols = SymbolVocab([" ", *"abcdefg", "<unk>"])
     symbols.save(tmp_path / "chars")
     assert bring(tmp_path / "release", tmp_path / "ours", f"--char-vocab={tmp_path / 'chars'}") == 0
-    assert from_pretrained(tmp_path / "ours").symbols() == symbols
+    assert symbols_of(from_pretrained(tmp_path / "ours")) == symbols
     assert take(tmp_path / "ours", tmp_path / "back") == 0
-    assert from_pretrained(tmp_path / "back").symbols() == symbols  # beside the tensors
+    assert symbols_of(from_pretrained(tmp_path / "back")) == symbols  # beside the tensors
     shutil.copyfile(tmp_path / "chars", tmp_path / "release" / "bert_char_vocab")
-    assert from_pretrained(tmp_path / "release").symbols() == symbols
+    assert symbols_of(from_pretrained(tmp_path / "release")) == symbols
     SymbolVocab([" ", *"abcdefghij", "<unk>"]).save(tmp_path / "long")
     SymbolVocab([" ", *"abcdef", "<unk>"]).save(tmp_path / "short")
     for file, message in (
@@ -47,7 +48,7 @@ def test_characters_are_named_found_or_missed(tmp_path, log_lines, capsys):
         status = bring(tmp_path / "release", tmp_path / "no", f"--char-vocab={tmp_path / file}")
         assert message in failure(capsys, status)
     with pytest.raises(ValueError, match="reads no characters under subwords"):
-        dataclasses.replace(found, family="bert").symbols()
+        symbols_of(dataclasses.replace(found, family="bert"))
 
 
 @KIND
@@ -59,9 +60,9 @@ def test_of_files_beside_the_tensors_ours_comes_first_and_never_that_of_the_othe
     assert "symbols" not in from_pretrained(release).metadata
     assert f"(char_vocab.txt, {kind}_char_vocab): the model can read no text" in str(log_lines)
     vocabs[kind].save(release / f"{kind}_char_vocab")
-    assert from_pretrained(release).symbols() == vocabs[kind]
+    assert symbols_of(from_pretrained(release)) == vocabs[kind]
     vocabs["char"].save(release / "char_vocab.txt")
-    assert from_pretrained(release).symbols() == vocabs["char"]
+    assert symbols_of(from_pretrained(release)) == vocabs["char"]
 
 
 # ---- Tokenizers ----
@@ -110,7 +111,7 @@ def test_a_stated_case_counts(tmp_path):
 
 def test_of_a_bert_a_bare_vocabulary_stays_an_error(tmp_path):
     with pytest.raises(ValueError, match="expected do_lower_case"):
-        open_tokenizer(with_pieces(tmp_path), "bert")
+        CONVERTERS["bert"].open_tokenizer(with_pieces(tmp_path))
 
 
 def test_on_roberta_the_two_files_are_enough(tmp_path, log_lines):

@@ -11,9 +11,9 @@ import numpy as np
 import optax
 import pytest
 
-from charlm.core.batch import CharBertBatch, NoisyBatch
 from charlm.core.state import new_state
 from charlm.core.step import make_train_step, mean_loss
+from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.loss import NoisySums, label_weights, noisy_sums, summarize
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from tiny_models import POSITIONS, release
 
-from charlm.core.batch import CharBertBatch
+from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.conversion import symbols_of
 from charlm.families.charbert.predictor import CharBertPredictor
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
@@ -32,7 +33,7 @@ def run_alone(predictor, text, **named):
     unknown = {
         i: text[slice(*item.offsets[i])] for i in range(ids.size) if ids[0, i] == predictor.tokenizer.special.unk
     }
-    chars = PieceChars(predictor.tokenizer, predictor.pretrained.symbols()).row(ids[0], slots=200, texts=unknown)
+    chars = PieceChars(predictor.tokenizer, symbols_of(predictor.pretrained)).row(ids[0], slots=200, texts=unknown)
     batch = CharBertBatch(ids, None, None, *(x[None] for x in chars))
     model, params = predictor.pretrained.model, predictor.pretrained.params
     return item, model.apply({"params": params}, batch, **named)
@@ -98,7 +99,7 @@ def test_released_weights_read_padding_as_the_authors_code_does(predictor):
     (clean,), (released,) = (kind.encode(["birds"]) for kind in (predictor, CharBertPredictor(model)))
     assert np.abs(clean.vectors_WD - released.vectors_WD).max() > 1e-3
     item = predictor.tokenizer.encode("birds")
-    chars = PieceChars(predictor.tokenizer, model.symbols(), compat_reference=True).row(np.array(item.ids), 16)
+    chars = PieceChars(predictor.tokenizer, symbols_of(model), compat_reference=True).row(np.array(item.ids), 16)
     ids, mask = np.zeros((1, 16), np.int32), np.arange(16)[None] < len(item.ids)
     ids[0, : len(item.ids)] = item.ids
     batch = CharBertBatch(ids, None, mask, *(x[None] for x in chars))

@@ -17,12 +17,12 @@ from small_run import on_devices, python, small_config, write_text
 
 import charlm.training.train
 from charlm.convert.__main__ import main
+from charlm.convert.heads import FINE_TUNED, MASKED_LM
 from charlm.convert.rules import export_state
 from charlm.core import checkpoint as checkpoints
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.hlm import conversion as hlm
 from charlm.families.hlm.golden import ours_of, shape_of
-from charlm.families.hlm.labels import FINE_TUNED, MASKED_LM
 from charlm.families.hlm.released_config import OWN_KEYS, to_theirs
 from charlm.families.hlm.shape import model_config
 from charlm.predict import Predictor

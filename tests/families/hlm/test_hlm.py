@@ -14,14 +14,13 @@ from flax import traverse_util
 from golden_cases import case
 
 from charlm.config import get_config
+from charlm.convert.heads import FINE_TUNED, MASKED_LM
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.sharding import make_mesh, state_sharding
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all
 from charlm.data.lanes import stack
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.labels import (
-    FINE_TUNED,
-    MASKED_LM,
     HLMForQuestionAnswering,
     HLMForSequenceClassification,
     HLMForTokenClassification,

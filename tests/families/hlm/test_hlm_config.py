@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from charlm.families.hlm.labels import MASKED_LM
+from charlm.convert.heads import MASKED_LM
 from charlm.families.hlm.model import HLMConfig
 from charlm.families.hlm.positions import rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs

@@ -17,10 +17,10 @@ from subword_cases import bring, case, failure, rewrite, run, take, write_releas
 
 from charlm.convert import files, model
 from charlm.core import checkpoint as checkpoints
-from charlm.families.converters import SUBWORD_FAMILIES
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword import conversion as hf
 from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.layout import config_from_dict, config_to_dict
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -81,7 +81,7 @@ def test_a_checkpoint_that_is_exported_in_parts_is_whole(tmp_path, monkeypatch, 
 
 
 def test_a_size_that_follows_from_another_stays_unsaid():
-    family = SUBWORD_FAMILIES["gpt2"]
+    family = TABLES["gpt2"]
     theirs = {key: value for key, value in case("gpt2").meta["config"].items() if key != "n_inner"} | {"n_inner": None}
     config = family.from_theirs(theirs, "causal_lm", "x")
     assert config.ffn == 4 * config.hidden
@@ -95,13 +95,13 @@ def test_a_size_that_follows_from_another_stays_unsaid():
 def test_the_model_that_is_exported_is_named():
     names = {
         (family.name, head): family.to_theirs(family.config(), head, {})["architectures"]
-        for family in SUBWORD_FAMILIES.values()
+        for family in TABLES.values()
         for head in family.heads
     }
     assert names["bert", "pretraining"] == ["BertForPreTraining"]
     assert names["roberta", "encoder"] == ["RobertaModel"]
     assert names["gpt2", "causal_lm"] == ["GPT2LMHeadModel"]
-    xlmr = SUBWORD_FAMILIES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
+    xlmr = TABLES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
     assert xlmr["architectures"] == ["XLMRobertaForMaskedLM"]
 
 
@@ -317,7 +317,7 @@ def test_inspect_says_what_becomes_of_every_tensor(tmp_path, capsys):
 
 def test_a_file_is_read_tensor_by_tensor(tmp_path):
     release = write_release(tmp_path / "release", "bert", vocab_size=4000, hidden_size=240, intermediate_size=400)
-    family = SUBWORD_FAMILIES["bert"]
+    family = TABLES["bert"]
     config = family.from_theirs(files.read_json(release / "config.json"), "pretraining", "x")
     _, _, table = family.target(config, "pretraining")
     rng = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tiny_models import release
 
+from charlm.convert.heads import FINE_TUNED, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.pretrained import from_pretrained
-from charlm.families.subword.labels import FINE_TUNED, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned

@@ -10,9 +10,9 @@ from subword_cases import GOLDENS, case
 
 from charlm.convert.__main__ import ATOL_SUBWORD, main
 from charlm.convert.golden import Case, Skipped, compare
-from charlm.families.converters import SUBWORD_FAMILIES
 from charlm.families.subword import bert, gpt2
 from charlm.families.subword import golden as hf_golden
+from charlm.families.subword.conversion import TABLES
 from charlm.nn import blocks, kernels
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -66,14 +66,14 @@ def weak_mask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offset_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = dataclasses.replace(SUBWORD_FAMILIES["roberta"], derive=lambda theirs, ours: ours)
-    monkeypatch.setitem(SUBWORD_FAMILIES, "roberta", other)
+    other = dataclasses.replace(TABLES["roberta"], derive=lambda theirs, ours: ours)
+    monkeypatch.setitem(TABLES, "roberta", other)
 
 
 def offset_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = SUBWORD_FAMILIES["roberta"]
+    right = TABLES["roberta"]
     derive = lambda theirs, ours: right.derive(theirs, ours) | {"position_offset": 1}
-    monkeypatch.setitem(SUBWORD_FAMILIES, "roberta", dataclasses.replace(right, derive=derive))
+    monkeypatch.setitem(TABLES, "roberta", dataclasses.replace(right, derive=derive))
 
 
 def other_norm_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +90,12 @@ def query_and_key_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
         ours = "/".join(parts.get(part, part) for part in rule.ours.split("/"))
         return dataclasses.replace(rule, ours=ours, parts=tuple(parts.get(part, part) for part in rule.parts))
 
-    for name, family in SUBWORD_FAMILIES.items():
+    for name, family in TABLES.items():
         heads = {
             key: dataclasses.replace(head, rules=[swapped(rule) for rule in head.rules])
             for key, head in family.heads.items()
         }
-        monkeypatch.setitem(SUBWORD_FAMILIES, name, dataclasses.replace(family, heads=heads))
+        monkeypatch.setitem(TABLES, name, dataclasses.replace(family, heads=heads))
 
 
 MISTAKES = [

@@ -17,6 +17,7 @@ from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb import tensors as states
 from charlm.families.xrayemb.chars import XRayChars, word_rows
+from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
 from charlm.families.xrayemb.model import XRayEmbBertConfig
@@ -60,7 +61,7 @@ def test_they_are_put_on_a_backbone_and_come_back(tmp_path, backbone, head):
     file, vectors = write_state(tmp_path / "theirs", behind.config.hidden)
     assert run("import", f"--input={file}", f"--backbone={release(backbone)}", f"--output={tmp_path / 'ours'}") == 0
     model = from_pretrained(tmp_path / "ours")
-    assert (model.family, model.head, model.xray_chars()) == ("xrayemb", head, CHARS)
+    assert (model.family, model.head, chars_of(model)) == ("xrayemb", head, CHARS)
     rows = word_rows(["cat", "unknown-words"], CHARS)
     found = model.model.apply({"params": model.params}, rows, method="vectors")
     np.testing.assert_array_equal(found, vectors(rows))

@@ -15,7 +15,7 @@ from charlm.convert.model import Model
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.xrayemb.conversion import XRayEmbConverter
+from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
 from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune, load_source
@@ -63,7 +63,7 @@ def test_words_are_tagged(tmp_path, backbone, policy):
     assert backbone != "bert" or result["dev"]["f1"] > 0.5  # nothing learned: 0
     before, after = from_pretrained(begin), from_pretrained(tmp_path / "run")
     assert (after.family, after.config.policy, after.config.generator) == ("xrayemb", policy, None)
-    assert after.xray_chars().to_dict() == before.xray_chars().to_dict()
+    assert chars_of(after).to_dict() == chars_of(before).to_dict()
     one, other = (jax.tree.leaves(model.params["xr_enc"]) for model in (before, after))
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(one, other, strict=True))  # the encoder learns, too
     sentences = [list(example.words) for example in read_tagged(str(dev))]

@@ -12,10 +12,10 @@ from small_xrayemb import xrayemb
 from tiny_models import POSITIONS
 
 from charlm.convert.model import Model
-from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import word_rows
-from charlm.families.xrayemb.conversion import XRayEmbConverter
+from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
 from charlm.families.xrayemb.model import XRayEmbGPT2Config
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.predict import main
@@ -53,7 +53,7 @@ def states_alone(backbone, items):
         mask[0, 0, n] = True
         ids[0, 0, n] = -1 if isinstance(item, str) else item
         if isinstance(item, str):
-            chars_1UC[0, n], index[0, 0, n] = word_rows([item], model.xray_chars())[0], n
+            chars_1UC[0, n], index[0, 0, n] = word_rows([item], chars_of(model))[0], n
     states, log_probs = _run(backbone)(model.params, SpelledBatch((chars_1UC,), index, ids, np.zeros_like(ids), mask))
     return np.asarray(states)[:L], np.asarray(log_probs)[:L]
 

@@ -15,6 +15,7 @@ from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
 from charlm.families.subword.units import SubwordUnits
 from charlm.families.units import units_of
 from charlm.families.xrayemb.chars import word_rows
+from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.units import XRayEmbUnits
 from charlm.tasks.tagging import Tagging
 
@@ -68,7 +69,7 @@ def test_the_policy_decides_what_is_a_word(model):
 
 
 def test_a_row_is_what_the_template_makes(model):
-    units, base, chars = units_of(model), SubwordUnits(model), model.xray_chars()
+    units, base, chars = units_of(model), SubwordUnits(model), chars_of(model)
     first, second = units.encode(["the unbelievably", "naïve birds"])
     a, b = base.encode(["x", "y"])
     for row, like in ((units.join(first), base.join(a)), (units.join(first, second), base.join(a, b))):
@@ -90,7 +91,7 @@ def test_a_row_is_what_the_template_makes(model):
 
 
 def test_words_are_written_as_the_text_has_them(model):
-    units, chars = XRayEmbUnits(model, policy="all"), model.xray_chars()
+    units, chars = XRayEmbUnits(model, policy="all"), chars_of(model)
     (encoded,) = units.encode(["unbelievable naïve"])
     want = ["unbelievable", "naive" if model.metadata["backbone"] == "bert" else "naïve"]
     np.testing.assert_array_equal(units.spellings.rows(encoded.content), word_rows(want, chars))
@@ -159,7 +160,7 @@ def test_policies_that_draw_are_of_training():
         assert other.encode(texts)[0].content.tolist() != first[0].content.tolist()
     # What training reads, the units of all else can pack.
     row = units.join(first[0])
-    assert any(isinstance(w, str) for w in read_back(packed(units, [row], row.length), model.xray_chars()))
+    assert any(isinstance(w, str) for w in read_back(packed(units, [row], row.length), chars_of(model)))
     both = XRayEmbUnits(model, policy="all", eval_policy="none")
     assert (both.encode(["the birds"])[0].content >= 0).all()
     assert (both.training(0, 0).encode(["the birds"])[0].content < 0).all()

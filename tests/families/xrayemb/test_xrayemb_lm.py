@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.core.batch import SpelledBatch
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import BertForMaskedLM
 from charlm.families.subword.gpt2 import GPT2LMHeadModel
 from charlm.families.xrayemb import model as lm

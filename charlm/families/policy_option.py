@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from charlm.families.xrayemb.policies import get_policy
+from charlm.families.family import family_with_option
 
 T = TypeVar("T")
 HELP = 'XRayEmb: words read as characters, such as "none", "all_multi" or "no_suffix"; none given: what the model says'
@@ -24,8 +24,10 @@ def load_with_policy(load: Callable[..., T], args: argparse.Namespace, *more: An
     policy = getattr(args, "policy", None)
     if policy is None:
         return load(args.checkpoint, *more)
+    owner = family_with_option("eval_policy")
+    assert owner is not None
     try:
-        get_policy(policy)
+        owner.check_option("eval_policy", policy)
     except ValueError as error:
         raise ValueError(f"--policy: {error}") from None
     from charlm.convert.model import NotChangeable  # --help needs no jax

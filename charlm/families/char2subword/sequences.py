@@ -1,0 +1,66 @@
+"""Sequences of subwords for contextual pre-training: each subword spelled, the characters of some hidden."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.families.char2subword.masking import CharacterMasking, PieceRows, hide_characters
+from charlm.families.spelled.sequences import halves
+from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords.word_pieces import WordPieces
+
+
+class PieceSequence(NamedTuple):
+    """A sequence of T subwords, special ones included.
+
+    Attributes:
+      ids_T: int32, what the subwords are.
+      rows_TC: uint16, the characters of those that are spelled, as the model reads them; zeros elsewhere.
+      chosen_T: bool, those whose characters are hidden.
+      number: what the draw was made from.
+    """
+
+    ids_T: np.ndarray
+    rows_TC: np.ndarray
+    chosen_T: np.ndarray
+    number: tuple[int, ...]
+
+    @property
+    def pieces(self) -> list[int]:
+        """The subwords without special ones."""
+        return self.ids_T[1:-1].tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceMaker:
+    """All that turns words into sequences, but for where the words come from.
+
+    Attributes:
+      length: L, subwords of a sequence at most, special ones included.
+    """
+
+    tokenizer: SubwordTokenizer
+    words: WordPieces
+    pieces: PieceRows
+    masking: CharacterMasking
+    length: int
+    seed: int
+
+    def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
+        """Returns the sequence of some subwords, which has special ones at both ends."""
+        special = self.tokenizer.special
+        ids_T = np.array([special.cls, *ids, special.sep], np.int32)
+        rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
+        return PieceSequence(ids_T, rows_TC, chosen_T, number)
+
+    @property
+    def room(self) -> int:
+        """Subwords of a sequence at most, special ones not counted."""
+        return self.length - 2
+
+    def halves(self, sequence: PieceSequence) -> tuple[PieceSequence, PieceSequence]:
+        """Cuts a sequence that alone exceeds the budgets of a shard into two; see `halves`."""
+        return halves(self, sequence)

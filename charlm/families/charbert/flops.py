@@ -1,0 +1,43 @@
+"""Floating-point operations of a CharBERT, as `charlm.core.flops` counts them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from charlm.core.flops import TRAINING, Lengths, lengths_of
+from charlm.families.charbert.batch import NoisyBatch
+from charlm.families.charbert.model import CharBertConfig
+from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.flops import bert_forward
+
+
+def charbert_forward(
+    config: CharBertConfig, words: Lengths, characters: float, masked: float = 0, noised: float = 0
+) -> float:
+    """Returns the operations of a CharBERT, forward, without pooler: 2.7 times BERT's (CharBERT, section 3.4).
+
+    Args:
+      words: lengths of the sequences in subwords. characters: that the GRU reads. masked, noised: subwords that are
+        predicted, and those whose words are.
+    """
+    D, E = config.hidden, config.char_hidden
+    flops = 2 * bert_forward(config, words)
+    if config.char_encoder == "gru":
+        flops += 2 * characters * 2 * 3 * (D // 4) * (E + D // 4)
+    if config.fusion != "none":
+        filters = D / len(config.windows)
+        linear = (4 if config.fusion == "paper" else 2) * D * D
+        flops += config.layers * 2 * words.total * (linear + sum(config.windows) * 2 * D * filters)
+    read = D if config.nlm else 2 * D
+    return flops + 2 * masked * (read * D + D * config.vocab_size) + 2 * noised * D * (D + config.word_vocab_size)
+
+
+def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
+    """Returns the useful operations of a training step of a CharBERT, or of its control without characters."""
+    words = lengths_of(batch.inputs.mask_BL)
+    masked, noised = (float(np.count_nonzero(labels >= 0)) for labels in (batch.mlm_labels_SM, batch.nlm_labels_SP))
+    if not isinstance(config, CharBertConfig):
+        D = config.hidden
+        return TRAINING * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size))
+    used = np.where(batch.inputs.mask_BL, batch.inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
+    return TRAINING * charbert_forward(config, words, float(used.sum()), masked, noised)

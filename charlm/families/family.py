@@ -1,0 +1,159 @@
+"""What a family of models is, and the one table of all families. Open it to add a family, or to ask which one this is.
+
+A family lives in a folder of its own. Its `__init__.py` says in one `Family` where its parts are, as "module:name";
+each part is imported when it is first asked for, so that a help text needs no JAX. The parts have interfaces, which are
+the modules beside this one: `objective` (pre-training), `units` (how text is read), `predictor` (use), and
+`charlm.convert.model` (weights to and from PyTorch).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import ml_collections
+
+if TYPE_CHECKING:
+    from charlm.convert.model import Converter
+    from charlm.families.objective import Objective
+    from charlm.families.predictor import Predictor
+    from charlm.families.units import Units
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Where the parts of a family are, each as "module:name".
+
+    Attributes:
+      name: as configs and checkpoints say it. title: as people do.
+      converter: its `Converter`. units: a function of a `Pretrained` and a longest row that returns its `Units`.
+      predictor: its `Predictor`. golden: a module with `outputs`, `find_cases` and `ATOL`, see `charlm.convert.golden`.
+      keys: the module of its own config keys, see `charlm.config.pretraining`; "": it is not pre-trained here.
+      objectives: what it is pre-trained on, by stage; a family without stages has one, under "".
+      stage_config: a function of a config and the name of a stage that returns the config of that stage alone.
+      check_options: by field of a model's config that only this family has, a function that raises ValueError for a
+        value that the field cannot have.
+      exports: by option of `python -m charlm.convert export`, a function that writes the model in that form.
+    """
+
+    name: str
+    title: str
+    converter: str
+    units: str
+    predictor: str
+    golden: str
+    keys: str = ""
+    objectives: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    stage_config: str = ""
+    check_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def get_converter(self) -> Converter:
+        """Returns what reads and writes weights of the family."""
+        return load(self.converter)
+
+    def get_units(self, pretrained: Any, longest: int) -> Units:
+        """Returns how a model of the family reads text; see `charlm.families.units.units_of`."""
+        return load(self.units)(pretrained, longest)
+
+    def get_predictor(self) -> type[Predictor]:
+        """Returns the class that answers questions with a model of the family."""
+        return load(self.predictor)
+
+    def get_golden(self) -> ModuleType:
+        """Returns the module that computes what golden cases of the family hold."""
+        return load(self.golden)
+
+    def get_keys(self) -> ModuleType:
+        """Returns the module of the family's config keys.
+
+        Raises:
+          ValueError: when the family is not pre-trained here.
+        """
+        if not self.keys:
+            raise ValueError(f"family={self.name!r} cannot be pre-trained; {', '.join(pretrainable())} can")
+        return load(self.keys)
+
+    def get_objective(self, stage: str = "") -> type[Objective]:
+        """Returns what the family is pre-trained on, in that stage if it has some.
+
+        Raises:
+          ValueError: when there is no such stage.
+        """
+        if stage not in self.objectives:
+            raise ValueError(f"stage={stage!r} of {self.name} is not one of {', '.join(self.objectives)}")
+        return load(self.objectives[stage])
+
+    def of_stage(self, config: ml_collections.ConfigDict, stage: str) -> ml_collections.ConfigDict:
+        """Returns the config of one stage; ValueError when there is no such stage."""
+        return load(self.stage_config)(config, stage)
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether pre-training has several stages, one after another."""
+        return bool(self.stage_config)
+
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises ValueError when a field that only this family has cannot have a value."""
+        load(self.check_options[name])(value)
+
+
+# The table: a line a family, in the order in which messages name them and files are recognised.
+FAMILIES: dict[str, str] = {
+    "hlm": "charlm.families.hlm:FAMILY",
+    "bert": "charlm.families.subword:BERT",
+    "roberta": "charlm.families.subword:ROBERTA",
+    "gpt2": "charlm.families.subword:GPT2",
+    "charbert": "charlm.families.charbert:FAMILY",
+    "char2subword": "charlm.families.char2subword:FAMILY",
+    "xrayemb": "charlm.families.xrayemb:FAMILY",
+}
+
+
+def load(reference: str) -> Any:
+    """Returns what "module:name" names, or the module itself."""
+    module, _, name = reference.partition(":")
+    loaded = importlib.import_module(module)
+    return getattr(loaded, name) if name else loaded
+
+
+def family(name: str) -> Family:
+    """Returns the family of that name.
+
+    Raises:
+      ValueError: when there is none, naming the nearest.
+    """
+    if name not in FAMILIES:
+        close = difflib.get_close_matches(str(name), FAMILIES, n=1, cutoff=0.0)
+        raise ValueError(f"family={name!r} is not one of {', '.join(FAMILIES)}; did you mean {close[0]}?")
+    return load(FAMILIES[name])
+
+
+def families() -> Iterator[Family]:
+    """Returns all families in the order of the table."""
+    return map(load, FAMILIES.values())
+
+
+def pretrainable() -> tuple[str, ...]:
+    """Returns the names of the families that can be pre-trained."""
+    return tuple(one.name for one in families() if one.objectives)
+
+
+def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
+    """Returns what the config's family pre-trains on; in a family with stages, what its stage does."""
+    return family(config.family).get_objective(config.get("stage", ""))
+
+
+def family_with_option(name: str) -> Family | None:
+    """Returns the family that alone has a field of a model's config; None when none has."""
+    return next((one for one in families() if name in one.check_options), None)
+
+
+def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:
+    """Returns the vocabularies and encoded corpora of a run; see `Objective.prepare`."""
+    return objective_of(config).prepare(config, run)

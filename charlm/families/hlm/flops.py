@@ -1,0 +1,55 @@
+"""Floating-point operations of an HLM, as `charlm.core.flops` counts them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from charlm.core.batch import WordBatch
+from charlm.core.flops import TRAINING, Lengths, full_lengths, layer, lengths_of
+from charlm.families.hlm.model import HLMConfig
+
+
+class BatchLengths(NamedTuple):
+    """What a batch holds: characters of the words read through slot 0 and of those at masked positions, words of the
+    sequences, characters of masked positions (slot 0 included)."""
+
+    table: Lengths
+    masked: Lengths
+    words: Lengths
+    labels: Lengths
+
+
+def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
+    """Returns the lengths in a host batch with any leading axes; `padded`: those of its arrays."""
+    measure = full_lengths if padded else lengths_of
+    table = sum((measure(chars) for chars in batch.chars), Lengths())
+    masked = sum((measure(bucket.chars_SPC) for bucket in batch.masked), Lengths())
+    labels = Lengths()
+    for bucket in batch.masked:
+        chars = measure(bucket.labels_SMC)
+        if not padded:  # slot 0 has no label, but the layers read it
+            chars = Lengths(chars.count, chars.total + chars.count, chars.squares + 2 * chars.total + chars.count)
+        labels += chars
+    return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
+
+
+def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
+    """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
+    D, table, masked, words, labels = config.hidden, *lengths
+    P = config.position_buckets
+    stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
+    flops = stack(config.intra_layers - 1, table + masked, config.intra_ffn) + stack(1, masked, config.intra_ffn)
+    if config.aggregation == "word_cls":  # the last layer asks for slot 0 alone
+        flops += layer(table.total, table.count, table.total, D, config.intra_ffn, P)
+    else:
+        flops += stack(1, table, config.intra_ffn)
+    flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
+    chars = labels.total - labels.count
+    if config.wiring == "reference":
+        flops += 2 * chars * 2 * D * D
+    return flops + 2 * chars * D * (D * config.head_transform + config.vocab_size)
+
+
+def hlm_training(config: HLMConfig, batch: WordBatch) -> float:
+    """Returns the useful operations of a training step on a host batch."""
+    return TRAINING * hlm_forward(config, lengths_of_batch(batch))

@@ -1,0 +1,53 @@
+"""Distinct spellings of words as rows of characters, and the length buckets that their tables have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+FIRST_ROWS = 256
+BUCKETS = (7, 11, 16)  # character slots of the shorter spellings, mark included; the last bucket holds the longest
+
+
+def spelling_slots(longest: int) -> tuple[int, ...]:
+    """Returns the length buckets of spellings, ascending, up to the longest."""
+    return (*(slots for slots in BUCKETS if slots < longest), longest)
+
+
+class Spellings:
+    """Distinct spellings as rows of characters, numbered in the order in which they are met.
+
+    Args:
+      vocab: of characters. slots: characters C of a row; longer spellings are cut.
+      write: rows uint16 [U, C] of spellings, vocabulary and slots, 0 pads.
+    """
+
+    def __init__(self, vocab: Any, slots: int, write: Callable[..., np.ndarray]) -> None:
+        self._vocab, self._slots, self._write = vocab, slots, write
+        self._numbers: dict[str, int] = {}
+        self._rows_NC = np.zeros((FIRST_ROWS, slots), np.uint16)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def emptied(self) -> Spellings:
+        """Returns another one with the same characters, and no spelling yet."""
+        return Spellings(self._vocab, self._slots, self._write)
+
+    def codes(self, read: Sequence[int | str]) -> np.ndarray:
+        """Returns what `SpelledWords.read` returns as int32 [W]: rows as they are, spelling n as -1 - n."""
+        new = [what for what in dict.fromkeys(read) if isinstance(what, str) and what not in self._numbers]
+        if new:
+            start = len(self._numbers)
+            while start + len(new) > len(self._rows_NC):
+                self._rows_NC = np.concatenate([self._rows_NC, np.zeros_like(self._rows_NC)])
+            self._rows_NC[start : start + len(new)] = self._write(new, self._vocab, self._slots)
+            self._numbers.update((spelling, start + n) for n, spelling in enumerate(new))
+        return np.array([what if isinstance(what, int) else -1 - self._numbers[what] for what in read], np.int32)
+
+    def rows(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the characters uint16 [..., C] behind codes [...]; zeros where nothing is spelled."""
+        spelled = codes < 0
+        return np.where(spelled[..., None], self._rows_NC[np.where(spelled, -1 - codes, 0)], np.uint16(0))

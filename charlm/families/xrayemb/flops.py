@@ -1,0 +1,72 @@
+"""Floating-point operations of an XRayEmb, as `charlm.core.flops` counts them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+
+from charlm.core.flops import TRAINING, Lengths, layer, lengths_of
+from charlm.families.subword.flops import bert_forward
+from charlm.families.subword.gpt2 import GPT2Config
+from charlm.families.xrayemb.batch import XRayBatch
+from charlm.families.xrayemb.decoder import XRDecoderConfig
+from charlm.families.xrayemb.encoder import WIDTHS, XREncoderConfig
+from charlm.families.xrayemb.model import XRayEmbConfig
+
+
+def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
+    """Returns the operations of an XR-Enc, forward.
+
+    A convolution is products of characters with the places of its windows, done for the rows of the character table
+    where these are fewer.
+    """
+    D, H, E, chars = config.output, config.hidden, config.char_embedding, words.total
+    if config.kind == "conv":
+        inner = len(WIDTHS) * H
+        flops = 2 * min(chars, config.char_vocab_size) * sum(WIDTHS) * E * H
+    elif config.kind == "lstm":
+        inner = 2 * H
+        flops = sum(2 * chars * 2 * 4 * H * ((2 * H if layer else E) + H) for layer in range(config.layers))
+    else:
+        inner = H
+        flops = config.layers * layer(chars, chars, words.squares, H, config.ffn)
+    between = 2 * H if config.kind == "lstm" else D
+    widths = [inner] + [between] * (config.projections - 1) + [D]
+    return flops + 2 * words.count * sum(a * b for a, b in itertools.pairwise(widths))
+
+
+def xr_decoder_forward(config: XRDecoderConfig, words: float, characters: float) -> float:
+    """Returns the operations of an XR-Dec, forward, that reads and predicts so many characters of so many words."""
+    K, E, classes = config.hidden, config.char_embedding, config.char_vocab_size - 1
+    layers = sum(2 * 4 * K * ((K if layer else E) + K) for layer in range(config.layers))
+    return words * 2 * config.vector * config.layers * K + characters * (layers + 2 * classes * (K + classes))
+
+
+def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str, float]) -> float:
+    """Returns the useful operations of a step of XRayEmb's second pre-training.
+
+    Text: encoder, backbone, prediction and generator; in steps with cycles, encoder and generator for their words, and
+    for as many points of the sphere the generator forward and the encoder; of these points' words, the lengths are
+    taken to be those of the given words.
+
+    Args:
+      weights: of the losses, see `charlm.families.xrayemb.loss`; what has none is not computed.
+    """
+    D, encoder, generator = config.hidden, config.encoder, config.generator
+    flops = xr_encoder_forward(encoder, sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths()))
+    if weights["language"] or weights["generation"]:
+        flops += bert_forward(config, lengths_of(batch.inputs.mask_SBL))
+    if weights["language"]:
+        transform = 0 if isinstance(config, GPT2Config) else D
+        labels = float(np.count_nonzero(batch.labels_SM >= 0))
+        flops += 2 * labels * D * (transform + config.vocab_size)
+    if weights["generation"]:
+        written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
+        flops += xr_decoder_forward(generator, written.count, written.total - written.count)
+    cycle = sum((lengths_of(chars) for chars in batch.cycle), Lengths())
+    encoded = xr_encoder_forward(encoder, cycle)
+    written = xr_decoder_forward(generator, cycle.count, cycle.total - cycle.count)
+    flops += (encoded + written) * bool(weights["cycle_words"]) + encoded * bool(weights["cycle_sphere"])
+    return TRAINING * flops + written * bool(weights["cycle_sphere"])
