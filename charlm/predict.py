@@ -32,7 +32,16 @@ from typing import Any, Literal, NamedTuple
 
 from charlm.core.local_paths import check_options
 from charlm.families.policy_option import HELP, load_with_policy
-from charlm.families.predictor import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
+from charlm.families.predictor import (
+    LENGTH_DIGITS,
+    Encoding,
+    Fill,
+    Generation,
+    KnownWords,
+    Predictor,
+    Score,
+    check_seeds,
+)
 from charlm.text.wordlist import WordList
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
@@ -296,8 +305,6 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    from charlm.families.predictor import check_seeds
-
     check_seeds(args.seed)  # said once; the seeds of texts follow from it
 
     def result(found: Generation) -> dict[str, Any]:

@@ -121,14 +121,14 @@ def _run(args: argparse.Namespace) -> int:
 def _converter(args: argparse.Namespace) -> Converter:
     """Returns the converter of the family that was named, or that the config or the checkpoint is of."""
     from charlm.core import checkpoint as checkpoints
-    from charlm.families.converters import CONVERTERS, recognise
+    from charlm.families.converters import converter_of, recognise
 
     if args.family or getattr(args, "backbone", ""):
-        return CONVERTERS[args.family or "xrayemb"]
+        return converter_of(args.family or "xrayemb")
     if args.command == "export":
-        metadata = checkpoints.read_metadata(checkpoints.find(args.checkpoint), tuple(CONVERTERS))
-        return CONVERTERS[checkpoints.family_of(metadata)]
-    return CONVERTERS["hlm"] if getattr(args, "model_config", "") else recognise(args.input)
+        metadata = checkpoints.read_metadata(checkpoints.find(args.checkpoint), tuple(FAMILIES))
+        return converter_of(checkpoints.family_of(metadata))
+    return converter_of("hlm") if getattr(args, "model_config", "") else recognise(args.input)
 
 
 def _import(args: argparse.Namespace, converter: Converter) -> str:

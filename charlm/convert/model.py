@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import numpy as np
 
+from charlm.convert.changes import NotChangeable
 from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 from charlm.core import checkpoint as checkpoints
@@ -47,18 +48,6 @@ def _changed(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name}={value!r}: expected a number in [0, 1)")
     return float(value)
-
-
-class NotChangeable(ValueError):
-    """Fields that are to be changed, and which the config of a family does not have.
-
-    Attributes:
-      names: of the fields. family: of the model.
-    """
-
-    def __init__(self, reason: str, names: Sequence[str], family: str) -> None:
-        super().__init__(reason)
-        self.names, self.family = names, family
 
 
 class Model(NamedTuple):
@@ -109,6 +98,7 @@ class Converter(abc.ABC):
     # Further fields of the config that may be changed, each with what raises ValueError for a value it cannot have.
     own_options: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
     replaces_table: str = ""  # where the parameters lie of a module in the place of the table of subwords; "": none
+    config_elsewhere: bool = False  # whether the config need not lie beside the weights
     label_heads: Sequence[str] = ()  # ways to read labels, the default first; (): there is one
 
     @property

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from charlm.convert.changes import NotChangeable
 from charlm.families.family import family_with_option
 
 T = TypeVar("T")
@@ -30,8 +31,6 @@ def load_with_policy(load: Callable[..., T], args: argparse.Namespace, *more: An
         owner.check_option("eval_policy", policy)
     except ValueError as error:
         raise ValueError(f"--policy: {error}") from None
-    from charlm.convert.model import NotChangeable  # --help needs no jax
-
     try:
         return load(args.checkpoint, *more, eval_policy=policy)
     except NotChangeable as error:

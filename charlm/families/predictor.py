@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from charlm.families.family import family
+from charlm.families.family import family, load
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
@@ -131,9 +131,7 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: when there is no model, it does not fit its config, or it is no model of this class.
         """
-        from charlm.families.pretrained import from_pretrained  # late: this module needs no JAX
-
-        pretrained = from_pretrained(path, **options)
+        pretrained = load("charlm.families.pretrained:from_pretrained")(path, **options)  # late: help needs no JAX
         kind = family(pretrained.family).get_predictor()
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")

@@ -17,7 +17,8 @@ from charlm.convert.files import find_state, new_folder
 from charlm.convert.heads import FINE_TUNED
 from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
-from charlm.families.converters import CONVERTERS, recognise
+from charlm.families.converters import converter_of, recognise
+from charlm.families.family import FAMILIES
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 
@@ -48,9 +49,9 @@ class Pretrained:
         Raises:
           ValueError: when there are none, or the family reads characters.
         """
-        tokenizer = CONVERTERS[self.family].open_tokenizer(self.folder)
+        tokenizer = converter_of(self.family).open_tokenizer(self.folder)
         if tokenizer is None:
-            title = CONVERTERS[self.family].title
+            title = converter_of(self.family).title
             raise ValueError(f"{self.folder}: a model of the kind {title} reads characters; see vocab()")
         return tokenizer
 
@@ -80,7 +81,7 @@ class Pretrained:
             raise ValueError(f"format={format!r} is not one of {', '.join(FORMATS)}")
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder}, where the model was read and its tokenizer lay, is gone")
-        converter = CONVERTERS[self.family]
+        converter = converter_of(self.family)
         model = Model(self.params, dict(self.metadata), self.folder, self.folder)
         checkpoints.check_fits("the model", self.params, converter.target(model.metadata, str(self.folder)).params)
         with new_folder(path, key="") as folder:
@@ -94,13 +95,13 @@ def encoder_alone(pretrained: Pretrained) -> Pretrained:
     """Returns a model that reads subwords without its head for labels; as it is, if it has none."""
     if pretrained.head not in FINE_TUNED:
         return pretrained
-    model, params = CONVERTERS[pretrained.family].headless(pretrained.config, pretrained.params)
+    model, params = converter_of(pretrained.family).headless(pretrained.config, pretrained.params)
     return dataclasses.replace(pretrained, model=model, params=params)
 
 
 def is_encoder(pretrained: Pretrained) -> bool:
     """Says whether a model has no head at all."""
-    return isinstance(pretrained.model, CONVERTERS[pretrained.family].encoders)
+    return isinstance(pretrained.model, converter_of(pretrained.family).encoders)
 
 
 def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
@@ -121,8 +122,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     Raises:
       ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.
     """
-    if family and family not in CONVERTERS:
-        raise ValueError(f"family={family!r} is not one of {', '.join(CONVERTERS)}")
+    if family and family not in FAMILIES:
+        raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")
     converter, model = _read(path, family, head, changes)
     target = converter.target(model.metadata, str(model.source))
     params = jax.device_put(model.params, jax.devices()[0])
@@ -140,9 +141,9 @@ def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[st
             if not Path(path).exists():
                 raise no_state from None
             raise ValueError(f"{no_checkpoint}, or a folder of PyTorch weights ({no_state})") from None
-        converter = CONVERTERS[family] if family else recognise(str(path))
+        converter = converter_of(family) if family else recognise(str(path))
         model = converter.read(str(path), head)
         return converter, model._replace(metadata=converter.change(model.metadata, changes, str(model.source)))
-    metadata = checkpoints.read_metadata(checkpoint, (family,) if family else tuple(CONVERTERS))
-    converter = CONVERTERS[checkpoints.family_of(metadata)]
+    metadata = checkpoints.read_metadata(checkpoint, (family,) if family else tuple(FAMILIES))
+    converter = converter_of(checkpoints.family_of(metadata))
     return converter, converter.load(checkpoint, metadata, head, **changes)

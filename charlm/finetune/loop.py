@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -25,7 +26,7 @@ from charlm.core.profiling import StepProfiler
 from charlm.core.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.core.state import TrainState
 from charlm.core.step import make_train_step, step_options
-from charlm.families.pretrained import Pretrained
+from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.units import units_of
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
@@ -34,6 +35,7 @@ from charlm.finetune.model import first_params, held_params, with_task
 from charlm.finetune.optimizer import learning_rate, make_optimizer
 from charlm.finetune.progress import Place, Position, Stopped, Window, shown
 from charlm.tasks.base import Row, Task, TaskSums
+from charlm.tasks.registry import from_settings
 from charlm.training.progress import duration, read_metrics, stop_signal
 from charlm.training.recovery import check_newest
 
@@ -274,7 +276,7 @@ class FineTuning:
         before = checkpoints.complete_steps(folder)
         config = self._config.to_dict()
         metadata = {**self._model.metadata, "task": self._task.settings(), "fine_tuning": config, "seed": self._seed}
-        kept = self._model.__class__(**{**self._model.__dict__, "params": params, "metadata": metadata})
+        kept = dataclasses.replace(self._model, params=params, metadata=metadata)
         if step not in before:
             kept.save_pretrained(folder / str(step))
         for older in before:
@@ -283,9 +285,6 @@ class FineTuning:
 
     def _finish(self) -> dict[str, Any]:
         """Predicts with the best epoch's model, writes the predictions and returns the scores."""
-        from charlm.families.pretrained import from_pretrained
-        from charlm.tasks.registry import from_settings
-
         best = from_pretrained(self._folder)
         self._task = self._evaluator.task = from_settings(best.metadata["task"])
         params = self._evaluator.place(best.params)

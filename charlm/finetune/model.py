@@ -12,7 +12,7 @@ from flax import traverse_util
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.core.state import on_processor, stream_key
-from charlm.families.converters import CONVERTERS
+from charlm.families.converters import converter_of
 from charlm.families.pretrained import Pretrained
 from charlm.tasks.base import Task
 
@@ -28,7 +28,7 @@ def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") ->
     Raises:
       ValueError: when the family has no such head.
     """
-    converter = CONVERTERS[source.family]
+    converter = converter_of(source.family)
     if task.head not in converter.heads:
         raise ValueError(f"a {source.family} has no head for {task.name}; it has {', '.join(converter.heads)}")
     metadata = converter.with_head(source.metadata, task.head) | {"labels": task.outputs, "task": task.settings()}
@@ -51,7 +51,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
     The output layer is taken over only where the source was fine-tuned for the same task and labels.
     """
     fresh = traverse_util.flatten_dict(
-        _random(target, CONVERTERS[source.family].smallest_input(target.config), seed), sep="/"
+        _random(target, converter_of(source.family).smallest_input(target.config), seed), sep="/"
     )
     held = held_params(source)
     same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
@@ -75,7 +75,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
 def held_params(source: Pretrained) -> dict[str, Any]:
     """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
-    alone = CONVERTERS[source.family].scope_alone(source.model)
+    alone = converter_of(source.family).scope_alone(source.model)
     return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from charlm import metrics
 from charlm.config import flatten, from_dict, to_json
-from charlm.convert.model import NotChangeable
+from charlm.convert.changes import NotChangeable
 from charlm.core.durable import write_json, write_text
 from charlm.families.family import families, family_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained

@@ -14,7 +14,8 @@ import jax
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
-from charlm.families.converters import CONVERTERS
+from charlm.families.converters import converter_of
+from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
 from charlm.text.subwords import SubwordTokenizer
 
@@ -105,9 +106,9 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
         checkpoint = checkpoints.find(path, key="--model")
     except ValueError as no_checkpoint:
         return _open_theirs(Path(path), lowercase, str(no_checkpoint))
-    metadata = checkpoints.read_metadata(checkpoint, tuple(CONVERTERS))
+    metadata = checkpoints.read_metadata(checkpoint, tuple(FAMILIES))
     family = checkpoints.family_of(metadata)
-    tokenizer = CONVERTERS[family].open_tokenizer(checkpoints.files_of(checkpoint), lowercase)
+    tokenizer = converter_of(family).open_tokenizer(checkpoints.files_of(checkpoint), lowercase)
     shapes = checkpoints.parameter_shapes(checkpoint)
     rows = (metadata.get("hf_config") or {}).get("vocab_size", 0) if metadata.get("rows") else 0
     return Opened(tokenizer, count(family, shapes, tokenizer, rows))
@@ -124,7 +125,7 @@ def _open_theirs(path: Path, lowercase: bool | None, no_checkpoint: str) -> Open
             raise ValueError(f"{no_checkpoint}, or a model or tokenizer ({no_state})") from None
         return Opened(SubwordTokenizer.load(path, lowercase=lowercase), None)
     model = from_pretrained(path)
-    tokenizer = CONVERTERS[model.family].open_tokenizer(model.folder, lowercase)
+    tokenizer = converter_of(model.family).open_tokenizer(model.folder, lowercase)
     leaves = jax.tree_util.tree_leaves_with_path(model.params)
     return Opened(tokenizer, count(model.family, {path_name(name): leaf.shape for name, leaf in leaves}, tokenizer))
 
@@ -140,7 +141,7 @@ def count(
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
-    replacement = CONVERTERS[family].replaces_table
+    replacement = converter_of(family).replaces_table
     module = sum(size for name, size in sizes.items() if name.split("/")[0] == replacement)
     kept = 0
     if module and tables and tokenizer is not None:

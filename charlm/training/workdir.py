@@ -22,7 +22,6 @@ from charlm.families.objective import Objective
 log = logging.getLogger("charlm")
 
 CONFIG_FILE = "config.json"
-VOCAB_FILE = "char_vocab.json"
 OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
 
 

@@ -94,6 +94,7 @@ class HLMConverter(Converter):
     name, title = "hlm", "HLM"
     heads = HEADS
     encoders = (HLM,)
+    config_elsewhere = True
     label_heads = ("paper", "reference")
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:

@@ -16,13 +16,13 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core.batch import WordBatch
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import batch_dataset, empty_batch, record_lanes
+from charlm.families.hlm.conversion import VOCAB_FILE
 from charlm.families.hlm.examples import show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
 from charlm.families.objective import Objective
-from charlm.training.workdir import VOCAB_FILE
 
 log = logging.getLogger("charlm")
 

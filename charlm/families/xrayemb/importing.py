@@ -19,6 +19,7 @@ from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM
 from charlm.convert.model import Model, Target
 from charlm.convert.rules import group
+from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
@@ -46,8 +47,6 @@ def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vo
     Raises:
       ValueError: something is missing, or the parts do not fit each other.
     """
-    from charlm.families.pretrained import from_pretrained  # which reads families by their converters
-
     file = find_state(source)
     state: Mapping[str, Tensor] = dict(open_state(file, False))
     if others := others_of(state):

@@ -22,7 +22,7 @@ from charlm.core.sharding import path_name
 from charlm.families.charbert.loss import label_weights
 from charlm.families.charbert.shape import model_config, read_backbone, resolve, started_from
 from charlm.families.charbert.terms import TermVocab
-from charlm.families.converters import CONVERTERS
+from charlm.families.converters import converter_of
 from charlm.families.family import prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
@@ -273,7 +273,7 @@ def test_variants_train(charbert, variant):
     assert ("charbert" in before) == (variant != "advbert")
     metadata = run.objective.metadata()
     assert metadata["family"] == ("bert" if variant == "advbert" else "charbert")
-    checkpoints.check_fits(variant, before, CONVERTERS[metadata["family"]].target(metadata, variant).params)
+    checkpoints.check_fits(variant, before, converter_of(metadata["family"]).target(metadata, variant).params)
     noised = run.objective.config.data.noise_rate > 0
     assert (any(label >= 0 for label in batch.nlm_labels_SP.reshape(-1))) == (predicts_words and noised)
     jax.tree.map(

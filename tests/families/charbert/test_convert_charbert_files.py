@@ -12,7 +12,7 @@ from charbert_release import KIND, bring, take, write_release
 from subword_cases import failure
 
 from charlm.families.charbert.conversion import symbols_of
-from charlm.families.converters import CONVERTERS
+from charlm.families.converters import converter_of
 from charlm.families.pretrained import from_pretrained
 from charlm.predict import Predictor
 from charlm.text.subwords import SubwordTokenizer
@@ -111,7 +111,7 @@ def test_a_stated_case_counts(tmp_path):
 
 def test_of_a_bert_a_bare_vocabulary_stays_an_error(tmp_path):
     with pytest.raises(ValueError, match="expected do_lower_case"):
-        CONVERTERS["bert"].open_tokenizer(with_pieces(tmp_path))
+        converter_of("bert").open_tokenizer(with_pieces(tmp_path))
 
 
 def test_on_roberta_the_two_files_are_enough(tmp_path, log_lines):

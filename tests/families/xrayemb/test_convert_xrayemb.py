@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from tiny_models import release
 
 from charlm.convert.__main__ import main
-from charlm.families.converters import CONVERTERS
+from charlm.families.converters import converter_of
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb import tensors as states
@@ -212,14 +212,14 @@ def metadata():
 
 @pytest.mark.parametrize("head", ["sequence_classification", "token_classification", "question_answering"])
 def test_labels_leave_no_generator(metadata, head):
-    changed = CONVERTERS["xrayemb"].with_head(metadata, head)
-    target = CONVERTERS["xrayemb"].target({**changed, "labels": 2}, "here")
+    changed = converter_of("xrayemb").with_head(metadata, head)
+    target = converter_of("xrayemb").target({**changed, "labels": 2}, "here")
     assert target.config.generator is None
     assert sorted(target.params) == ["bert", "label", "xr_enc"]
-    assert CONVERTERS["xrayemb"].with_head(metadata, "encoder")["model"]["generator"] is not None
+    assert converter_of("xrayemb").with_head(metadata, "encoder")["model"]["generator"] is not None
 
 
 def test_a_dtype_is_that_of_all_parts(metadata):
-    converter = CONVERTERS["xrayemb"]
+    converter = converter_of("xrayemb")
     config = converter.target(converter.change(metadata, {"dtype": "bfloat16"}, "here"), "here").config
     assert config.dtype == config.encoder.dtype == config.generator.dtype == jnp.bfloat16
