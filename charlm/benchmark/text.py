@@ -19,7 +19,6 @@ import numpy as np
 from charlm.core.durable import write_text
 from charlm.core.files import cache_dir, stable_hash
 from charlm.data.sources import Source, open_source
-from charlm.families.xrayemb.cycle_words import stratified
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter, Span
@@ -168,6 +167,8 @@ class Corpus:
         Raises:
           ValueError: when the corpus has no word.
         """
+        from charlm.families.xrayemb.cycle_words import stratified
+
         splitter = RulesSplitter()
         counts: Counter[str] = Counter()
         for document in self._learned():

@@ -121,7 +121,7 @@ def _run(args: argparse.Namespace) -> int:
 def _converter(args: argparse.Namespace) -> Converter:
     """Returns the converter of the family that was named, or that the config or the checkpoint is of."""
     from charlm.core import checkpoint as checkpoints
-    from charlm.families.converters import converter_of, recognise
+    from charlm.families.registry import converter_of, recognise
 
     if args.family or getattr(args, "backbone", ""):
         return converter_of(args.family or "xrayemb")

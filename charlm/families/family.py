@@ -12,7 +12,6 @@ import dataclasses
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ import ml_collections
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
     from charlm.families.objective import Objective
-    from charlm.families.predictor import Predictor
     from charlm.families.units import Units
 
 
@@ -35,6 +33,8 @@ class Family:
       predictor: its `Predictor`. golden: a module with `outputs`, `find_cases` and `ATOL`, see `charlm.convert.golden`.
       keys: the module of its own config keys, see `charlm.config.pretraining`; "": it is not pre-trained here.
       objectives: what it is pre-trained on, by stage; a family without stages has one, under "".
+      corpora: a function of a config that encodes what its pre-training reads and returns it, where no one objective
+        reads it; "": that of the objective.
       stage_config: a function of a config and the name of a stage that returns the config of that stage alone.
       check_options: by field of a model's config that only this family has, a function that raises ValueError for a
         value that the field cannot have.
@@ -49,6 +49,7 @@ class Family:
     golden: str
     keys: str = ""
     objectives: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    corpora: str = ""
     stage_config: str = ""
     check_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exports: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -58,11 +59,11 @@ class Family:
         return load(self.converter)
 
     def get_units(self, pretrained: Any, longest: int) -> Units:
-        """Returns how a model of the family reads text; see `charlm.families.units.units_of`."""
+        """Returns how a model of the family reads text; see `charlm.families.registry.units_of`."""
         return load(self.units)(pretrained, longest)
 
-    def get_predictor(self) -> type[Predictor]:
-        """Returns the class that answers questions with a model of the family."""
+    def get_predictor(self) -> Any:  # a class of `predictor`, which itself asks for families
+        """Returns the class of the `Predictor` that answers questions with a model of the family."""
         return load(self.predictor)
 
     def get_golden(self) -> ModuleType:
@@ -144,16 +145,6 @@ def pretrainable() -> tuple[str, ...]:
     return tuple(one.name for one in families() if one.objectives)
 
 
-def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
-    """Returns what the config's family pre-trains on; in a family with stages, what its stage does."""
-    return family(config.family).get_objective(config.get("stage", ""))
-
-
 def family_with_option(name: str) -> Family | None:
     """Returns the family that alone has a field of a model's config; None when none has."""
     return next((one for one in families() if name in one.check_options), None)
-
-
-def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:
-    """Returns the vocabularies and encoded corpora of a run; see `Objective.prepare`."""
-    return objective_of(config).prepare(config, run)

@@ -3,7 +3,7 @@
 The loop (`charlm.training.train`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says
 what a batch
 is, what its loss is, and what a person should read of it. A new family is a subclass, a file of config keys
-(`charlm.families.family` names both), and nothing else.
+(`charlm.families.family` names them), and nothing else.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from charlm.convert.files import find_state, new_folder
 from charlm.convert.heads import FINE_TUNED
 from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
-from charlm.families.converters import converter_of, recognise
 from charlm.families.family import FAMILIES
+from charlm.families.registry import converter_of, recognise
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 

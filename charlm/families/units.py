@@ -8,16 +8,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import numpy as np
-
-from charlm.families.family import family
-
-if TYPE_CHECKING:
-    from charlm.families.pretrained import Pretrained
 
 Span = tuple[int, int]
 
@@ -129,18 +124,6 @@ class Units(abc.ABC):
     def room(self, pair: bool) -> int:
         """Returns how many units a row holds beside its special positions."""
         return self.longest - self.specials(pair)
-
-
-def units_of(pretrained: Pretrained, longest: int = 0) -> Units:
-    """Returns the text side of a model.
-
-    Args:
-      longest: positions of the longest row; 0: as many as the model has.
-
-    Raises:
-      ValueError: when the model has fewer positions, or its tokenizer is missing.
-    """
-    return family(pretrained.family).get_units(pretrained, longest)
 
 
 def checked_longest(longest: int, most: int, least: int) -> int:

@@ -27,7 +27,7 @@ from charlm.core.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.core.state import TrainState
 from charlm.core.step import make_train_step, step_options
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.units import units_of
+from charlm.families.registry import units_of
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.evaluate import Evaluator

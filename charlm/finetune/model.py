@@ -12,8 +12,8 @@ from flax import traverse_util
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.core.state import on_processor, stream_key
-from charlm.families.converters import converter_of
 from charlm.families.pretrained import Pretrained
+from charlm.families.registry import converter_of
 from charlm.tasks.base import Task
 
 log = logging.getLogger("charlm")

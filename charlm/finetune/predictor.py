@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from charlm.core.sharding import one_device
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.units import units_of
+from charlm.families.registry import units_of
 from charlm.finetune.evaluate import Evaluator
 from charlm.tasks.base import Task
 from charlm.tasks.classification import ClassPrediction

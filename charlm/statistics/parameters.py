@@ -14,9 +14,9 @@ import jax
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
-from charlm.families.converters import converter_of
 from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import converter_of
 from charlm.text.subwords import SubwordTokenizer
 
 _TABLE = "embed/token/embedding"  # of every family that reads subwords

@@ -13,7 +13,7 @@ from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.state import TrainState
-from charlm.families.family import objective_of
+from charlm.families.registry import objective_of
 from charlm.training import workdir as workdirs
 from charlm.training.run import Run
 

@@ -25,8 +25,8 @@ from charlm.core.sharding import (
 )
 from charlm.core.state import TrainState, new_state, on_processor, stream_key
 from charlm.core.step import Sums, TrainStep, make_train_step, step_options
-from charlm.families.family import objective_of
 from charlm.families.objective import Batch, Objective
+from charlm.families.registry import objective_of
 
 EvalStep = Callable[[Any, Batch], Sums]
 
@@ -73,7 +73,7 @@ def build(config: ml_collections.ConfigDict, data: Any) -> Run:
     """Compiles nothing yet: returns the run of a resolved config.
 
     Args:
-      data: what `charlm.families.family.prepare` returned.
+      data: what `charlm.families.registry.prepare` returned.
 
     Raises:
       ValueError: when config, data and devices do not fit each other.

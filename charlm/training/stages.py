@@ -19,7 +19,8 @@ import ml_collections
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
-from charlm.families.family import family, prepare
+from charlm.families.family import family
+from charlm.families.registry import prepare
 from charlm.training.run import build
 from charlm.training.train import train
 from charlm.training.workdir import folder_of, newest_step, origin_of

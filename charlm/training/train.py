@@ -25,7 +25,7 @@ from charlm.core.optimizer import learning_rate
 from charlm.core.profiling import StepProfiler
 from charlm.core.state import TrainState
 from charlm.core.step import Sums, mean_loss
-from charlm.families.family import objective_of, prepare
+from charlm.families.registry import objective_of, prepare
 from charlm.training import workdir as workdirs
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, goes_on_from, initial_state

@@ -15,7 +15,8 @@ import pytest
 from charlm.core import cache as cache_module
 from charlm.core.batch import reshape_batch
 from charlm.core.cache import CALL_SLOTS, CHUNKS, FIRST_ROWS, OncePerParams, WordCache, _cheapest
-from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.model import HLM
 
 pytestmark = pytest.mark.usefixtures("quick")
 

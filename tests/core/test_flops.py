@@ -20,8 +20,9 @@ from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.flops import charbert_forward, charbert_training
 from charlm.families.charbert.heads import CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_forward, hlm_training, lengths_of_batch
-from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
+from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward

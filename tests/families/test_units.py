@@ -13,7 +13,7 @@ from finetune.tiny_tasks import FAMILIES, source
 from charlm.core.batch import reshape_batch
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.units import units_of
+from charlm.families.registry import units_of
 from charlm.finetune.batching import Packer, eval_groups
 from charlm.tasks.base import Row
 

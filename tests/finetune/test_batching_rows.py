@@ -9,7 +9,8 @@ import pytest
 from finetune.tiny_tasks import source
 
 from charlm.families.pretrained import from_pretrained
-from charlm.families.units import Joined, units_of
+from charlm.families.registry import units_of
+from charlm.families.units import Joined
 from charlm.finetune.batching import Packer, epoch_groups, eval_groups, lengths_of
 from charlm.tasks.base import Row
 

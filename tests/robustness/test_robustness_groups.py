@@ -202,7 +202,7 @@ def test_segmentation_by_hand(tokenizer):
     assert WordEncoder(CharVocab(["a"]), 4).char_slots == 4
     assert segmentation(_Pretrained("abc", 4), None, _Units(), [()]) == (0, 0, 0, 0)
     from charlm.families.pretrained import from_pretrained
-    from charlm.families.units import units_of
+    from charlm.families.registry import units_of
 
     model = from_pretrained(release("bert"))
     words = [("words", "unbelievable"), ("\u4e00",)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
 from charlm.families.pretrained import from_pretrained
-from charlm.families.units import units_of
+from charlm.families.registry import units_of
 from charlm.tasks.classification import Classification, Regression, join_cut
 from charlm.tasks.contexts import ContextPlaces
 from charlm.tasks.question_answering import QuestionAnswering

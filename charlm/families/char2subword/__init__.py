@@ -16,6 +16,7 @@ FAMILY = Family(
         "approximation": f"{_HERE}.objective:TableImitation",
         "contextual": f"{_HERE}.contextual:CharacterMaskedLM",
     },
+    corpora=f"{_HERE}.shape:corpora_of",
     stage_config=f"{_HERE}.keys:of_stage",
     check_options={
         "mode": f"{_HERE}.words:check_mode",

@@ -22,7 +22,7 @@ from charlm.core.durable import replacing
 from charlm.core.files import cache_dir, clear_write_errors
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.families.char2subword.imitation import neighbours
-from charlm.families.char2subword.keys import CONTEXTUAL
+from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
@@ -219,3 +219,16 @@ def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: in
         with replacing(path) as temporary:
             save_file({"ids": found}, temporary)
     return found
+
+
+def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
+    """Encodes what the contextual stage reads and returns it; vocabularies are those of what the run starts from.
+
+    Raises:
+      ValueError: when no stage of the config reads text, or as `prepare_texts`.
+    """
+    if CONTEXTUAL not in (config.stage or config.stages):
+        stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))
+        raise ValueError(f"stage {stages} of Char2Subword reads no text; there is nothing to encode")
+    train, heldout = prepare_texts(of_stage(config, CONTEXTUAL), "Char2Subword reads text")
+    return [*train, *heldout]

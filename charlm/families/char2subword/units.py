@@ -29,7 +29,7 @@ class Char2SubwordUnits(SpelledUnits):
     see `fresh`.
 
     Args:
-      pretrained: the model; its config says the mode. longest: see `units_of`.
+      pretrained: the model; its config says the mode. longest: see `charlm.families.registry.units_of`.
 
     Raises:
       ValueError: when there is no tokenizer, or it or the characters do not fit the model.

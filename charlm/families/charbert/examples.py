@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import flax.linen as nn
 import jax
+import ml_collections
 import numpy as np
 
 if TYPE_CHECKING:
     from charlm.families.charbert.batch import NoisyBatch
-    from charlm.families.charbert.objective import NoisyLanguageModelling
 
 log = logging.getLogger("charlm")
 
@@ -18,7 +19,19 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # subwords shown on either side
 
 
-def show_examples(objective: NoisyLanguageModelling, params: Any) -> None:
+class Shown(Protocol):
+    """What is shown of an objective: `objective.NoisyLanguageModelling`."""
+
+    config: ml_collections.ConfigDict
+    data: Any  # what its `prepare` returns
+    model: nn.Module
+    shape: Any  # of its batches
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
+        """Returns batches of held-out text."""
+
+
+def show_examples(objective: Shown, params: Any) -> None:
     """Logs the likeliest subwords at `train.examples` masked places of held-out text, and words at misspelled ones."""
     count, tokenizer = objective.config.train.examples, objective.data.tokenizer
     if not count:
@@ -51,7 +64,7 @@ def show_examples(objective: NoisyLanguageModelling, params: Any) -> None:
             log.info("%-10s  %s", "", ", ".join(name(int(guess)) for guess in guesses))
 
 
-def _context(objective: NoisyLanguageModelling, ids: np.ndarray, at: int, right: str) -> str:
+def _context(objective: Shown, ids: np.ndarray, at: int, right: str) -> str:
     """Returns the subwords around a place, and what is right there."""
     tokenizer = objective.data.tokenizer
     start = at - at % objective.shape.length

@@ -35,7 +35,7 @@ class CharBertUnits(SubwordUnits):
     that is not done here, so a row with unknown pieces differs from theirs.
 
     Args:
-      pretrained: the model. longest: see `units_of`.
+      pretrained: the model. longest: see `charlm.families.registry.units_of`.
 
     Raises:
       ValueError: when there is no tokenizer or it does not fit, or the model's characters are not known.

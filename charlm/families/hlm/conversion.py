@@ -20,8 +20,9 @@ from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, i
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
 from charlm.families.hlm import shape as hlm_model
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
-from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.hlm.model import HLM
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
 from charlm.text.chars import CharVocab

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from charlm.core.batch import WordBatch
 from charlm.core.flops import TRAINING, Lengths, full_lengths, layer, lengths_of
-from charlm.families.hlm.model import HLMConfig
+from charlm.families.hlm.config import HLMConfig
 
 
 class BatchLengths(NamedTuple):

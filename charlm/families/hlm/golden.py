@@ -21,9 +21,10 @@ from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skip
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import export_state, import_state
 from charlm.core.batch import WordBatch, reshape_batch
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.conversion import head_of, target
 from charlm.families.hlm.loss import masked_char_sums
-from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.hlm.model import HLM
 from charlm.families.hlm.released_config import from_theirs
 from charlm.families.hlm.shape import model_config
 from charlm.nn.attention import relative_bucket

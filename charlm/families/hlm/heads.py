@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.core.batch import MaskedWords
+from charlm.families.hlm.config import HLMConfig
 from charlm.nn.embed import dense, kernel_init, layer_norm
 from charlm.nn.kernels import product
 from charlm.nn.transformer import Encoder
-
-if TYPE_CHECKING:
-    from charlm.families.hlm.model import HLMConfig
 
 HEAD_EPSILON = 1e-5  # LayerNorm epsilon of projection and transform in the released code (PyTorch's default)
 

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 
 from charlm.convert.heads import MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.batch import WordBatch
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import IntraWordHead
-from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
+from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.nn.embed import dense
 from charlm.nn.heads import Pooler
 

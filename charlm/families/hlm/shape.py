@@ -10,7 +10,7 @@ from charlm.data.budgets import measure_shape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
 from charlm.data.pipeline import record_dataset
-from charlm.families.hlm.model import HLMConfig
+from charlm.families.hlm.config import HLMConfig
 
 
 def model_config(config: ml_collections.ConfigDict) -> HLMConfig:

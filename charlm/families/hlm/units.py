@@ -16,7 +16,8 @@ from charlm.data.batching import BatchShape, ShardPacker, bucket_of, inference_s
 from charlm.data.batching import Sequence as WordSequence
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
-from charlm.families.hlm.model import HLM, HLMConfig
+from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Encoded, Joined, Units, checked_longest
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
@@ -29,7 +30,8 @@ class HLMUnits(Units):
     """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
 
     Args:
-      config: of the run that pre-trained the model. vocab: its characters. longest: see `units_of`.
+      config: of the run that pre-trained the model. vocab: its characters. longest: see
+        `charlm.families.registry.units_of`.
       read: words whose characters the head reads as well; see `charlm.families.hlm.labels`.
     """
 
@@ -144,7 +146,7 @@ _READ: dict[str, Literal["first", "all"]] = {
 
 
 def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
-    """Returns the text side of a model; see `charlm.families.units.units_of`."""
+    """Returns the text side of a model; see `charlm.families.registry.units_of`."""
     labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
     return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)

@@ -42,7 +42,7 @@ class SubwordUnits(Units):
     for the row. There the last piece of a word carries its label, for only it has read the whole word.
 
     Args:
-      pretrained: the model. longest: see `units_of`.
+      pretrained: the model. longest: see `charlm.families.registry.units_of`.
 
     Raises:
       ValueError: when there is no tokenizer, or it has ids that the model has no rows for.

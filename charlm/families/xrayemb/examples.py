@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import flax.linen as nn
 import jax
+import ml_collections
 import numpy as np
 
 from charlm.core.state import stream_key
@@ -14,10 +15,7 @@ from charlm.families.xrayemb.decoder import XRDecoder
 from charlm.families.xrayemb.loss import sphere_points
 
 if TYPE_CHECKING:
-    import ml_collections
-
     from charlm.families.xrayemb.batch import XRayBatch
-    from charlm.families.xrayemb.objective import SecondPretraining
 
 log = logging.getLogger("charlm")
 
@@ -25,7 +23,23 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # positions shown on either side
 
 
-def show_examples(objective: SecondPretraining, params: Any) -> None:
+class Shown(Protocol):
+    """What is shown of an objective: `objective.SecondPretraining`."""
+
+    config: ml_collections.ConfigDict
+    data: Any  # what its `prepare` returns
+    model: nn.Module
+    shape: Any  # of its batches
+
+    @property
+    def framed(self) -> bool:
+        """Whether sequences have special subwords at both ends."""
+
+    def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
+        """Returns batches of held-out text."""
+
+
+def show_examples(objective: Shown, params: Any) -> None:
     """Logs `train.examples` places of held-out text: the likeliest subwords, and what is written from there."""
     count, data = objective.config.train.examples, objective.data
     if not count:
@@ -59,7 +73,7 @@ def show_examples(objective: SecondPretraining, params: Any) -> None:
             log.info("written  %s", data.chars.decode(ids_T))
 
 
-def show_samples(objective: SecondPretraining, params: Any) -> None:
+def show_samples(objective: Shown, params: Any) -> None:
     """Logs what the generator writes at points of the sphere, the same in every call.
 
     Args:
@@ -88,7 +102,7 @@ def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) ->
     return output.logits[0], model.generate(states_ND[position_SM[0]]).ids_UT
 
 
-def _context(objective: SecondPretraining, batch: XRayBatch, at: int, right: str) -> str:
+def _context(objective: Shown, batch: XRayBatch, at: int, right: str) -> str:
     """Returns the subwords and <words> around a place, and what is right there, or with GPT-2 behind it."""
     row, place = divmod(at, objective.shape.length)
     length = int(batch.inputs.mask_SBL[0, row].sum())
@@ -99,7 +113,7 @@ def _context(objective: SecondPretraining, batch: XRayBatch, at: int, right: str
     return " ".join(shown)
 
 
-def _read_at(objective: SecondPretraining, batch: XRayBatch, row: int, place: int) -> str:
+def _read_at(objective: Shown, batch: XRayBatch, row: int, place: int) -> str:
     index = int(batch.inputs.ids_SBL[0, row, place])
     if index >= 0:
         return objective.data.tokenizer.token(index)

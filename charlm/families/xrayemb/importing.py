@@ -10,23 +10,20 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from flax import traverse_util
 
 from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM
-from charlm.convert.model import Model, Target
+from charlm.convert.model import Converter, Model, Target
 from charlm.convert.rules import group
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.families.xrayemb.tensors import ELSEWHERE, GENERATOR, others_of, read_decoder, read_encoder
-
-if TYPE_CHECKING:
-    from charlm.families.xrayemb.conversion import XRayEmbConverter
 
 log = logging.getLogger("charlm")
 
@@ -35,7 +32,7 @@ BACKBONES = ("bert", "roberta", "gpt2")
 _SIGN = "lstm.weight_hh_l0"  # of XR-Dec
 
 
-def read_states(converter: XRayEmbConverter, source: str, backbone: str, char_vocab: str = "", heads: int = 0) -> Model:
+def read_states(converter: Converter, source: str, backbone: str, char_vocab: str = "", heads: int = 0) -> Model:
     """Returns a model of the encoder, and the generator if there is one, of a state dict of theirs on a backbone.
 
     Args:

@@ -36,7 +36,7 @@ class XRayEmbUnits(SpelledUnits):
     all. Words are kept as long as the units are; see `fresh`.
 
     Args:
-      pretrained: the model. longest: see `units_of`.
+      pretrained: the model. longest: see `charlm.families.registry.units_of`.
       policy: of training; None: what the model's config says. eval_policy: of all else; None: what the config says,
         or `policy` where one is given, in either case "none" in place of one that draws words.
 

@@ -18,7 +18,7 @@ from small_run import metrics_without_timings, on_devices, python
 import charlm.training.train
 from charlm.config import from_dict, to_json
 from charlm.core import checkpoint as checkpoints
-from charlm.families.family import prepare
+from charlm.families.registry import prepare
 from charlm.families.spelled.sequences import PieceStream
 from charlm.training.evaluate import evaluate
 from charlm.training.progress import read_metrics

@@ -14,7 +14,7 @@ from small_run import on_devices
 import charlm.training.train
 from charlm.core import checkpoint as checkpoints
 from charlm.families.char2subword.keys import of_stage
-from charlm.families.family import prepare
+from charlm.families.registry import prepare
 from charlm.families.spelled.sequences import PieceStream
 from charlm.training.run import build
 from charlm.training.stages import train_stages

@@ -16,7 +16,7 @@ from tiny_models import release
 from charlm.core import checkpoint as checkpoints
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
-from charlm.families.units import units_of
+from charlm.families.registry import units_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -18,9 +18,9 @@ from small_char2subword import SLOTS, spelled
 from charlm.families.char2subword.spelling import spell_rows
 from charlm.families.char2subword.words import KEPT_WORDS, SpelledWords
 from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import units_of
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
-from charlm.families.units import units_of
 from charlm.text.subwords import SubwordTokenizer
 
 pytestmark = pytest.mark.usefixtures("quick")

@@ -22,8 +22,7 @@ from charlm.core.sharding import path_name
 from charlm.families.charbert.loss import label_weights
 from charlm.families.charbert.shape import model_config, read_backbone, resolve, started_from
 from charlm.families.charbert.terms import TermVocab
-from charlm.families.converters import converter_of
-from charlm.families.family import prepare
+from charlm.families.registry import converter_of, prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer

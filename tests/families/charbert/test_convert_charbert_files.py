@@ -12,8 +12,8 @@ from charbert_release import KIND, bring, take, write_release
 from subword_cases import failure
 
 from charlm.families.charbert.conversion import symbols_of
-from charlm.families.converters import converter_of
 from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import converter_of
 from charlm.predict import Predictor
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab

@@ -19,6 +19,7 @@ from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.sharding import make_mesh, state_sharding
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all
 from charlm.data.lanes import stack
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.labels import (
     HLMForQuestionAnswering,
@@ -27,7 +28,7 @@ from charlm.families.hlm.labels import (
     hlm_with_head,
 )
 from charlm.families.hlm.loss import masked_char_sums
-from charlm.families.hlm.model import HLM, HLMConfig, HLMForMaskedLM
+from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
 pytestmark = pytest.mark.usefixtures("quick")

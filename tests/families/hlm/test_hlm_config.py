@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from charlm.convert.heads import MASKED_LM
-from charlm.families.hlm.model import HLMConfig
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.positions import rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
 from charlm.families.hlm.shape import model_config

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from tiny_models import release
 
 from charlm.convert.__main__ import main
-from charlm.families.converters import converter_of
 from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import converter_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb import tensors as states
 from charlm.families.xrayemb.chars import XRayChars, word_rows

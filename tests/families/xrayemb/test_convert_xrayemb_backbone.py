@@ -14,9 +14,9 @@ from charlm.convert.__main__ import main
 from charlm.convert.files import new_folder
 from charlm.convert.model import Model
 from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import units_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.predictor import SubwordPredictor
-from charlm.families.units import units_of
 from charlm.families.xrayemb.conversion import XRayEmbConverter
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.predictor import XRayEmbPredictor

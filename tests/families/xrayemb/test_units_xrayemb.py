@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_xrayemb import xrayemb
 
+from charlm.families.registry import units_of
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
 from charlm.families.subword.units import SubwordUnits
-from charlm.families.units import units_of
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.units import XRayEmbUnits

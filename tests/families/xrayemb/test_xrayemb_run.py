@@ -20,7 +20,7 @@ from charlm import from_pretrained
 from charlm.config import from_dict, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import collectives, path_name
-from charlm.families.family import prepare
+from charlm.families.registry import prepare
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars

@@ -1,0 +1,66 @@
+"""The shape of an HLM."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import jax.numpy as jnp
+
+from charlm.nn.transformer import EncoderConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class HLMConfig:
+    """Shape of an HLM; `charlm.families.hlm.keys` says what each field means. Defaults: HLM-Base."""
+
+    wiring: Literal["paper", "reference"] = "paper"
+    vocab_size: int = 1024
+    hidden: int = 768
+    heads: int = 12
+    intra_layers: int = 4
+    inter_layers: int = 12
+    head_layers: int = 1
+    intra_ffn: int = 1536
+    inter_ffn: int = 3072
+    char_slots: int = 20
+    position_buckets: int = 256
+    max_relative_words: int = 512
+    aggregation: Literal["word_cls", "mean", "max"] = "word_cls"
+    word_residual: bool = False
+    head_transform: bool = True
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    dtype: Any = jnp.float32
+    remat: bool = False
+    epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
+    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
+
+    def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
+        """Returns the configuration of one of the three encoders."""
+        shared = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(EncoderConfig)
+            if hasattr(self, field.name)
+        }
+        return EncoderConfig(layers=layers, ffn=ffn, max_distance=max_distance, **shared)
+
+    @property
+    def intra(self) -> EncoderConfig:
+        """The intra-word encoder (section 3.1)."""
+        return self.encoder(self.intra_layers, self.intra_ffn, self.char_slots)
+
+    @property
+    def inter(self) -> EncoderConfig:
+        """The inter-word encoder (section 3.2)."""
+        return self.encoder(self.inter_layers, self.inter_ffn, self.max_relative_words)
+
+    @property
+    def head(self) -> EncoderConfig:
+        """The intra-word layers of the prediction head (section 3.3)."""
+        return self.encoder(self.head_layers, self.intra_ffn, self.char_slots)

@@ -1,0 +1,212 @@
+"""The rules of the house: which room may import which, checked on the source text of every module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
+ROOMS = {
+    "text": "",
+    "nn": "",
+    "core": "",
+    "data": "core text",
+    "metrics": "data",
+    "config": "text families.family",
+    "convert": "core nn text",
+    "families": "config convert core data nn text",
+    "tasks": "convert data families metrics text",
+    "training": "config core families",
+    "finetune": "config convert core data families metrics tasks text training",
+    "robustness": "core data families finetune metrics tasks text",
+    "statistics": "convert core data families text",
+    "benchmark": "config convert core data families nn text training",
+    # What users type: these may ask for anything but each other.
+    "cli": "config core families",
+    "main": "cli config core finetune training",
+    "predict": "families finetune text",
+    "table_report": "families",
+}
+SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
+LISTS_FAMILIES = "charlm.families.family"
+NAMES_FAMILIES = ("families", "benchmark", "table_report")  # rooms that may import a family's folder
+# `python -m` runs these: they import late, so that --help needs no JAX, and may ask the families for their parts.
+COMMANDS = (
+    "charlm",
+    "charlm.main",
+    "charlm.predict",
+    "charlm.data.corpus",
+    "charlm.families.char2subword.table_report",
+)
+
+
+class Import(NamedTuple):
+    """One import: from which module, what, and whether it stands inside a function."""
+
+    module: str
+    target: str
+    late: bool
+
+
+def sources(root: Path) -> dict[str, str]:
+    """The text of every module by its dotted name."""
+    found = {}
+    for path in sorted((root / "charlm").rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path.read_text(encoding="utf-8")
+    return found
+
+
+def imports(modules: Mapping[str, str]) -> Iterator[Import]:
+    """Every import of charlm, those of type checkers and those inside functions, too."""
+    for module, text in modules.items():
+        tree = ast.parse(text)
+        late = {
+            id(inner)
+            for outer in ast.walk(tree)
+            if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
+            for inner in ast.walk(outer)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "charlm":
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    yield Import(module, full if full in modules else node.module, id(node) in late)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    if alias.name.split(".")[0] == "charlm":
+                        yield Import(module, alias.name, id(node) in late)
+
+
+def room(module: str) -> str:
+    """The folder of charlm that a module is in; "" for charlm itself."""
+    return [*module.split("."), ""][1]
+
+
+def family(module: str) -> str:
+    """The folder of the family that a module is in; "" for none."""
+    parts = module.split(".")
+    folder = parts[2] if len(parts) > 2 and parts[1] == "families" else ""
+    return folder if (ROOT / "charlm" / "families" / folder).is_dir() else ""
+
+
+def is_command(module: str) -> bool:
+    """Whether `python -m` runs a module."""
+    return module in COMMANDS or module.endswith(".__main__")
+
+
+def climbs(found: Import) -> bool:
+    """Whether an import goes up: to a room that the module's may not import."""
+    here, there = room(found.module), room(found.target)
+    if is_command(found.module) or here == there or not there:  # charlm itself holds the version
+        return False
+    allowed = ROOMS[here].split()
+    return there not in allowed and not any(found.target == name or found.target.startswith(f"{name}.")
+                                            for name in (f"charlm.{room}" for room in allowed))  # fmt: skip
+
+
+def names_sibling(found: Import) -> bool:
+    """Whether a family imports another than those that are shared, or a shared one imports what stands on it."""
+    here, there = family(found.module), family(found.target)
+    if not there or here == there or room(found.module) != "families":
+        return False
+    return there not in SHARED or not here or SHARED.index(there) > (SHARED.index(here) if here in SHARED else 9)
+
+
+def names_family(found: Import) -> bool:
+    """Whether a module outside of the families imports one of them."""
+    return bool(family(found.target)) and room(found.module) not in NAMES_FAMILIES
+
+
+def is_hidden(found: Import) -> bool:
+    """Whether an import inside a function stands where none may: benchmark's parent process leaves JAX to workers."""
+    free = is_command(found.module) or room(found.module) == "benchmark" or found.module == LISTS_FAMILIES
+    return found.late and not free
+
+
+def is_used_from_below(found: Import) -> bool:
+    """Whether somebody imports the rooms that nothing stands on."""
+    return any(room(found.target) == top != room(found.module) for top in ("robustness", "benchmark"))
+
+
+def circles(modules: Mapping[str, str]) -> list[list[str]]:
+    """Modules that import each other by any way, typing and functions of others than commands included."""
+    edges: dict[str, set[str]] = {module: set() for module in modules}
+    for found in imports(modules):
+        if found.target in modules and not (found.late and is_command(found.module)):
+            edges[found.module].add(found.target)
+    reach: dict[str, set[str]] = {}
+    for start in edges:
+        seen, todo = set(), [start]
+        while todo:
+            for target in edges[todo.pop()] - seen:
+                seen.add(target)
+                todo.append(target)
+        reach[start] = seen
+    groups = {tuple(sorted(other for other in reach[m] if m in reach[other])) for m in edges if m in reach[m]}
+    return [list(group) for group in sorted(groups)]
+
+
+RULES = {rule.__name__: rule for rule in (climbs, names_sibling, names_family, is_hidden, is_used_from_below)}
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, str]:
+    return sources(ROOT)
+
+
+@pytest.fixture(scope="module")
+def found_imports(modules) -> list[Import]:
+    return list(imports(modules))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_import_keeps_the_rule(found_imports, rule):
+    broken = [f"{found.module} imports {found.target}" for found in found_imports if RULES[rule](found)]
+    assert not broken
+
+
+def test_there_are_no_circles(modules):
+    assert circles(modules) == []
+
+
+def test_every_room_has_a_line(modules):
+    assert {room(module) for module in modules} - {""} == ROOMS.keys()
+
+
+BROKEN = [
+    ("climbs", "charlm.core.state", "from charlm.data.records import read_record"),
+    ("climbs", "charlm.text.words", "from charlm.families.family import Family"),
+    ("climbs", "charlm.config", "from charlm.families.pretrained import Pretrained"),
+    ("climbs", "charlm.nn.embed", "if TYPE_CHECKING:\n    import charlm.training.train"),
+    ("names_sibling", "charlm.families.hlm.units", "from charlm.families.charbert.batch import NoisyBatch"),
+    ("names_sibling", "charlm.families.subword.bert", "from charlm.families.spelled.batch import SpelledBatch"),
+    ("names_sibling", "charlm.families.pretrained", "from charlm.families.subword.bert import Bert"),
+    ("names_family", "charlm.training.train", "from charlm.families.hlm.model import HLM"),
+    ("names_family", "charlm.tasks.tagging", "from charlm.families.subword.bert import Bert"),
+    ("is_hidden", "charlm.finetune.loop", "def run():\n    from charlm.families.pretrained import from_pretrained"),
+    ("is_used_from_below", "charlm.finetune.loop", "import charlm.robustness.measure"),
+    ("is_used_from_below", "charlm.training.run", "from charlm.benchmark.figures import Figure"),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "line"), BROKEN)
+def test_a_broken_rule_is_found(modules, rule, module, line):
+    (found,) = imports(dict.fromkeys(modules, "") | {module: line})
+    assert RULES[rule](found)
+
+
+def test_a_circle_is_found():
+    parts = {
+        "charlm.a": "from charlm.b import x",
+        "charlm.b": "if TYPE_CHECKING:\n    from charlm.c import y",
+        "charlm.c": "def late():\n    import charlm.a",
+        "charlm.d": "import charlm.a",
+    }
+    assert circles(parts) == [["charlm.a", "charlm.b", "charlm.c"]]
