@@ -1,9 +1,8 @@
 """What a family pre-trains on: all that the training loop needs to be told.
 
-The loop (`charlm.training.train`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says
-what a batch
-is, what its loss is, and what a person should read of it. A new family is a subclass, a file of config keys
-(`charlm.families.family` names them), and nothing else.
+The loop (`charlm.training.train`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says what
+a batch is, what its loss is, and what a person should read of it. A new family is a subclass, a module of config keys,
+and a `charlm.families.family.Family` that names both.
 """
 
 from __future__ import annotations
