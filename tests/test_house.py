@@ -13,18 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
 ROOMS = {
-    "text": "",
+    "text": "core.durable core.extras",
     "nn": "",
     "core": "",
     "data": "core text",
-    "metrics": "data",
-    "config": "text families.family",
+    "metrics": "core.extras data",
+    "config": "core.extras core.local_paths text families.family",
     "convert": "core nn text",
     "families": "config convert core data nn text",
-    "tasks": "convert data families metrics text",
+    "tasks": "convert core.extras data families metrics text",
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
-    "robustness": "core data families finetune metrics tasks text",
+    "robustness": "core data families finetune metrics tasks text training.workdir",
     "statistics": "convert core data families text",
     "benchmark": "config convert core data families nn text training",
     # What users type: these may ask for anything but each other.
