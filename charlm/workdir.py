@@ -40,10 +40,21 @@ def create(folder: Path) -> None:
     """Makes the folder of a run, if need be.
 
     Raises:
-      ValueError: when it cannot be written.
+      ValueError: when it cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--workdir={folder} cannot be written: {error.strerror}") from error
+
+
+def check_writable(folder: Path) -> None:
+    """Checks that a run can write its folder; a finished one need not, and may lie on a disk that is read-only.
+
+    Raises:
+      ValueError: when it cannot.
+    """
+    try:
         probe = folder / f".writable.{os.getpid()}"
         probe.touch()
         probe.unlink()
