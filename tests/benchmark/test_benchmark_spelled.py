@@ -36,7 +36,10 @@ def generator_job(folder, path, **fields) -> Job:
     return small_job(folder, path, GENERATOR, texts=[steps], words=[STEPS.words], **fields)
 
 
-@pytest.mark.parametrize("path", [name for name, info in PATHS.items() if info.module in ("bert", "spelled", "generator")])
+DRIVEN = [name for name, info in PATHS.items() if info.module in ("bert", "spelled", "generator")]
+
+
+@pytest.mark.parametrize("path", DRIVEN)
 def test_every_path_is_driven_by_the_worker(tmp_path, path):
     for case in PATHS[path].cases:
         if case in (JOINED, FULL_MODE, GENERATOR):
