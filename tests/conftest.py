@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import io
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
@@ -71,6 +74,34 @@ class LogLines(logging.Handler):
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Makes Python believe, to the end of the test, that a folder lies on a disk that is read-only."""
+
+    def make(folder: Path) -> None:
+        def guard(module: Any, name: str, writes: Callable[..., bool]) -> None:
+            original = getattr(module, name)
+
+            def guarded(path: Any, *args: Any, **kwargs: Any) -> Any:
+                inside = isinstance(path, str | os.PathLike) and Path(path).is_relative_to(folder)
+                if inside and writes(*args, **kwargs):
+                    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+                return original(path, *args, **kwargs)
+
+            monkeypatch.setattr(module, name, guarded)
+
+        def mode_writes(mode: str = "r", *args: Any, **kwargs: Any) -> bool:
+            return bool(set(mode) & set("wax+"))
+
+        guard(builtins, "open", mode_writes)
+        guard(io, "open", mode_writes)
+        guard(os, "open", lambda flags, *args, **kwargs: bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)))
+        for name in ("remove", "unlink", "rmdir", "rename", "replace", "utime", "chmod"):
+            guard(os, name, lambda *args, **kwargs: True)
+
+    return make
 
 
 @pytest.fixture(autouse=True)

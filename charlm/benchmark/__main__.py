@@ -38,6 +38,12 @@ packs them (as the released code), pads them to 22, or cuts them to the longest;
 characters, both marks of a word included. Threads of PyTorch wait by spinning: where other work shares the processors,
 `taskset -c 0` gives every path one.
 
+Four cases stand behind single figures. `charbert`: a forward pass of CharBERT with the paper's fusion and with the
+released code's, beside BERT-base on the same pieces. `calls`: the predictor of HLM reads 128 paragraphs, all words
+cached before, some 1,024 positions a call (on processors) and 32 paragraphs a call. `pages`: a training step of HLM
+with huge pages for its arrays (GLIBC_TUNABLES) and with usual ones. `counts`: nothing is timed; how many bits counts of
+the training part need for a character of a held-out word, as a scale for what a model of `--config` needs.
+
 Several runs may add to one `--output`: a figure says what was chosen for it, and only one alike in everything replaces
 it in the tables. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
 """
@@ -52,6 +58,7 @@ import sys
 from typing import TextIO
 
 from charlm.benchmark import cases, checks, plot, report, standalone
+from charlm.benchmark.counts import counts
 from charlm.benchmark.figures import Figure, about_machine
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
@@ -67,6 +74,7 @@ ALONE = {
     "input_pipeline": standalone.input_pipeline,
     "collectives": standalone.collectives,
     "parity": standalone.parity,
+    "counts": counts,
 }
 USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
 

@@ -15,7 +15,19 @@ import ml_collections
 
 from charlm.benchmark import text as texts_of
 from charlm.benchmark.figures import Figure, about_machine, ratios, speeds
-from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PATHS, TRAINING, Job, choose
+from charlm.benchmark.paths import (
+    CALLS,
+    CHARBERT,
+    FULL_MODE,
+    GENERATOR,
+    INFERENCE,
+    JOINED,
+    PAGES,
+    PATHS,
+    TRAINING,
+    Job,
+    choose,
+)
 from charlm.benchmark.rounds import Measured, measure
 from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, Shape
 from charlm.config import get_config, load_config_file
@@ -27,13 +39,17 @@ SHAPES = {
     TRAINING: Shape(4, 128),
     JOINED: Shape(64, 24),  # sentences
     FULL_MODE: Shape(32, 46),
+    CHARBERT: Shape(32, 46),
+    CALLS: Shape(128, 160),  # paragraphs
+    PAGES: Shape(4, 128),
     GENERATOR: Shape(16, 64),  # steps, and the words of each
 }
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SCALING, MEMORY = "scaling", "memory"
 WITH_HLM = (INFERENCE, TRAINING, SCALING, MEMORY)
-SPELLED = (JOINED, FULL_MODE)
-CASES = (*WITH_HLM, *SPELLED, GENERATOR)
+SETTINGS = (CALLS, PAGES)  # of HLM, nothing beside it
+SPELLED = (JOINED, FULL_MODE, CHARBERT)  # with characters, on a BERT
+CASES = (*WITH_HLM, *SETTINGS, *SPELLED, GENERATOR)
 TIMED = (INFERENCE, TRAINING, SCALING)  # cases of HLM in rounds: their PyTorch may be compiled, their JAX traced
 RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # whose runners a case uses, where they have another name
 BUDGET_SHARDS = 24  # batches of text that training budgets are measured on
@@ -120,13 +136,15 @@ def run(case: str, settings: Settings) -> Outcome:
     names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
     for name, reason in left_out.items():
         log.info("%s: %s is skipped: %s", case, name, reason)
-    corpus = Corpus(load_config(settings.config if case in WITH_HLM else "", settings.text))
+    reads_config = case in (*WITH_HLM, *SETTINGS)
+    corpus = Corpus(load_config(settings.config if reads_config else "", settings.text))
     shapes = shapes_of(case, settings)
     texts = [_texts(case, settings, corpus, shape) for shape in shapes]
     about = _about(case, settings, texts)
     with tempfile.TemporaryDirectory() as folder:
         jobs = _jobs(case, names, settings, corpus, shapes, texts, Path(folder))
-        commands = {name: [sys.executable, "-m", "charlm.benchmark.worker", str(job)] for name, job in jobs.items()}
+        worker = [sys.executable, "-m", "charlm.benchmark.worker"]
+        commands = {name: [*PATHS[name].under, *worker, str(job)] for name, job in jobs.items()}
         if case == MEMORY:
             measured = _one_after_another(commands)
         else:
@@ -161,6 +179,9 @@ def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure
     machine = about_machine()  # the load before our own
     if case not in WITH_HLM:
         del chosen["compile"]
+    if case in SETTINGS:
+        del chosen["wordpiece"]
+    elif case not in WITH_HLM:
         chosen["config"] = ""
     if case == GENERATOR:
         del chosen["wordpiece"]
@@ -180,7 +201,7 @@ def uses_torch(name: str) -> bool:
 
 def uses_pieces(name: str) -> bool:
     """Whether a path reads WordPiece's pieces, or words as its tokenizer normalises them."""
-    return name in ("bert", "hf_bert") or PATHS[name].module == "spelled"
+    return name in ("bert", "hf_bert") or PATHS[name].module in ("spelled", "charbert")
 
 
 def _jobs(
@@ -197,11 +218,11 @@ def _jobs(
     if any(map(uses_pieces, names)):
         tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
         tokenizer.save(folder / "wordpiece")
-    chars = corpus.chars().to_dict() if case in (*WITH_HLM, FULL_MODE) else {}
+    chars = corpus.chars().to_dict() if case in (*WITH_HLM, *SETTINGS, FULL_MODE) else {}
     budget_texts: list[list[str]] = []
-    if runners == TRAINING and settings.drawn:
+    if runners in (TRAINING, PAGES) and settings.drawn:
         budget_texts = corpus.drawn(shapes[0], BUDGET_SHARDS)
-    elif runners == TRAINING:
+    elif runners in (TRAINING, PAGES):
         budget_texts = [[corpus.stretch(BUDGET_SHARDS * shapes[0].batch * shapes[0].words)]]
     paths = {}
     for name in names:

@@ -11,16 +11,18 @@ from charlm.benchmark.paths import GENERATOR, INFERENCE, PATHS, REMAT, TRAINING,
 from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
 
-SPELLED = (*cases.SPELLED, GENERATOR)
+WITH_HLM = (*cases.WITH_HLM, *cases.SETTINGS)
+MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # than the cases of HLM beside other models
 READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
     **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
-    **dict.fromkeys(("bert_vocab", "drawn"), (*cases.WITH_HLM, *cases.SPELLED)),
-    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *SPELLED)),
+    "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
+    "drawn": (*WITH_HLM, *cases.SPELLED),
+    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE)),
     **dict.fromkeys(("compile", "profile"), cases.TIMED),
     "hlm_code": cases.WITH_HLM,
-    "config": ("parameters", "input_pipeline", "collectives", *cases.WITH_HLM),
-    "text": ("input_pipeline", "collectives", *cases.CASES),
-    "repeats": ("startup", "input_pipeline", *cases.TIMED, *SPELLED),
+    "config": ("parameters", "input_pipeline", "collectives", "counts", *WITH_HLM),
+    "text": ("input_pipeline", "collectives", *cases.CASES, "counts"),
+    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }

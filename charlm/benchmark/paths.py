@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import json
 import os
+import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from charlm.core.durable import write_json
 
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
+CHARBERT, CALLS, PAGES = "charbert", "calls", "pages"
+HUGE_PAGES = "glibc.malloc.hugetlb=1"  # read by glibc when a process starts; see launch/local.sh
 CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
 
@@ -28,6 +31,7 @@ class PathInfo:
 
     Attributes:
       ours: it is compared with all that are not. rival: ours that are none of it are compared with it, too.
+      under: a command that its worker is started by.
     """
 
     module: str
@@ -35,6 +39,7 @@ class PathInfo:
     packages: tuple[str, ...] = ()
     ours: bool = False
     rival: bool = False
+    under: tuple[str, ...] = ()
 
 
 _BOTH = (INFERENCE, TRAINING)
@@ -47,7 +52,7 @@ PATHS = {
     "cache_warm": PathInfo("hlm", (INFERENCE,), ours=True),
     "reshape_remat": PathInfo("hlm", (TRAINING,)),
     "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
-    "bert": PathInfo("bert", (*_BOTH, FULL_MODE)),
+    "bert": PathInfo("bert", (*_BOTH, FULL_MODE, CHARBERT)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),
     "canine": PathInfo("peers", (INFERENCE,), _TORCH),
     "byt5": PathInfo("peers", (INFERENCE,), _TORCH),
@@ -56,6 +61,12 @@ PATHS = {
     "policy_none": PathInfo("spelled", (JOINED,)),
     "full_cached": PathInfo("spelled", (FULL_MODE,), ours=True),
     "subword_table": PathInfo("spelled", (FULL_MODE,)),
+    "charbert_paper": PathInfo("charbert", (CHARBERT,), ours=True),
+    "charbert_reference": PathInfo("charbert", (CHARBERT,), ours=True),
+    "short_calls": PathInfo("hlm_settings", (CALLS,), ours=True),
+    "calls_of_32": PathInfo("hlm_settings", (CALLS,)),
+    "huge_pages": PathInfo("hlm_settings", (PAGES,), ours=True, under=("env", f"GLIBC_TUNABLES={HUGE_PAGES}")),
+    "usual_pages": PathInfo("hlm_settings", (PAGES,), under=("env", "-u", "GLIBC_TUNABLES")),
     "generator_buckets": PathInfo("generator", (GENERATOR,), ours=True),
     "generator_slots": PathInfo("generator", (GENERATOR,), ours=True, rival=True),
     "torch_packed": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
@@ -110,6 +121,8 @@ def missing(name: str, hlm_code: str) -> str:
     """Returns why a path cannot run here and what to do about it; "" when it can."""
     if reason := extras.missing(*PATHS[name].packages):
         return reason
+    if PATHS[name].under and platform.libc_ver()[0] != "glibc":
+        return "only the C library glibc, of Linux, has huge pages to ask for"
     if name == "authors_hlm" and not hlm_code:
         return f"needs the authors' code: {CLONE}"
     if name == "authors_hlm" and not (Path(hlm_code) / "model" / "hlm.py").is_file():

@@ -28,7 +28,8 @@ _PACKING: dict[str, Cell] = {"pack s": lambda f: f"{f['pack_seconds']:.2g}" if "
 _MEMORY: dict[str, Cell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
 _PLAIN: dict[str, Cell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = (
-    "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "generator",
+    "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "charbert", "calls", "pages",
+    "generator",
 )  # fmt: skip
 _NAMES = ("case", "path", "unit")  # what every figure says, beside its value
 _RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # and those in a table

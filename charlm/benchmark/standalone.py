@@ -192,10 +192,10 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import torch
     import transformers
 
+    from charlm.convert.heads import ENCODER
     from charlm.convert.rules import export_state
     from charlm.families.subword.bert import BertConfig
     from charlm.families.subword.bert_tensors import BERT
-    from charlm.families.subword.layout import ENCODER
 
     del config, repeats  # the shape is BERT's
     shape = BertConfig(**PARITY_SHAPE)

@@ -145,9 +145,13 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for shard in sorted(set(names.values())):
         if Path(shard).name != shard or shard.endswith(".json"):
-            raise ValueError(f"{index}: the shard {shard!r} is not a file beside it")
-        if not (index.parent / shard).is_file():
-            raise ValueError(f"{index}: the shard {shard} is missing")
+            raise ValueError(f"{index}: the shard {_shortened(shard)!r} is not a file beside it")
+        try:
+            present = (index.parent / shard).is_file()
+        except OSError as error:
+            raise ValueError(f"{index}: the shard {_shortened(shard)} cannot be read: {error.strerror}") from error
+        if not present:
+            raise ValueError(f"{index}: the shard {_shortened(shard)} is missing")
         tensors = open_state(index.parent / shard, mapped)
         if double := sorted(state.keys() & tensors.keys()):
             raise ValueError(f"{index}: {', '.join(double)} in {shard} and in an earlier shard")
@@ -263,7 +267,9 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
         yield partial
         rename(partial, target)
     except OSError as error:
-        if error.filename is not None and not str(error.filename).startswith(str(partial.parent)):
+        failed = target if error.filename is None else Path(os.fsdecode(error.filename))
+        # What is written lies in the new folder; what is read may lie beside it.
+        if not (failed.is_relative_to(partial) or target.is_relative_to(failed)):
             raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
         raise ValueError(f"{key}{path} cannot be written: {error.strerror or error}") from error
     finally:
@@ -271,6 +277,10 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
         for folder in made:
             with contextlib.suppress(OSError):  # it holds the output
                 folder.rmdir()
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 255 else f"{name[:40]}... ({len(name):,} characters)"
 
 
 def _one_line(error: BaseException) -> str:

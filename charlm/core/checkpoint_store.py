@@ -47,6 +47,7 @@ class Checkpoints:
         )
         self._metadata = metadata
         self._write_files = write_files
+        self._pending: int | None = None  # the step that was saved last: it may still be under way
         self._folder = Path(workdir).absolute() / folder
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
@@ -79,17 +80,20 @@ class Checkpoints:
 
         Args:
           metrics: of held-out text at this step, if it was evaluated. unreported: sums for the next progress line.
+
+        Raises:
+          ValueError: this one or the one before could not be written, naming it and the last good one.
         """
+        self.wait()  # orbax would, too; then the failure of the one before would pass for one of this step
         present = step in (c.step for c in self._checkpointer.checkpoints)
-        if present:
-            self.wait()
-            if complete(self._folder / str(step)):
-                return
+        if present and complete(self._folder / str(step)):
+            return
         metadata = checksums.described({**(self._metadata or {}), "unreported": list(unreported)})
         parts = {"state": state, "data": Position(data)}
         if self._write_files is not None:
             parts[FILES] = Files(self._write_files)
-        with self._clear_errors(f"checkpoint at step {step}"):
+        self._pending = step
+        with self._clear_errors():
             self._checkpointer.save_checkpointables_async(
                 step,
                 parts,
@@ -127,24 +131,25 @@ class Checkpoints:
         """Returns when everything saved is on disk.
 
         Raises:
-          ValueError: when something could not be written, naming the last good checkpoint.
+          ValueError: when the last one could not be written, naming it and the last good one.
         """
-        with self._clear_errors("a checkpoint"):
+        with self._clear_errors():
             self._checkpointer.wait()
 
     def close(self) -> None:
         """Waits and closes."""
-        with self._clear_errors("a checkpoint"):
+        with self._clear_errors():
             self._checkpointer.close()
 
     @contextmanager
-    def _clear_errors(self, what: str) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         """Turns what orbax raises, often from a background thread, into one line; it raises every kind of exception."""
         try:
             yield
         except Exception as error:
             last = find_latest(self._folder)
             good = f"the last good checkpoint is step {last}" if last is not None else "there is no good checkpoint yet"
+            what = "a checkpoint" if self._pending is None else f"the checkpoint of step {self._pending}"
             raise ValueError(f"{what} could not be written to {self._folder}: {reason(error)}; {good}") from error
 
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import sys
@@ -23,13 +24,18 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from charlm.core.watch import Watch
+
 log = logging.getLogger("charlm")
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
 WAIT_SECONDS = 300  # for process 0 to start; JAX's own limit
+WATCH_SECONDS = 5  # for the news that a process died, after what was done together failed
 SHARED_SECONDS = 10  # until a new file must be seen on other hosts: network file systems take their time
+
+_watch: Watch | None = None
 
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
@@ -55,8 +61,20 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
             f"--multihost: {' '.join(str(error).split())[:300] or type(error).__name__}; give --coordinator=HOST:PORT, "
             "--processes=N and --process=I, the same but for I on every host"
         ) from error
+    _start_watch(coordinator)
     if not is_primary():
         log.setLevel(logging.WARNING)  # what the primary says is true of all
+
+
+def _start_watch(coordinator: str | None) -> None:
+    global _watch
+    if alone():
+        return
+    _watch = Watch(jax.process_index())
+    address = from_primary(_watch.address() if is_primary() else None)
+    if not is_primary():
+        _watch.connect(address, [coordinator.rpartition(":")[0].strip("[]")] if coordinator else [])
+    _watch.start()
 
 
 def _check_address(coordinator: str, processes: int | None, process: int | None) -> None:
@@ -161,16 +179,28 @@ def on_host(tree: Any) -> Any:
 def ending_together() -> Iterator[None]:
     """Ends this process at once when an error leaves the block, so that the others do not wait for it.
 
-    The usual way out would first wait minutes for the others, who wait for this one inside a collective; seeing it
-    gone, they end too.
+    The usual way out would first wait minutes for the others, who wait for this one inside a collective. They are told
+    of the error, and end, too.
     """
     try:
         yield
     except BaseException as error:
         if alone():
             raise
-        if isinstance(error, ValueError | OSError):
-            print(f"error: process {jax.process_index()}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        else:
+        if _of_the_runtime(error):  # as a rule a collective that lost another process: `Watch` then ends this one
+            time.sleep(WATCH_SECONDS)
+        why = " ".join(str(error).split())
+        if not isinstance(error, ValueError | OSError):
             traceback.print_exc()
+            why = f"{type(error).__name__}: {why}"
+        if _watch is not None:
+            _watch.fail(why)
+        print(f"error: process {jax.process_index()}: {why}", file=sys.stderr, flush=True)
         os._exit(1)
+    if _watch is not None:
+        _watch.done()
+
+
+def _of_the_runtime(error: BaseException) -> bool:
+    """Says whether an error is one of XLA's, which may be a ValueError: they begin with a status, as "UNKNOWN: "."""
+    return isinstance(error, jax.errors.JaxRuntimeError) or re.match(r"[A-Z_]{5,}: ", str(error)) is not None

@@ -117,6 +117,11 @@ class FineTuning:
             rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
         return rows, epoch_groups(rows, self._lengths, self._config.data.batch_size, self._seed, epoch)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its result."""
+        return (self._folder / RESULT_FILE).exists()
+
     def run(self, skip_damaged: bool = False) -> dict[str, Any]:
         """Trains, or goes on with, and returns the result, which `RESULT_FILE` then holds, too.
 
@@ -127,7 +132,7 @@ class FineTuning:
           ValueError: when training diverged. Stopped: when a signal came.
         """
         done = self._folder / RESULT_FILE
-        if done.exists():
+        if self.finished:
             log.info("%s holds a finished run: nothing to do", self._folder)
             return json.loads(done.read_text(encoding="utf-8"))
         check_newest(self._folder / STATE_FOLDER, skip_damaged)

@@ -47,8 +47,11 @@ def fine_tune(
     """
     folder = workdirs.folder_of(workdir)
     try:
-        with workdirs.created(folder), workdirs.alone(folder):
-            return _fine_tune(config, folder, profile, skip_damaged)
+        with workdirs.created(folder):
+            if not (folder / SUMMARY_FILE).exists():  # a finished run may lie on a disk that is read-only
+                workdirs.check_writable(folder)
+            with workdirs.alone(folder):
+                return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
 
@@ -73,11 +76,13 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
         run = FineTuning(config, seed, source, own, parts[name], place, profile)
-        write_text(folder / workdirs.CONFIG_FILE, to_json(config))
-        write_json(folder / DATA_FILE, _digests(examples))
+        if not run.finished:
+            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
+            write_json(folder / DATA_FILE, _digests(examples))
         results[name] = run.run(skip_damaged)
     summary = _summary(results, task)
-    write_json(folder / SUMMARY_FILE, summary)
+    if _read_summary(folder) != summary:
+        write_json(folder / SUMMARY_FILE, summary)
     for part, scores in summary["scores"].items():
         if len(results) > 1:
             means = (f"{name} {value['mean']:.4f} +- {value['sd']:.4f}" for name, value in scores.items())
@@ -86,6 +91,13 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         means = (f"{name} {value['mean']:.4f}" for name, value in summary[ALL_FOLDS].items())
         log.info("%s, all folds together: %s", TEST, "  ".join(means))
     return summary
+
+
+def _read_summary(folder: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _with_dev(config: ml_collections.ConfigDict, examples: Examples, seed: int) -> Examples:

@@ -63,6 +63,7 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any
     misspellings = _misspellings(settings.misspellings)
     files = [file for spec in settings.data for file in _files(spec)]
     with workdirs.created(Path(settings.out), "--out"):
+        workdirs.check_writable(Path(settings.out), "--out")
         return _measure(settings, levels, notes, misspellings, files)
 
 

@@ -76,20 +76,23 @@ def _train(
     config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler, skip_damaged: bool
 ) -> bool:
     workdirs.check_same_config(config)
-    if not hosts.shares(folder):
-        raise ValueError(
-            f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
-        )
     newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
     hosts.primary_first(newest)
     done = workdirs.newest_step(folder)
+    finished = done is not None and done >= config.train.steps
+    if hosts.total(not finished):  # on any host
+        workdirs.check_writable(folder)
+        if not hosts.shares(folder):
+            raise ValueError(
+                f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
+            )
     # Without a checkpoint there is nothing to go on from, whatever config lies there.
     saved = None if done is None else workdirs.saved_config(folder)
     if saved is not None:
         check_resumable(config, saved, where=workdir)
     if done is not None:
         workdirs.check_source(config, folder)
-    if done is not None and done >= config.train.steps:
+    if finished:
         report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
         return True
     if done is None and config.resume:
@@ -120,7 +123,7 @@ def _train(
         writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
         try:
             loop = _Loop(config, run, store, batches, writer, workdir, profiler, frozen)
-            finished = loop.run(state, start, unreported)
+            ended = loop.run(state, start, unreported)
         finally:
             profiler.close()
             if writer is not None:
@@ -128,13 +131,13 @@ def _train(
     finally:
         batches.close()
         store.close()
-    if finished:
+    if ended:
         report_heldout(run.objective, folder)
         params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
         if hosts.is_primary():
             run.objective.show_examples(params)
         log.info("try it: %s", run.objective.use.format(workdir=workdir))
-    return finished
+    return ended
 
 
 class _Loop:
@@ -237,12 +240,16 @@ class _Loop:
         self._window.add(sums, float(norm))
 
     def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
+        go_on = self._go_on()
+        key, rate = set_by(self._config, "optim.learning_rate"), self._config.optim.learning_rate
+        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
+
+    def _go_on(self) -> str:
+        """Says from where the run can go on."""
         self._store.wait()
         last = self._store.latest
         none = "there is no checkpoint yet"
-        go_on = none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
-        key, rate = set_by(self._config, "optim.learning_rate"), self._config.optim.learning_rate
-        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
+        return none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
 
     def _report(self, step: int) -> None:
         self._read_sums()
@@ -281,7 +288,10 @@ class _Loop:
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         if self._writer is not None:
-            self._writer.write(step, scalars)
+            try:
+                self._writer.write(step, scalars)
+            except ValueError as error:
+                raise ValueError(f"step {step}: {error}; {self._go_on()}") from error
 
     def _save(self, step: int, heldout: dict[str, float] | None) -> None:
         paused = time.perf_counter()

@@ -39,10 +39,24 @@ def create(folder: Path, key: str = "--workdir") -> None:
     """Makes the folder of a run, if need be; `key` names it in errors.
 
     Raises:
-      ValueError: when it cannot be written.
+      ValueError: when it cannot be made.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
+
+
+def check_writable(folder: Path, key: str = "--workdir") -> None:
+    """Checks that a run can write its folder; a finished one need not, and may lie on a disk that is read-only.
+
+    Args:
+      key: what names the folder, for messages.
+
+    Raises:
+      ValueError: when it cannot.
+    """
+    try:
         probe = folder / f".writable.{os.getpid()}"
         probe.touch()
         probe.unlink()

@@ -18,7 +18,7 @@ from charlm.benchmark import bert, cases, hlm, spelled, worker
 from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.generator import decoder_config
 from charlm.benchmark.hlm import HLMInference, hlm_config
-from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PATHS, TRAINING, Job, Runner, threads
+from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PAGES, PATHS, TRAINING, Job, Runner, threads
 from charlm.benchmark.rounds import Measured, measure
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.config import load_config_file
@@ -95,7 +95,9 @@ def test_every_path_has_the_same_job(monkeypatch, tmp_path, case):
 
     def take(commands, *more):
         for name, command in commands.items():
-            assert command[:-1] == [sys.executable, "-m", "charlm.benchmark.worker"]
+            under = {"huge_pages": ["env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"],
+                     "usual_pages": ["env", "-u", "GLIBC_TUNABLES"]}.get(name, [])  # fmt: skip
+            assert command[:-1] == [*under, sys.executable, "-m", "charlm.benchmark.worker"]
             found[name] = (json.loads(Path(command[-1]).read_text()), more)
         return Measured()
 
@@ -111,7 +113,7 @@ def test_every_path_has_the_same_job(monkeypatch, tmp_path, case):
         assert (job["smoke"], job["dtype"], job["compile"]) == (False, "float32", case != cases.MEMORY)
         batches, rounds = (1, cases.MEMORY_RUNS) if case == cases.MEMORY else (2 if case == cases.SCALING else 1, 3)
         assert more[:2] == (batches, rounds)
-        if runners == TRAINING:  # budgets of so many batches, not of the one that is measured
+        if runners in (TRAINING, PAGES):  # budgets of so many batches, not of the one that is measured
             budget = sum(len(text.split()) for texts in job["budget_texts"] for text in texts)
             assert budget > 12 * sum(len(text.split()) for text in job["texts"][0])
     first, *others = (job for job, _ in found.values())
@@ -203,6 +205,7 @@ def test_tokenisation_meets_every_word_for_the_first_time(tmp_path, monkeypatch)
     for number in (1, 2):
         runner.tokenise(job.texts[0], 14)
         assert len(made) == number
+        assert made[-1].words_total == 3 * 12  # this one read all, [CLS] and [SEP] aside
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -160,6 +160,7 @@ def test_our_bert_reads_no_padding_and_learns(tmp_path):
     job.texts = [[job.texts[0][0], "the cat"]]
     runner = BertInference(job)
     ids_BL, mask_BL = runner.tokenise(job.texts[0], 14)
+    assert runner.tokens((ids_BL, mask_BL))[1] == ids_BL.shape[1] == mask_BL.sum(axis=1).max()
     states = runner.run((ids_BL, mask_BL))
     alone = runner.run((ids_BL[1:, :4], mask_BL[1:, :4]))
     np.testing.assert_allclose(states[1, :4], alone[0], atol=1e-5)

@@ -36,7 +36,10 @@ def generator_job(folder, path, **fields) -> Job:
     return small_job(folder, path, GENERATOR, texts=[steps], words=[STEPS.words], **fields)
 
 
-@pytest.mark.parametrize("path", [name for name, info in PATHS.items() if not info.packages and info.module != "hlm"])
+DRIVEN = [name for name, info in PATHS.items() if info.module in ("bert", "spelled", "generator")]
+
+
+@pytest.mark.parametrize("path", DRIVEN)
 def test_every_path_is_driven_by_the_worker(tmp_path, path):
     for case in PATHS[path].cases:
         if case in (JOINED, FULL_MODE, GENERATOR):
@@ -240,7 +243,7 @@ def test_figures_of_the_new_cases(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--case=generator", "--drawn"], "--drawn is read by inference, training_step, scaling, memory, joined_words"),
+        (["--case=generator", "--drawn"], "--drawn is read by inference, training_step, scaling, memory, calls, pages"),
         (["--case=generator", "--bert-vocab=v.txt"], "--bert-vocab is read by inference, training_step, scaling,"),
         (["--case=joined_words", "--config=configs/hlm_large.py"], "--config is read by parameters, input_pipeline"),
         (["--case=full_mode", "--no-compile"], "--no-compile is read by inference, training_step, scaling: choose"),
@@ -250,7 +253,7 @@ def test_figures_of_the_new_cases(capsys, tmp_path):
         (["--case=generator", "--paths", "policy_none"], "--paths: policy_none is a path of joined_words only"),
         (
             ["--case=joined_words", "--paths", "bert"],
-            "bert is a path of inference and training_step and full_mode only",
+            "bert is a path of inference and training_step and full_mode and charbert only",
         ),
         (["--case=joined_words", "--batch=1", "--drawn"], "--drawn: 1 x 24 words cannot vary in length"),
     ],

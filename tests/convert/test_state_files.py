@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -59,6 +60,10 @@ def test_shards_are_read_through_their_index(tmp_path):
         ({"c": "model-3.safetensors"}, "the shard model-3.safetensors is missing"),
         ({"c": "model-1.safetensors"}, "in none of its shards: c"),
         ({"c": "../elsewhere.safetensors"}, "is not a file beside it"),
+        (
+            {"c": "x" * 5000},
+            r"index\.json: the shard x{40}\.\.\. \(5,000 characters\) cannot be read: File name too",
+        ),
     ],
 )
 def test_an_index_that_its_shards_do_not_keep_is_refused(tmp_path, changes, message):
@@ -134,6 +139,17 @@ def test_folders_made_on_the_way_go_with_a_failure_and_stay_with_a_success(tmp_p
 def test_what_cannot_be_read_is_not_said_of_the_output(tmp_path):
     with pytest.raises(ValueError, match=r"^/elsewhere/x cannot be read: No such file"), new_folder(tmp_path / "out"):
         open("/elsewhere/x")  # noqa: SIM115
+    beside = tmp_path / "beside"  # in the same folder as the output
+    with (
+        pytest.raises(ValueError, match=rf"^{beside} cannot be read: No such file or directory$"),
+        new_folder(tmp_path / "out"),
+    ):
+        beside.read_bytes()
+    with (
+        pytest.raises(ValueError, match=rf"^{beside} cannot be read: File name too long$"),
+        new_folder(tmp_path / "out"),
+    ):
+        raise OSError(errno.ENAMETOOLONG, "File name too long", str(beside))
     with pytest.raises(ValueError, match=r"^--output=.* cannot be written: File name too long"):
         new_folder(tmp_path / ("x" * 300)).__enter__()
     with pytest.raises(ValueError, match=r"cannot be read: File name too long"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from typing import Any, NamedTuple
 
@@ -63,6 +64,26 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def workdir(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "run")
+
+
+@pytest.mark.parametrize("noticed", ["save", "wait", "close"])
+def test_a_full_disk_names_the_step_that_failed_and_the_last_good_one(tmp_path, noticed):
+    def write(folder):
+        if "8." in str(folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    store, data = Checkpoints(tmp_path, 3, METADATA, write_files=write), numbers()
+    store.save(4, state(4), data)
+    store.save(8, state(8), data)
+    message = (
+        rf"^the checkpoint of step 8 could not be written to {tmp_path}/checkpoints: No space left on device; "
+        "the last good checkpoint is step 4$"
+    )
+    calls = {"save": lambda: store.save(12, state(12), data), "wait": store.wait, "close": store.close}
+    with pytest.raises(ValueError, match=message):
+        calls[noticed]()
+    store.close()
+    assert find(tmp_path).name == "4"
 
 
 def assert_same(got, want):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_pipeline import MASKING, SLOTS, batches_of, original, read, record, records_of, text
 
-from charlm.data.budgets import choose_buckets, measure_shape
+from charlm.data.budgets import budget, choose_buckets, measure_shape
 from charlm.data.masking import Masking
 
 
@@ -38,6 +38,21 @@ def test_short_words_have_few_buckets(longest):
 def measure(records, **changes):
     arguments = {"sequences": 4, "shards": 2, "max_words": 20, "char_slots": SLOTS, "masking": MASKING} | changes
     return measure_shape(records, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([0, 0, 0], 8),  # there is always room for a word
+        ([8, 8, 8], 8),
+        ([9, 9, 9], 16),
+        ([0, 8] * 50, 24),  # 4 and four deviations of 4
+        ([20] * 99 + [30], 32),  # 20.1 and four deviations of 0.995 are less than what was met
+        ([0] * 999 + [100], 104),  # the largest that was met, although it is far beyond four deviations
+    ],
+)
+def test_a_budget_holds_what_was_met_and_four_deviations(counts, expected):
+    assert budget(np.array(counts)) == expected
 
 
 @pytest.mark.parametrize("unique_words", [True, False])

@@ -168,6 +168,27 @@ def test_masks_depend_on_seed_and_number_of_the_sequence():
     assert len({bytes(part) for part in np.split(first, 6)}) > 1
 
 
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_lanes_number_their_sequences_in_turn_so_that_no_two_have_the_same_masks(lanes):
+    """Of a text that is the same everywhere, sequence k of lane l is masked as number l + k * lanes of one lane."""
+    sequence = records_of([text(np.random.default_rng(0), [12])[0]])  # as long as a sequence
+    masks = lambda lane, of, count: [
+        s.labels_WC.tobytes() for s in sequences_of(sequence * (count * of), lane=lane, lanes=of)
+    ]
+    together = masks(0, 1, 8 * lanes)
+    assert len(set(together)) == 8 * lanes
+    for lane in range(lanes):
+        assert masks(lane, lanes, 8) == together[lane::lanes]
+
+
+def test_shards_of_a_batch_that_read_the_same_text_are_masked_each_in_its_own_way():
+    sequence = records_of([text(np.random.default_rng(0), [12])[0]])
+    shape = dataclasses.replace(SHAPE, table=(40, 40, 40), masked=(20, 20, 20), labels=(40, 40, 40))
+    (batch,) = batches_of(sequence * shape.shards * shape.sequences, shape)
+    one, two = ([s.labels_WC.tobytes() for s in shard] for shard in read(batch))
+    assert len(set(one) | set(two)) == 2 * shape.sequences
+
+
 def test_sequences_by_record_and_their_masks_do_not_depend_on_the_lanes():
     records = records_of(text(np.random.default_rng(0), [5, 12, 30, 7, 1, 3] * 5), per_record=2)
 

@@ -165,7 +165,7 @@ def _leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path):
+def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path, log_lines, read_only):
     train, dev = write_data("classification", tmp_path)
     config = small("classification", quickest(), train, dev, seeds=2, train__epochs=1)
     summary = fine_tune(config, str(tmp_path / "run"))
@@ -176,6 +176,9 @@ def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
     first, second = (from_pretrained(tmp_path / "run" / name).params["label"]["kernel"] for name in summary["runs"])
     assert not np.array_equal(first, second)
+    read_only(tmp_path / "run")
+    assert fine_tune(config, str(tmp_path / "run")) == summary
+    assert f"{tmp_path / 'run' / 'seed_1'} holds a finished run: nothing to do" in str(log_lines)
 
 
 def test_cross_validation_predicts_every_row_once(tmp_path):

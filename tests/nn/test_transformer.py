@@ -11,8 +11,8 @@ import pytest
 from flax import traverse_util
 
 from charlm.nn.attention import PROJECTED
-from charlm.nn.embed import gelu
-from charlm.nn.transformer import Encoder, EncoderConfig
+from charlm.nn.embed import CharEmbed, gelu
+from charlm.nn.transformer import Encoder, EncoderConfig, EncoderLayer
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -202,3 +202,69 @@ def test_padding_never_changes_a_valid_state():
     more = jnp.concatenate([states(), 50 * states(4)[:, :3]], axis=1)
     got = run(CONFIG, parameters(), more, np.pad(MASK, ((0, 0), (0, 3))))
     np.testing.assert_allclose(np.asarray(got)[:, :L][MASK], np.asarray(want)[MASK], atol=1e-5)
+
+
+# ---- Dropout ----
+
+
+def norm(x, params):
+    """LayerNorm in plain numpy."""
+    x = np.asarray(x, np.float64)
+    centred = x - x.mean(-1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + CONFIG.epsilon)
+    return normed * np.asarray(params["scale"]) + np.asarray(params["bias"])
+
+
+def layer(x, rate, deterministic=False, changes=lambda params: params):
+    """Returns one layer's states of `x`, and its parameters."""
+    model = EncoderLayer(dataclasses.replace(CONFIG, dropout=rate))
+    params = changes(dict(parameters()["layer_0"]))
+    table = jax.random.normal(jax.random.key(2), (2 * CONFIG.position_buckets, CONFIG.hidden))
+    call = lambda x: model.apply(
+        {"params": params}, x, MASK, table, L, deterministic, rngs={"dropout": jax.random.key(4)}
+    )
+    return np.asarray(jax.jit(call)(x)), params
+
+
+def test_what_drops_out_altogether_leaves_the_residual_branch_alone():
+    """At rate 1 neither attention nor feed-forward is left: two LayerNorms of the input."""
+    out, params = layer(states(), 1.0)
+    expected = norm(norm(states(), params["attention_norm"]), params["ffn_norm"])
+    np.testing.assert_allclose(out, expected, atol=1e-5)
+    kept, _ = layer(states(), 1.0, deterministic=True)
+    assert np.abs(kept - expected).max() > 0.1
+    np.testing.assert_array_equal(kept, layer(states(), 0.0)[0])
+
+
+@pytest.mark.parametrize("branch", ["attention", "ffn"])
+def test_each_branch_drops_out_at_the_rate_before_it_is_added(branch):
+    """With zero input, one branch that says 1 everywhere and norms that change nothing, the sum is the mask itself."""
+
+    def alone(params):
+        silent = jax.tree.map(jnp.zeros_like, params)
+        loud, inner = ("attention", "output") if branch == "attention" else ("ffn_out", None)
+        bias = lambda part: part | {"bias": jnp.ones_like(part["bias"])}
+        silent[loud] = silent[loud] | {inner: bias(silent[loud][inner])} if inner else bias(silent[loud])
+        ones = {"scale": jnp.ones(CONFIG.hidden), "bias": jnp.zeros(CONFIG.hidden)}
+        return silent | {"attention_norm": ones, "ffn_norm": ones}
+
+    rate, zeros = 0.25, jnp.zeros((2, L, CONFIG.hidden))
+    out, _ = layer(zeros, rate, changes=alone)
+    # A row holds 0 where it was dropped and 1 / 0.75 elsewhere; after LayerNorm, two values with the same signs.
+    dropped = out < 0
+    assert 0.15 < dropped.mean() < 0.35
+    expected = norm(np.where(dropped, 0.0, 1 / (1 - rate)), {"scale": np.ones(1), "bias": np.zeros(1)})
+    again = norm(expected, {"scale": np.ones(1), "bias": np.zeros(1)}) if branch == "attention" else expected
+    np.testing.assert_allclose(out, again, atol=1e-3)
+    assert len({row.tobytes() for row in dropped.reshape(-1, CONFIG.hidden)}) > L  # drawn for every position
+
+
+def test_characters_drop_out_after_their_norm():
+    model = CharEmbed(9, 64, CONFIG.epsilon, 0.25, "torch", jnp.float32)
+    chars = jnp.arange(9).repeat(4)
+    variables = model.init(jax.random.key(0), chars, True)
+    whole = model.apply(variables, chars, True)
+    out = np.asarray(model.apply(variables, chars, False, rngs={"dropout": jax.random.key(1)}))
+    dropped = out == 0
+    assert 0.2 < dropped.mean() < 0.3
+    np.testing.assert_allclose(out, np.where(dropped, 0, whole / 0.75), rtol=1e-6)

@@ -23,6 +23,7 @@ import charlm.families.hlm.objective
 import charlm.training.train
 from charlm.config import flatten, from_dict, to_json
 from charlm.core import checkpoint as checkpoints
+from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import TRACED
 from charlm.families.hlm.shape import batch_shape
 from charlm.predict import Predictor
@@ -284,6 +285,19 @@ def test_a_finished_run_is_left_as_it_is(trained, tmp_path, monkeypatch, log_lin
     assert "larger --config.train.steps" in str(log_lines)
 
 
+def test_a_finished_run_says_so_on_a_disk_that_is_read_only(trained, tmp_path, log_lines, read_only):
+    workdir = trained.copy(tmp_path / "run")
+    before = snapshot(workdir)
+    read_only(workdir)
+    assert train(trained.new_config(), str(workdir))
+    assert f"{workdir} holds a finished run of 12 steps: nothing to do" in str(log_lines)
+    config = trained.new_config()
+    config.train.steps = 13
+    with pytest.raises(ValueError, match=rf"^--workdir={workdir} cannot be written: Read-only file system$"):
+        train(config, str(workdir))
+    assert snapshot(workdir) == before
+
+
 def test_a_finished_run_whose_metrics_were_moved(trained, tmp_path, log_lines):
     workdir = trained.copy(tmp_path / "run")
     (workdir / "metrics.jsonl").unlink()
@@ -483,6 +497,22 @@ def test_a_loss_that_is_no_number_ends_the_run(trained, same_run, tmp_path, monk
         state, _ = saved_state(trained, tmp_path / "run")
         assert state.step == last
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+
+
+def test_metrics_that_cannot_be_written_name_the_step_and_the_last_good_checkpoint(
+    trained, same_run, tmp_path, monkeypatch
+):
+    write = MetricWriter.write
+
+    def full(writer, step, scalars):
+        if step == 8:
+            writer._file = open("/dev/full", "w")  # noqa: SIM115
+        write(writer, step, scalars)
+
+    monkeypatch.setattr(MetricWriter, "write", full)
+    with pytest.raises(ValueError, match=r"^step 8: .*: metrics cannot be written: No space left on device; ") as e:
+        train(trained.new_config(), str(tmp_path / "run"))
+    assert str(e.value).endswith(f"; the last good checkpoint is step 6 in {tmp_path / 'run'}")
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_although_the_loss_is_one(trained, same_run, tmp_path, monkeypatch):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from flax import traverse_util
 from golden_cases import case
 
@@ -375,6 +377,47 @@ def test_dropout_depends_on_its_key_alone():
     first, again, other = (train(seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.05
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(HLMForMaskedLM, id="masked_lm"),
+        pytest.param(functools.partial(HLMForTokenClassification, labels=3, label_head="paper"), id="labels"),
+    ],
+)
+def test_every_part_drops_out_at_the_rate_of_the_config(model):
+    """Which rates act where; what each of them does is tested in `tests/nn`."""
+    config = dataclasses.replace(TINY, dropout=0.2, attention_dropout=0.3)
+    made, batch, found = model(config), reshape_of(TEXTS[1:3], 12), Counter()
+
+    def noting(call, args, kwargs, context):
+        if isinstance(context.module, nn.Dropout):
+            still = kwargs.get("deterministic", context.module.deterministic)
+            assert still is False
+            found["/".join(context.module.path[:-1]), context.module.rate] += 1
+        return call(*args, **kwargs)
+
+    def train(key):
+        rngs = {"params": key, "dropout": key}
+        params = made.init(rngs, batch)
+        found.clear()
+        with nn.intercept_methods(noting):
+            return made.apply(params, batch, deterministic=False, rngs={"dropout": key})
+
+    jax.eval_shape(train, jax.random.key(0))
+    layers = [*(f"hlm/intra_word/layer_{n}" for n in range(TINY.intra_layers)), "hlm/inter_word/layer_0"]
+    if model is HLMForMaskedLM:
+        layers.append("head/encoder/layer_0")
+    assert set(found) >= {("hlm/embed", 0.2)} | {(name, 0.2) for name in layers}
+    for name in layers:
+        calls = found[name, 0.2]  # of both residual branches
+        assert calls % 2 == 0
+        assert found[f"{name}/attention", 0.3] == calls // 2
+        assert found[f"{name}/attention", 0.2] == calls // 2  # of the table of positions
+    assert {rate for name, rate in found if not name.endswith("attention")} == {0.2}
+    if model is not HLMForMaskedLM:
+        assert found["", 0.2] == 1
 
 
 # ---- Fine-tuned heads ----
