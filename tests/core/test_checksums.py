@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damage import array_files, flip, without_checksums
 
 from charlm.config import get_config
 from charlm.core import checkpoint as checkpoints
@@ -24,27 +25,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 def checkpoint(trained, tmp_path) -> Path:
     """A copy of the last checkpoint of a run, without the ones before it."""
     return Path(shutil.copytree(checkpoints.find(trained.workdir), tmp_path / "checkpoint"))
-
-
-def flip(path: Path, at: int, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1 << bit
-    path.write_bytes(bytes(data))
-
-
-def array_files(checkpoint: Path) -> list[Path]:
-    """Returns the files of the arrays; the last one is the largest."""
-    return sorted((p for p in checkpoint.glob("state/**/d/*") if p.is_file()), key=lambda p: p.stat().st_size)
-
-
-def without_checksums(checkpoint: Path) -> Path:
-    """Makes a checkpoint one of those that were saved before there were checksums."""
-    (checkpoint / checksums.FILE).unlink()
-    path = checkpoint / "_CHECKPOINT_METADATA"
-    stored = json.loads(path.read_text())
-    del stored["custom_metadata"][checksums.KEY]
-    path.write_text(json.dumps(stored))
-    return checkpoint
 
 
 def params_of(checkpoint: Path, trained) -> dict:

@@ -10,11 +10,11 @@ import pytest
 from charlm import predict, table_report
 from charlm.benchmark import __main__ as benchmark
 from charlm.config import finetuning, flatten, get_config, validate
-from charlm.config.pretraining import FAMILIES
 from charlm.convert import __main__ as convert
 from charlm.convert.files import new_folder
 from charlm.core.files import cache_dir
 from charlm.core.local_paths import check_path
+from charlm.families.family import pretrainable
 from charlm.finetune.run import fine_tune
 from charlm.robustness import __main__ as robustness
 from charlm.statistics import __main__ as statistics
@@ -65,7 +65,7 @@ def test_commands_refuse_addresses(capsys, main, arguments, message):
 
 
 def test_every_text_key_of_every_config_refuses_addresses():
-    configs = [get_config(family) for family in ("hlm", *FAMILIES)]
+    configs = [get_config(family) for family in ("hlm", *pretrainable())]
     configs += [finetuning.get_config(task) for task in finetuning.TASKS]
     seen = set()
     for config in configs:

@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from damage import array_files, flip, without_checksums
 from small_run import metrics_without_timings, python
-from test_checksums import array_files, flip, without_checksums
 from test_main import TINY, assert_one_error, overrides
 
 import charlm.training.train

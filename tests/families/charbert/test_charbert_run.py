@@ -20,11 +20,12 @@ from charlm.config import from_dict, load_config_file, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
 from charlm.families.charbert.loss import label_weights
-from charlm.families.charbert.shape import model_config, read_backbone, resolve, started_from
+from charlm.families.charbert.shape import model_config, read_backbone, resolve
 from charlm.families.charbert.terms import TermVocab
 from charlm.families.registry import converter_of, prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
+from charlm.families.subword.start import started_from
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.evaluate import evaluate
 from charlm.training.progress import read_metrics

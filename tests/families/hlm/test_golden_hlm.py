@@ -18,10 +18,11 @@ from golden_cases import HLM, case, shared_folder
 from safetensors.numpy import save_file
 
 from charlm.convert import golden
-from charlm.convert.__main__ import ATOL, main
+from charlm.convert.__main__ import main
 from charlm.convert.golden import Case, Ours, Skipped
 from charlm.families.hlm import conversion as hlm
 from charlm.families.hlm import golden as hlm_golden
+from charlm.families.hlm.golden import ATOL
 from charlm.nn import heads, transformer
 from charlm.nn.transformer import EncoderLayer
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from subword_cases import GOLDENS, case
 
-from charlm.convert.__main__ import ATOL_SUBWORD, main
+from charlm.convert.__main__ import main
 from charlm.convert.golden import Case, Skipped, compare
 from charlm.families.subword import bert, gpt2
 from charlm.families.subword import golden as hf_golden
 from charlm.families.subword.conversion import TABLES
+from charlm.families.subword.golden import ATOL
 from charlm.nn import blocks, kernels
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -35,7 +36,7 @@ def failed(family: str, **arrays: np.ndarray) -> set[str]:
     few = {name: array for name, array in whole.arrays.items() if name in FEW} | arrays
     computed = hf_golden.outputs(Case(whole.name, whole.meta, whole.state, few))
     compared = {name: found for name, found in computed.items() if name in few and not isinstance(found, Skipped)}
-    return {name for name, found in compared.items() if not compare(found, few[name], ATOL_SUBWORD).passed}
+    return {name for name, found in compared.items() if not compare(found, few[name], ATOL).passed}
 
 
 def wrong_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
