@@ -15,6 +15,7 @@ import ml_collections
 from absl import app, flags
 from ml_collections import config_flags
 
+from charlm import interrupts
 from charlm.config import defaults_of, flatten, get_config, load_config_file, split_lists, unknown_key, validate
 from charlm.finetune import config as finetuning
 from charlm.logs import start_logging
@@ -29,8 +30,12 @@ _LISTS = re.compile(r"(--?config\.(?:data\.(?:train|heldout|dev|test|noise|skip_
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
-def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
-    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error."""
+def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") -> None:
+    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error.
+
+    Args:
+      advice: what is said besides when Ctrl-C ends it.
+    """
 
     def main(argv: list[str]) -> None:
         start_logging()
@@ -38,7 +43,8 @@ def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
             config = CONFIG.value
             split_lists(config)
             validate(config)
-            program(config)
+            with interrupts.ending_clearly(advice):
+                program(config)
         except (ValueError, OSError) as error:
             _fail(_one_line(error))
 
