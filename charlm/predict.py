@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from charlm import interrupts
 from charlm.local_paths import check_options
 from charlm.predictors.base import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
 from charlm.predictors.policy import HELP, load_with_policy
@@ -101,7 +102,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when any text could not be answered."""
     args = _parser().parse_args(argv)
     try:
-        return _answer_all(args)
+        with interrupts.ending_clearly():
+            return _answer_all(args)
     except BrokenPipeError:  # ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -13,7 +13,7 @@ import jax
 import ml_collections
 
 from charlm import checkpoint as checkpoints
-from charlm import flops, hosts
+from charlm import flops, hosts, interrupts
 from charlm import workdir as workdirs
 from charlm.checkpoint_store import Checkpoints
 from charlm.config import check_resumable, to_json
@@ -213,7 +213,8 @@ class _Loop:
         self._window.steps += 1
         placed = self._run.place(batch)
         if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
-            self._run.train_step.lower(self.state, placed).compile()
+            with interrupts.deferred(until_saved=False):
+                self._run.train_step.lower(self.state, placed).compile()
             self._compiled = True
             give_memory_back()
         self.state, sums, norm = self._run.train_step(self.state, placed)

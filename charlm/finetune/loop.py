@@ -18,6 +18,7 @@ import ml_collections
 from flax import traverse_util
 
 from charlm import checkpoint as checkpoints
+from charlm import interrupts
 from charlm.checkpoint_store import Checkpoints
 from charlm.durable import write_json
 from charlm.finetune.batching import Batch, Packer, epoch_groups, lengths_of
@@ -199,7 +200,8 @@ class FineTuning:
             step += 1
             self._profiler.before(step)
             started, shape = time.perf_counter(), tuple(x.shape for x in jax.tree.leaves(batch))
-            state, sums, norm = self._train_step(state, batch)
+            with interrupts.deferred(until_saved=bool(self._compiled)):  # before the first step nothing is to be saved
+                state, sums, norm = self._train_step(state, batch)
             if shape not in self._compiled:  # the speed on the progress lines leaves compiling out
                 self._compiled.add(shape)
                 jax.block_until_ready(state)
