@@ -31,6 +31,7 @@ from charlm.config import (
     unknown_key,
     validate,
 )
+from charlm.core import interrupts
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.families.family import family, pretrainable
@@ -49,8 +50,12 @@ log = logging.getLogger("charlm")
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
-def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
-    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error."""
+def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") -> None:
+    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error.
+
+    Args:
+      advice: what is said besides when Ctrl-C ends it.
+    """
 
     def main(argv: list[str]) -> None:
         start_logging()
@@ -63,7 +68,8 @@ def run(program: Callable[[ml_collections.ConfigDict], None]) -> None:
             check_options({flag.name: flag.value for flag in own}, needed=("workdir",))
             split_lists(config)
             validate(config)
-            program(config)
+            with interrupts.ending_clearly(advice):
+                program(config)
         except (ValueError, OSError) as error:
             _fail(_one_line(error))
 

@@ -73,4 +73,4 @@ def main(config: ml_collections.ConfigDict) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, advice="the same command goes on from the last checkpoint, or begins again if there is none")

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from charlm.core import interrupts
 from charlm.core.local_paths import check_options
 from charlm.families.policy_option import HELP, load_with_policy
 from charlm.families.predictor import (
@@ -110,7 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when any text could not be answered."""
     args = _parser().parse_args(argv)
     try:
-        return _answer_all(args)
+        with interrupts.ending_clearly():
+            return _answer_all(args)
     except BrokenPipeError:  # ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -189,8 +189,8 @@ def ending_together() -> Iterator[None]:
             raise
         if _of_the_runtime(error):  # as a rule a collective that lost another process: `Watch` then ends this one
             time.sleep(WATCH_SECONDS)
-        why = " ".join(str(error).split())
-        if not isinstance(error, ValueError | OSError):
+        why = "interrupted" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+        if not isinstance(error, ValueError | OSError | KeyboardInterrupt):
             traceback.print_exc()
             why = f"{type(error).__name__}: {why}"
         if _watch is not None:

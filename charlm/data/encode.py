@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -204,6 +205,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches all processes; the parent ends them
 
 
 def _encode_spread(job: Job, todo: Sequence[int], pace: _Pace, processes: int) -> None:

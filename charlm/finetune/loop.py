@@ -19,6 +19,7 @@ import ml_collections
 from flax import traverse_util
 
 from charlm.core import checkpoint as checkpoints
+from charlm.core import interrupts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_json
 from charlm.core.metric_writer import MetricWriter
@@ -202,7 +203,8 @@ class FineTuning:
             step += 1
             self._profiler.before(step)
             started, shape = time.perf_counter(), tuple(x.shape for x in jax.tree.leaves(batch))
-            state, sums, norm = self._train_step(state, batch)
+            with interrupts.deferred(until_saved=bool(self._compiled)):  # before the first step nothing is to be saved
+                state, sums, norm = self._train_step(state, batch)
             if shape not in self._compiled:  # the speed on the progress lines leaves compiling out
                 self._compiled.add(shape)
                 jax.block_until_ready(state)

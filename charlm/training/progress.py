@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-from charlm.core import hosts
+from charlm.core import hosts, interrupts
 from charlm.core.metric_writer import FILE as METRICS_FILE
 from charlm.core.metric_writer import parse_line
 from charlm.core.step import Sums
@@ -117,7 +117,8 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
         yield lambda step: False
         return
     try:
-        yield lambda step: bool(received)
+        with interrupts.deferred():
+            yield lambda step: bool(received)
     finally:
         for number, handler in zip(handled, before, strict=True):
             signal.signal(number, handler)
@@ -132,7 +133,8 @@ def _stop_together() -> Iterator[Callable[[int], bool]]:
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:
-        yield multihost_utils.reached_preemption_sync_point
+        with interrupts.deferred():
+            yield multihost_utils.reached_preemption_sync_point
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -15,7 +15,7 @@ import ml_collections
 from charlm.config import check_resumable, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops, hosts
+from charlm.core import flops, hosts, interrupts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
 from charlm.core.frozen import Frozen, at_start, check_unchanged
@@ -221,7 +221,8 @@ class _Loop:
         self._window.steps += 1
         placed = self._run.place(batch)
         if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
-            self._run.train_step.lower(self.state, placed).compile()
+            with interrupts.deferred(until_saved=False):
+                self._run.train_step.lower(self.state, placed).compile()
             self._compiled = True
             give_memory_back()
         self.state, sums, norm = self._run.train_step(self.state, placed)

@@ -1,0 +1,122 @@
+"""Ctrl-C: a line and status 130, soon, also inside compiled code; a block that saves first is left to do so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from small_run import ROOT
+from test_main import TINY, overrides
+
+from charlm.core.interrupts import STATUS, ending_clearly
+
+# Compiled code that no signal stops takes the place of a compiler.
+PROGRAM = """
+import hashlib, time
+from charlm.core import interrupts
+interrupts.CLEAN_UP_SECONDS = 0.5
+compile = lambda: (print("at work", flush=True), hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9))
+with interrupts.ending_clearly("advice"):
+    try:
+        print("begun", end=" ")
+        {body}
+    finally:
+        print("cleaned up", flush=True)
+print("done")
+"""
+SLEEP = "print('at work', flush=True); time.sleep(60)"
+IGNORE = "import signal; signal.signal(signal.SIGINT, lambda *_: None); "
+DEFERRED = "import contextlib; stack = contextlib.ExitStack(); stack.enter_context(interrupts.deferred()); "
+# Python runs a program or a module; a shell may have started it with Ctrl-C ignored.
+AS_IN_A_TERMINAL = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv.pop(0)
+if sys.argv[0] == "-c":
+    exec(sys.argv[1])
+else:
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
+def interrupted(*command: str, times: int = 1, after: str = "at work") -> tuple[int, str, str]:
+    """Runs Python, interrupts it when it has printed a text, and returns its status and what it said."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", AS_IN_A_TERMINAL, *command],
+        stdout=-1, stderr=-1, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        stream = process.stdout if after == "at work" else process.stderr
+        while after not in (line := stream.readline()):
+            assert line, process.communicate()
+        for _ in range(times):
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=60)
+        return process.returncode, said, errors
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("body", "times", "cleaned"),
+    [
+        (SLEEP, 1, True),
+        ("compile()", 1, False),
+        (IGNORE + SLEEP, 1, False),  # the exception is lost
+        (IGNORE + DEFERRED + "stack.enter_context(interrupts.deferred(until_saved=False)); compile()", 1, False),
+        (IGNORE + DEFERRED + "compile()", 2, False),  # a second one does not wait for what is saved
+    ],
+)
+def test_it_ends_at_once_in_one_line(body, times, cleaned):
+    status, said, errors = interrupted("-c", PROGRAM.format(body=body), times=times)
+    assert status == STATUS == 130
+    assert errors == "interrupted; advice\n"
+    assert ("cleaned up" in said) == cleaned
+    assert "done" not in said
+
+
+def test_what_is_deferred_is_left_to_end_by_itself():
+    body = IGNORE + DEFERRED + "print('at work', flush=True); time.sleep(1.5)"
+    status, said, errors = interrupted("-c", PROGRAM.format(body=body))
+    assert (status, errors) == (0, "")
+    assert said.endswith("done\n")
+
+
+def test_it_leaves_no_trace_and_works_in_any_thread():
+    before = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(before)
+    threads, open_files = threading.active_count(), len(os.listdir("/proc/self/fd")) if Path("/proc").is_dir() else 0
+    with pytest.raises(ValueError, match="mine"), ending_clearly():
+        raise ValueError("mine")
+    assert signal.set_wakeup_fd(before) == before
+    assert threading.active_count() == threads
+    assert not open_files or len(os.listdir("/proc/self/fd")) == open_files
+    found = []
+
+    def elsewhere() -> None:
+        with ending_clearly():
+            found.append(True)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
+def test_the_training_command_before_its_first_step(trained, tmp_path):
+    command = ["-m", "charlm.main", f"--config={TINY}", *overrides(trained.config), f"--workdir={tmp_path / 'run'}"]
+    status, said, errors = interrupted(*command, after="writing to")
+    assert (status, said) == (130, "")
+    assert "Traceback" not in errors
+    assert (
+        errors.splitlines()[-1]
+        == "interrupted; the same command goes on from the last checkpoint, or begins again if there is none"
+    )
+    assert not (tmp_path / "run" / "checkpoints").exists() or not list((tmp_path / "run" / "checkpoints").iterdir())
