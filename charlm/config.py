@@ -25,6 +25,8 @@ __all__ = ["PRE_TRAINING", "get_config"]
 
 TASKS = (PRE_TRAINING, *finetuning.TASKS)
 
+LARGEST_SEED = 2**63 - 1  # that jax.random takes
+
 Variant = Callable[[ml_collections.ConfigDict], None]
 
 
@@ -142,6 +144,9 @@ def validate(config: ml_collections.ConfigDict) -> None:
             raise ValueError(unknown_key(key, defaults))
     for key, choices in choices_of(config).items():
         _check_choice(key, flat[key], choices)
+    last = flat["seed"] + flat.get("seeds", 1) - 1
+    if last > LARGEST_SEED:
+        raise ValueError(f"seed={flat['seed']}: expected a whole number from 0 to {LARGEST_SEED}")
     if is_fine_tuning(config):
         finetuning.validate(flat)
     else:
