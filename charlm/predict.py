@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 from charlm import interrupts
 from charlm.local_paths import check_options
+from charlm.memory import clear_exhaustion
 from charlm.predictors.base import LENGTH_DIGITS, Encoding, Fill, Generation, KnownWords, Predictor, Score
 from charlm.predictors.policy import HELP, load_with_policy
 from charlm.text.wordlist import WordList
@@ -102,7 +103,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when any text could not be answered."""
     args = _parser().parse_args(argv)
     try:
-        with interrupts.ending_clearly():
+        size = getattr(args, "batch_size", 1)
+        smaller = f"lower --batch-size (now {size})" if size > 1 else "give shorter texts, or set JAX_PLATFORMS=cpu"
+        with interrupts.ending_clearly(), clear_exhaustion(smaller):
             return _answer_all(args)
     except BrokenPipeError:  # ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

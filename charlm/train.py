@@ -16,12 +16,12 @@ from charlm import checkpoint as checkpoints
 from charlm import flops, hosts, interrupts
 from charlm import workdir as workdirs
 from charlm.checkpoint_store import Checkpoints
-from charlm.config import check_resumable, to_json
+from charlm.config import check_resumable, flatten, to_json
 from charlm.durable import write_text
 from charlm.evaluate import evaluate
 from charlm.first_state import check_resumed, goes_on_from, initial_state
 from charlm.frozen import Frozen, at_start, check_unchanged
-from charlm.memory import give_memory_back
+from charlm.memory import clear_exhaustion, give_memory_back
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
 from charlm.pretraining.config import set_by
@@ -56,12 +56,21 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            return _train(config, folder, workdir, profiler, skip_damaged)
+            with clear_exhaustion(_smaller(config)):
+                return _train(config, folder, workdir, profiler, skip_damaged)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
             for empty in (folder / checkpoints.FOLDER, folder):
                 with suppress(OSError):
                     empty.rmdir()
+
+
+def _smaller(config: ml_collections.ConfigDict) -> str:
+    """Says which keys make a step need less memory."""
+    size, parts = set_by(config, "data.batch_size"), set_by(config, "data.accumulation")
+    flat = flatten(config)
+    remat = "" if config.model.remat else ", or set model.remat=True"
+    return f"lower {size} (now {flat[size]}), or keep it and raise {parts} (now {flat[parts]}){remat}"
 
 
 def _train(

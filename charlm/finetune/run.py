@@ -21,6 +21,7 @@ from charlm.durable import write_json, write_text
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
+from charlm.memory import clear_exhaustion
 from charlm.pretrained import Pretrained, from_pretrained
 from charlm.tasks.base import Task
 from charlm.tasks.registry import task_of
@@ -53,11 +54,15 @@ def fine_tune(
       ValueError: when config, data, model or workdir do not allow it, or training diverged.
     """
     folder = workdirs.folder_of(workdir)
+    sizes = {name: config.data[name] for name in ("batch_size", "eval_batch_size", "max_length", "accumulation")}
+    now = {name: f"data.{name} (now {size})" for name, size in sizes.items()}
+    smaller = f"lower {now['batch_size']} or raise {now['accumulation']} where it trains, lower"
+    smaller += f" {now['eval_batch_size']} where it predicts, or {now['max_length']}"
     try:
         with workdirs.created(folder):
             if not (folder / SUMMARY_FILE).exists():  # a finished run may lie on a disk that is read-only
                 workdirs.check_writable(folder)
-            with workdirs.alone(folder):
+            with workdirs.alone(folder), clear_exhaustion(smaller):
                 return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
