@@ -32,6 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 from charlm.core import interrupts
 from charlm.core.local_paths import check_options
+from charlm.core.memory import clear_exhaustion
 from charlm.families.policy_option import HELP, load_with_policy
 from charlm.families.predictor import (
     LENGTH_DIGITS,
@@ -111,7 +112,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when any text could not be answered."""
     args = _parser().parse_args(argv)
     try:
-        with interrupts.ending_clearly():
+        size = getattr(args, "batch_size", 1)
+        smaller = f"lower --batch-size (now {size})" if size > 1 else "give shorter texts, or set JAX_PLATFORMS=cpu"
+        with interrupts.ending_clearly(), clear_exhaustion(smaller):
             return _answer_all(args)
     except BrokenPipeError:  # ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

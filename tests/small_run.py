@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -16,10 +17,14 @@ from unittest import mock
 
 import jax
 import numpy as np
+from absl.testing import flagsaver
 from jax.experimental.compilation_cache import compilation_cache
 
+import charlm.finetune.loop
+import charlm.main
 import charlm.training.run
 import charlm.training.train
+from charlm import cli
 from charlm.config import get_config
 from charlm.core.sharding import make_mesh
 from charlm.data.corpus import PreparedData, prepare
@@ -93,9 +98,15 @@ def quick_compilation(folder: Path) -> Iterator[None]:
             compilation_cache.reset_cache()
 
 
-def on_devices(count: int) -> Any:
-    """Returns a context in which runs are built for the first so many devices, not for all that tests see."""
-    return mock.patch.object(charlm.training.run, "make_mesh", lambda config: make_mesh(config, jax.devices()[:count]))
+@contextlib.contextmanager
+def on_devices(count: int) -> Iterator[None]:
+    """Within it, runs of training and of fine-tuning are built for the first so many devices, not for all there are."""
+    some = lambda config: make_mesh(config, jax.devices()[:count])
+    with (
+        mock.patch.object(charlm.training.run, "make_mesh", some),
+        mock.patch.object(charlm.finetune.loop, "make_mesh", some),
+    ):
+        yield
 
 
 def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -105,6 +116,23 @@ def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subpr
         [sys.executable, *arguments],
         cwd=cwd, env=environment, input=stdin, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
+
+
+def main(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Runs the command that trains as `python("-m", "charlm.main", ...)` would, but for the seconds of its imports."""
+    out, errors, code = io.StringIO(), io.StringIO(), 0
+    with (
+        flagsaver.flagsaver(),
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(errors),
+        mock.patch.object(sys, "argv", ["charlm/main.py", *arguments]),
+    ):
+        try:
+            cli.run(charlm.main.main)
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import gzip
 import re
 
 import pytest
-from small_run import ROOT, python
+from small_run import ROOT, main, python
 
 from charlm.config import flatten, load_config_file
 
@@ -78,5 +78,5 @@ def test_mistakes_are_one_line(trained, tmp_path, flag, message):
     config = trained.new_config()
     config.data.cache_dir = str(tmp_path / "cache")
     flags = overrides(config, data__train="text.txt", data__heldout="text.txt")
-    done = python("-m", "charlm.main", f"--config={TINY}", "--workdir=run", *flags, flag, cwd=tmp_path)
+    done = main(f"--config={TINY}", "--workdir=run", *flags, flag, cwd=tmp_path)
     assert_one_error(done, message)

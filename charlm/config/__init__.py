@@ -26,6 +26,8 @@ __all__ = ["PRE_TRAINING", "get_config"]
 
 TASKS = (PRE_TRAINING, *finetuning.TASKS)
 
+LARGEST_SEED = 2**63 - 1  # that jax.random takes
+
 Variant = Callable[[ml_collections.ConfigDict], None]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -167,6 +169,9 @@ def validate(config: ml_collections.ConfigDict) -> None:
                 check_path(key, one)
     for key, choices in choices_of(config).items():
         _check_choice(key, flat[key], choices)
+    last = flat["seed"] + flat.get("seeds", 1) - 1
+    if last > LARGEST_SEED:
+        raise ValueError(f"seed={flat['seed']}: expected a whole number from 0 to {LARGEST_SEED}")
     if is_fine_tuning(config):
         finetuning.validate(flat)
     else:

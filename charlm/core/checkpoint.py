@@ -155,6 +155,8 @@ def clear_reads(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            raise
         good = newest_whole(checkpoint.parent, int(checkpoint.name)) if checkpoint.name.isdigit() else None
         hint = "" if good is None else f"; the last good checkpoint before it is step {good}"
         raise ValueError(f"{checkpoint} is damaged or incomplete: {reason(error)}{hint}") from error

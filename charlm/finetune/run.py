@@ -17,6 +17,7 @@ from charlm import metrics
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.changes import NotChangeable
 from charlm.core.durable import write_json, write_text
+from charlm.core.memory import clear_exhaustion
 from charlm.families.family import families, family_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
@@ -46,11 +47,15 @@ def fine_tune(
       ValueError: when config, data, model or workdir do not allow it, or training diverged.
     """
     folder = workdirs.folder_of(workdir)
+    sizes = {name: config.data[name] for name in ("batch_size", "eval_batch_size", "max_length", "accumulation")}
+    now = {name: f"data.{name} (now {size})" for name, size in sizes.items()}
+    smaller = f"lower {now['batch_size']} or raise {now['accumulation']} where it trains, lower"
+    smaller += f" {now['eval_batch_size']} where it predicts, or {now['max_length']}"
     try:
         with workdirs.created(folder):
             if not (folder / SUMMARY_FILE).exists():  # a finished run may lie on a disk that is read-only
                 workdirs.check_writable(folder)
-            with workdirs.alone(folder):
+            with workdirs.alone(folder), clear_exhaustion(smaller):
                 return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}

@@ -12,14 +12,14 @@ import grain
 import jax
 import ml_collections
 
-from charlm.config import check_resumable, to_json
+from charlm.config import check_resumable, flatten, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import flops, hosts, interrupts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
 from charlm.core.frozen import Frozen, at_start, check_unchanged
-from charlm.core.memory import give_memory_back
+from charlm.core.memory import clear_exhaustion, give_memory_back
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.optimizer import learning_rate
 from charlm.core.profiling import StepProfiler
@@ -64,12 +64,21 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            return _train(config, folder, workdir, profiler, skip_damaged)
+            with clear_exhaustion(_smaller(config)):
+                return _train(config, folder, workdir, profiler, skip_damaged)
     finally:
         if new and hosts.is_primary():  # of a run that could not begin, nothing stays
             for empty in (folder / checkpoints.FOLDER, folder):
                 with suppress(OSError):
                     empty.rmdir()
+
+
+def _smaller(config: ml_collections.ConfigDict) -> str:
+    """Says which keys make a step need less memory."""
+    size, parts = set_by(config, "data.batch_size"), set_by(config, "data.accumulation")
+    flat = flatten(config)
+    remat = "" if config.model.remat else ", or set model.remat=True"
+    return f"lower {size} (now {flat[size]}), or keep it and raise {parts} (now {flat[parts]}){remat}"
 
 
 def _train(

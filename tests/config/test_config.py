@@ -88,6 +88,7 @@ ZERO = """data.max_words data.batch_size data.accumulation model.hidden model.he
 NEGATIVE = """data.reader_threads data.prefetch data.encode_processes data.table_shards optim.learning_rate
     optim.warmup_steps optim.eps optim.weight_decay optim.clip_norm train.eval_words train.examples"""
 BAD = [(key, 0, "must be at least 1") for key in ZERO.split()]
+BAD += [("seed", 2**63, f"seed={2**63}: expected a whole number from 0 to {2**63 - 1}")]
 BAD += [(key, -1, "must not be negative") for key in NEGATIVE.split()]
 BAD += [(key, value, "must lie in [0, 1)") for key in ("model.dropout", "optim.b2") for value in (-0.1, 1.0)]
 BAD += [("model.char_slots", value, "must lie in [3, 256]") for value in (2, 257)]
