@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
 import numpy as np
 
 from charlm.batch import SpelledBatch
+from charlm.convert.abstract import abstract_params
 from charlm.convert.bert import BERT, ROBERTA, encoder_rules
 from charlm.convert.family import ENCODER, MASKED_LM, Family, Head
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, norm_rules
@@ -54,6 +54,10 @@ def smallest_batch() -> SpelledBatch:
     """Returns the smallest input of a model."""
     one, chars = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.uint16)
     return SpelledBatch((chars,), one, one - 1, one, one == 0)
+
+
+def _smallest(model: nn.Module) -> tuple[SpelledBatch]:
+    return (smallest_batch(),)
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
@@ -100,7 +104,7 @@ class Char2SubwordFamily(Family):
     ) -> tuple[nn.Module, Any, dict[str, Entry]]:
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        params = abstract_params(model, _smallest)
         return model, params, build_table(self.heads[head].rules, params)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
+import flax.linen as nn
 import ml_collections
 import numpy as np
 
 from charlm.batch import reshape_batch
 from charlm.config import from_dict
+from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.hlm_config import from_theirs, to_theirs
 from charlm.convert.hlm_positions import POSITION_BUCKETS, rows_in_theirs
@@ -177,8 +178,7 @@ class HLMConverter(Converter):
 def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
     """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
     model = hlm_with_head(shape, head, labels, label_head)
-    word = np.ones((1, 1, shape.char_slots), np.uint16)
-    params = jax.eval_shape(lambda: model.init(jax.random.key(0), reshape_batch(word, word)))["params"]
+    params = abstract_params(model, _smallest)
     table = build_table(rules(head, label_head), params)
     for encoder, ours in _ENCODERS.items():
         name, distance = f"{_STACK}{encoder}.{_POSITIONS}", shape.inter if ours == "hlm/inter_word" else shape.intra
@@ -186,6 +186,11 @@ def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead =
         if name in table and rows:
             table[name] = table[name]._replace(shape=(len(rows), shape.hidden), rows=rows)
     return Target(shape, model, params, table, left_out(head))
+
+
+def _smallest(model: nn.Module) -> tuple[Any]:
+    word = np.ones((1, 1, model.config.char_slots), np.uint16)
+    return (reshape_batch(word, word),)
 
 
 def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:

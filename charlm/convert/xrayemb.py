@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
+import flax.linen as nn
 
+from charlm.convert.abstract import abstract_params
 from charlm.convert.bert import BERT, ROBERTA
 from charlm.convert.char2subword import smallest_batch
 from charlm.convert.family import (
@@ -87,7 +88,7 @@ class XRayEmbConverter(Converter):
         kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
         config = config_from_dict(kind, metadata["model"], where)
         model = builds[head](config, labels) if head in LABELS else builds[head](config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        params = abstract_params(model, _smallest)
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
@@ -215,3 +216,7 @@ def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     if fields["generator"] is not None:
         rules += decoder_rules(GENERATOR_PREFIX, "xr_dec/")
     return rules, [*leave, *theirs.leave]
+
+
+def _smallest(model: nn.Module) -> tuple[Any]:
+    return (smallest_batch(),)

@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import jax
 import pytest
 from finetune.tiny_tasks import write_conll, write_passages, write_questions, write_table
 from predictors.tiny_models import release
-from small_run import quick_compilation
+from small_run import on_devices, quick_compilation
 
-import charlm.finetune.loop
 from charlm.finetune.config import get_config
 from charlm.finetune.data import read
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
 from charlm.pretrained import from_pretrained
 from charlm.robustness.measure import measure
-from charlm.sharding import make_mesh
 from charlm.tasks.registry import task_of
 
 WRITERS = {
@@ -70,8 +66,7 @@ class Models:
         if not folder.exists():
             config = self.config("tagging", family)
             config.data.noise = noise
-            one = lambda config: make_mesh(config, jax.devices()[:1])
-            with mock.patch.object(charlm.finetune.loop, "make_mesh", one):
+            with on_devices(1):
                 fine_tune(config, str(folder))
         return str(folder)
 
