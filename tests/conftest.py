@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gc
 import io
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=8 --xla_cpu_collective_call_terminate_timeout_seconds=600"
-    # Compiles a training step in a third of the time; a later XLA may not know it, and end the process for that.
-    + " --xla_cpu_use_fusion_emitters=false" * version("jaxlib").startswith("0.10.")
+    # Compiles a training step in a quarter of the time; a later XLA may not know these, and end the process for that.
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    * version("jaxlib").startswith("0.10.")
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -27,6 +30,40 @@ if TYPE_CHECKING:
     from small_run import Trained
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the collector of cycles from walking through all that was imported, over and over: a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+LONG = (  # files of minutes of work, in this order; the shorter ones after them even out what the workers have to do
+    "finetune/test_fine_tuning.py",
+    "models/test_hlm.py",
+    "test_train.py",
+    "models/test_charbert.py",
+    "pretraining/test_charbert_run.py",
+    "pretraining/test_xrayemb_run.py",
+    "convert/test_convert_char2subword.py",
+    "convert/test_convert_hlm.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the files that take longest, so that none of them is left for one worker while the others wait."""
+    tests = Path(__file__).parent
+    places = {tests / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many tests were skipped for which reason."""
+    reports = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in reports)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(autouse=True)

@@ -50,27 +50,25 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
     The output layer is taken over only where the source was fine-tuned for the same task and labels.
     """
-    fresh = traverse_util.flatten_dict(
-        _random(target, converter_of(source.family).smallest_input(target.config), seed), sep="/"
-    )
+    fresh = traverse_util.flatten_dict(target.params, sep="/")
     held = held_params(source)
     same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
         source.head == model.head
     )
-    taken, params = [], {}
+    taken = {}
     for name, value in fresh.items():
         known = held.get(name)
-        usable = known is not None and known.shape == value.shape and (same_task or not name.startswith("label/"))
-        params[name] = known if usable else value
-        taken.append(usable)
-    new = [name for name, usable in zip(fresh, taken, strict=True) if not usable]
-    if not any(taken):
+        if known is not None and known.shape == value.shape and (same_task or not name.startswith("label/")):
+            taken[name] = known
+    new = [name for name in fresh if name not in taken]
+    if not taken:
         raise ValueError(f"init_from: {source.folder} holds nothing of this model")
+    drawn = _random(target, converter_of(source.family).smallest_input(target.config), seed, new)
     log.info(
         "%s: %d of %d arrays taken over; new: %s",
-        source.folder, sum(taken), len(taken), ", ".join(group(new)) if new else "none",
+        source.folder, len(taken), len(fresh), ", ".join(group(new)) if new else "none",
     )  # fmt: skip
-    return traverse_util.unflatten_dict(params, sep="/")
+    return traverse_util.unflatten_dict({name: (taken | drawn)[name] for name in fresh}, sep="/")
 
 
 def held_params(source: Pretrained) -> dict[str, Any]:
@@ -79,12 +77,13 @@ def held_params(source: Pretrained) -> dict[str, Any]:
     return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
 
 
-def _random(target: Target, smallest: Any, seed: int) -> Any:
-    """Returns random parameters of a model, on the host."""
-    abstract = target.params
-    module = target.module
+def _random(target: Target, smallest: Any, seed: int, names: list[str]) -> dict[str, Any]:
+    """Returns random parameters of a model, on the host: only those named, since the generators of all take seconds."""
 
-    drawn = on_processor(lambda: module.init(stream_key(seed, "init"), smallest)["params"])
-    params = jax.device_get(drawn)
-    assert jax.tree.structure(params) == jax.tree.structure(abstract)
-    return params
+    def draw() -> dict[str, Any]:
+        params = target.module.init(stream_key(seed, "init"), smallest)["params"]
+        assert jax.tree.structure(params) == jax.tree.structure(target.params)
+        flat = traverse_util.flatten_dict(params, sep="/")
+        return {name: flat[name] for name in names}
+
+    return jax.device_get(on_processor(draw))

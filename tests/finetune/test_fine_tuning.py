@@ -20,6 +20,7 @@ from finetune.tiny_tasks import (
     write_questions,
     write_table,
 )
+from small_run import ROOT, main, on_devices
 
 from charlm.config import split_lists, validate
 from charlm.config.finetuning import get_config
@@ -31,13 +32,19 @@ from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
 pytestmark = pytest.mark.usefixtures("quick")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
     """Each shape is a program to compile; `test_batching_rows` has the others."""
     monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+
+
+@pytest.fixture(autouse=True)
+def _one_device():
+    """More take longer; taggers of every family are trained on all eight."""
+    with on_devices(1):
+        yield
 
 
 def write_data(task, folder, train=48, dev=16):
@@ -86,7 +93,8 @@ def cells():
 def test_every_task_with_every_family(task, family, trained, tmp_path):
     train, dev = write_data(task, tmp_path)
     config = small(task, source(family, trained.workdir), train, dev, train__epochs=1)
-    summary = fine_tune(config, str(tmp_path / "run"))
+    with on_devices(8 if task == "tagging" else 1):
+        summary = fine_tune(config, str(tmp_path / "run"))
     (result,) = summary["runs"].values()
     assert not (tmp_path / "run" / "state").exists()
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -299,13 +307,6 @@ def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):
         fine_tune(other, str(tmp_path / "run"))
 
 
-def command(task, *arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "charlm.main", f"--config={ROOT}/configs/{task}.py", *arguments],
-        capture_output=True, text=True, cwd=options.pop("cwd", ROOT), timeout=300, **options,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("task", "name", "content", "more", "expected"),
     [
@@ -331,7 +332,8 @@ def command(task, *arguments, **options):
 def test_mistakes_are_one_line(tmp_path, task, name, content, more, expected):
     (tmp_path / name).write_text(content, encoding="utf-8")
     arguments = [f"--config.init_from={quickest()}", f"--config.data.train={tmp_path / name}"]
-    found = command(task, *arguments, *more, f"--workdir={tmp_path / 'run'}")
+    with on_devices(8):
+        found = main(f"--config={ROOT}/configs/{task}.py", *arguments, *more, f"--workdir={tmp_path / 'run'}")
     assert found.returncode == 1, found.stderr
     (line,) = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
     assert expected in line

@@ -5,17 +5,13 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import jax
 import pytest
 from finetune.tiny_tasks import write_conll, write_passages, write_questions, write_table
-from small_run import quick_compilation
+from small_run import on_devices, quick_compilation
 from tiny_models import release
 
-import charlm.finetune.loop
 from charlm.config.finetuning import get_config
-from charlm.core.sharding import make_mesh
 from charlm.families.pretrained import from_pretrained
 from charlm.finetune.data import read
 from charlm.finetune.model import first_params, with_task
@@ -70,8 +66,7 @@ class Models:
         if not folder.exists():
             config = self.config("tagging", family)
             config.data.noise = noise
-            one = lambda config: make_mesh(config, jax.devices()[:1])
-            with mock.patch.object(charlm.finetune.loop, "make_mesh", one):
+            with on_devices(1):
                 fine_tune(config, str(folder))
         return str(folder)
 

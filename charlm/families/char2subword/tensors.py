@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
 
+from charlm.convert.abstract import abstract_params
 from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, norm_rules
 from charlm.families.char2subword.model import (
@@ -25,6 +25,7 @@ from charlm.families.char2subword.model import (
     Char2SubwordForTokenClassification,
 )
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
@@ -47,6 +48,10 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
     rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
     rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
     return rules + dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
+
+
+def _smallest(model: nn.Module) -> tuple[SpelledBatch]:
+    return (smallest_batch(),)
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
@@ -93,7 +98,7 @@ class Char2SubwordFamily(Family):
     ) -> tuple[nn.Module, Any, dict[str, Entry]]:
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        params = abstract_params(model, _smallest)
         return model, params, build_table(self.heads[head].rules, params)
 
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
 import numpy as np
 
+from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
 from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, group, norm_rules
@@ -106,7 +106,7 @@ class CharBertFamily(Family):
     def target(self, config: Any, head: str, labels: int = 0) -> tuple[nn.Module, Any, dict[str, Entry]]:
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        params = abstract_params(model, _smallest)
         return model, params, build_table(self.heads[head].rules, params)
 
     def aliases(self, config: CharBertConfig, head: str) -> list[Leave]:
@@ -128,6 +128,10 @@ def smallest_batch() -> CharBertBatch:
     """Returns the smallest input of a model."""
     one = np.zeros((1, 1), np.int32)
     return CharBertBatch(one, None, None, one, one, one)
+
+
+def _smallest(model: nn.Module) -> tuple[CharBertBatch]:
+    return (smallest_batch(),)
 
 
 def _words_of(family: Family) -> str:

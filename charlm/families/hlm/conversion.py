@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
-import jax
 import ml_collections
 import numpy as np
 
 from charlm.config import from_dict
+from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor, find_state, open_state, read_json
 from charlm.convert.heads import FINE_TUNED, MASKED_LM
 from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
@@ -116,8 +116,7 @@ class HLMConverter(Converter):
 
     def smallest_input(self, config: HLMConfig) -> WordBatch:
         """Returns a text of one word."""
-        word = np.ones((1, 1, config.char_slots), np.uint16)
-        return reshape_batch(word, word)
+        return _one_word(config.char_slots)
 
     def scope_alone(self, module: nn.Module) -> str:
         """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
@@ -194,8 +193,7 @@ CONVERTER = HLMConverter()
 def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
     """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
     model = hlm_with_head(shape, head, labels, label_head)
-    smallest = CONVERTER.smallest_input(shape)
-    params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest))["params"]
+    params = abstract_params(model, _smallest)
     table = build_table(rules(head, label_head), params)
     for encoder, ours in _ENCODERS.items():
         name, distance = f"{_STACK}{encoder}.{_POSITIONS}", shape.inter if ours == "hlm/inter_word" else shape.intra
@@ -203,6 +201,15 @@ def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead =
         if name in table and rows:
             table[name] = table[name]._replace(shape=(len(rows), shape.hidden), rows=rows)
     return Target(shape, model, params, table, left_out(head))
+
+
+def _smallest(model: nn.Module) -> tuple[WordBatch]:
+    return (_one_word(model.config.char_slots),)
+
+
+def _one_word(slots: int) -> WordBatch:
+    word = np.ones((1, 1, slots), np.uint16)
+    return reshape_batch(word, word)
 
 
 def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:

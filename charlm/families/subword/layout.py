@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
@@ -195,8 +195,12 @@ class Family:
           labels: how many the head has, if it has some.
         """
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), np.zeros((1, 1), np.int32)))["params"]
+        params = abstract_params(model, _smallest)
         return model, params, build_table(self.heads[head].rules, params)
+
+
+def _smallest(model: nn.Module) -> tuple[np.ndarray]:
+    return (np.zeros((1, 1), np.int32),)
 
 
 def _number(value: Any, key: Key, what: str) -> Any:

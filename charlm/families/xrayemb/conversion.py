@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
-import jax
 
+from charlm.convert.abstract import abstract_params
 from charlm.convert.files import find_state, open_state, read_json
 from charlm.convert.heads import (
     CAUSAL_LM,
@@ -96,7 +96,7 @@ class XRayEmbConverter(Converter):
         kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
         config = config_from_dict(kind, metadata["model"], where)
         model = builds[head](config, labels) if head in LABELS else builds[head](config)
-        params = jax.eval_shape(lambda: model.init(jax.random.key(0), smallest_batch()))["params"]
+        params = abstract_params(model, _smallest)
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
@@ -252,3 +252,7 @@ def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     if fields["generator"] is not None:
         rules += decoder_rules(GENERATOR_PREFIX, "xr_dec/")
     return rules, [*leave, *theirs.leave]
+
+
+def _smallest(model: nn.Module) -> tuple[Any]:
+    return (smallest_batch(),)

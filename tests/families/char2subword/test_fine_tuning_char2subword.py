@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from finetune.test_fine_tuning import small, write_data
 from small_char2subword import spelled
+from small_run import on_devices
 
 from charlm.convert.__main__ import main as convert
 from charlm.data.conll import read_tagged
@@ -40,7 +41,8 @@ def test_words_are_tagged_in_full_mode(tmp_path, kind):
     epochs = 14 if kind == "full" else 1
     changes = {"train__epochs": epochs, "optim__learning_rate": 2e-2, "model__dropout": 0.0}
     config = small("tagging", begin, train, dev, **changes)
-    (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    with on_devices(1 if kind == "full" else 8):  # one is the quickest
+        (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
     assert kind != "full" or result["dev"]["f1"] > 0.6  # nothing learned: 0
     before, after = from_pretrained(begin), from_pretrained(tmp_path / "run")
     assert (after.family, after.config.mode, after.metadata.get("rows")) == (
@@ -62,7 +64,8 @@ def test_words_are_tagged_in_full_mode(tmp_path, kind):
 
 def test_a_long_word_is_one_unit_and_one_tag(tmp_path):
     train, _ = write_data("tagging", tmp_path)
-    fine_tune(small("tagging", spelled(), train, None, train__epochs=1), str(tmp_path / "run"))
+    with on_devices(1):
+        fine_tune(small("tagging", spelled(), train, None, train__epochs=1), str(tmp_path / "run"))
     model = FineTuned.from_checkpoint(tmp_path / "run")
     (found,) = model.tag([["unbelievably" * 9, "\x00", "cat"]])
     assert len(found.tags) == 3

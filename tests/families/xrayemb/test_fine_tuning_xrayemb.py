@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from finetune.test_fine_tuning import small, write_data
+from small_run import on_devices
 from small_xrayemb import xrayemb
 from tiny_models import release
 
@@ -59,7 +60,8 @@ def test_words_are_tagged(tmp_path, backbone, policy):
     epochs = 12 if backbone == "bert" else 1
     changes = {"train__epochs": epochs, "optim__learning_rate": 2e-2, "model__dropout": 0.0, "model__policy": policy}
     config = small("tagging", begin, train, dev, **changes)
-    (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    with on_devices(1 if backbone == "bert" else 8):  # one is the quickest
+        (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
     assert backbone != "bert" or result["dev"]["f1"] > 0.5  # nothing learned: 0
     before, after = from_pretrained(begin), from_pretrained(tmp_path / "run")
     assert (after.family, after.config.policy, after.config.generator) == ("xrayemb", policy, None)
