@@ -90,7 +90,7 @@ def _train(
     done = workdirs.newest_step(folder)
     finished = done is not None and done >= config.train.steps
     if hosts.total(not finished):  # on any host
-        workdirs.check_writable(folder)
+        hosts.primary_first(lambda: workdirs.check_writable(folder))
         if not hosts.shares(folder):
             raise ValueError(
                 f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"

@@ -59,7 +59,7 @@ def check_writable(folder: Path, key: str = "--workdir") -> None:
     try:
         probe = folder / f".writable.{os.getpid()}"
         probe.touch()
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another host may have a process of this number
     except OSError as error:
         raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
 
