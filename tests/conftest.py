@@ -41,13 +41,13 @@ def pytest_collection_finish() -> None:
 
 LONG = (  # files of minutes of work, in this order; the shorter ones after them even out what the workers have to do
     "finetune/test_fine_tuning.py",
-    "models/test_hlm.py",
-    "test_train.py",
-    "models/test_charbert.py",
-    "pretraining/test_charbert_run.py",
-    "pretraining/test_xrayemb_run.py",
-    "convert/test_convert_char2subword.py",
-    "convert/test_convert_hlm.py",
+    "families/hlm/test_hlm.py",
+    "training/test_train.py",
+    "families/charbert/test_charbert.py",
+    "families/charbert/test_charbert_run.py",
+    "families/xrayemb/test_xrayemb_run.py",
+    "families/char2subword/test_convert_char2subword.py",
+    "families/hlm/test_convert_hlm.py",
 )
 
 
