@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from charlm.reading import read_json
+
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
 INSTALL = "pip install 'charlm[torch]' transformers"
@@ -97,7 +99,7 @@ class Job:
     @classmethod
     def load(cls, path: str) -> Job:
         """Reads what `save` wrote."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        return cls(**read_json(path))
 
 
 def threads() -> int:

@@ -28,6 +28,7 @@ from charlm.data.forms import CharForm, Form, TextForm
 from charlm.data.records import ENCODER_VERSION, CorpusStats, is_encoded, read_shard, shard_paths
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
+from charlm.reading import loads, read_bytes
 from charlm.text.chars import CharVocab
 from charlm.text.words import get_splitter
 
@@ -252,8 +253,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
     """Returns the description beside encoded shards, {} when there is none."""
     path = os.path.join(folder, "corpus.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return loads(read_bytes(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

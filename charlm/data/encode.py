@@ -22,6 +22,7 @@ from charlm.data.forms import Encoded, Form, RecordEncoder
 from charlm.data.parts import Part
 from charlm.data.records import CorpusStats, count_records
 from charlm.data.sources import Source
+from charlm.reading import read_text
 from charlm.text.sentences import sentence_ends
 from charlm.text.words import Splitter, get_splitter
 
@@ -51,8 +52,7 @@ class Job:
     def finished(self, index: int) -> CorpusStats | None:
         """Returns the counts of a shard when it is complete and readable (an empty one has no file), else None."""
         try:
-            with open(f"{self.shard(index)}.json", encoding="utf-8") as file:
-                stats = CorpusStats.from_json(file.read())
+            stats = CorpusStats.from_json(read_text(f"{self.shard(index)}.json"))
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
         return stats if count_records(self.shard(index)) == stats.records else None

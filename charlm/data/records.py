@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charlm.reading import loads
+
 LONGEST_COUNTED = 255  # characters; longer words count as such
 ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently
 
@@ -109,7 +111,7 @@ class CorpusStats:
     @classmethod
     def from_json(cls, text: str) -> CorpusStats:
         """Inverse of `to_json`."""
-        return cls(**json.loads(text))
+        return cls(**loads(text))
 
     def describe(self) -> str:
         """Returns one line that says what was encoded and what was lost, as shares and counts."""

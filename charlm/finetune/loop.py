@@ -30,6 +30,7 @@ from charlm.metric_writer import MetricWriter
 from charlm.pretrained import Pretrained
 from charlm.profiling import StepProfiler
 from charlm.progress import duration, read_metrics, stop_signal
+from charlm.reading import read_json
 from charlm.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.state import TrainState
 from charlm.step import make_train_step, step_options
@@ -122,7 +123,7 @@ class FineTuning:
         done = self._folder / RESULT_FILE
         if done.exists():
             log.info("%s holds a finished run: nothing to do", self._folder)
-            return json.loads(done.read_text(encoding="utf-8"))
+            return read_json(done)
         store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest = Position(), store.latest
         try:
