@@ -18,6 +18,7 @@ from charlm import hosts
 from charlm.config import flatten, from_dict
 from charlm.local_paths import check_path
 from charlm.pretraining.base import Objective
+from charlm.reading import loads, read_bytes
 
 log = logging.getLogger("charlm")
 
@@ -122,8 +123,9 @@ def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
     path = folder / CONFIG_FILE
     if not path.exists():
         return None
+    data = read_bytes(path)
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return from_dict(loads(data))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from charlm.convert.hf import CONFIG_FILE, SubwordConverter
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.durable import write_json
+from charlm.reading import read_json
 from charlm.text.chars import CharVocab
 
 CHARS_FILE = "char_vocab.json"
@@ -109,7 +109,7 @@ class Char2SubwordConverter(SubwordConverter):
         SubwordConverter(family).write_theirs(model, folder)
         if rows := model.metadata.get("rows"):
             path = folder / CONFIG_FILE
-            theirs = json.loads(path.read_text(encoding="utf-8"))
+            theirs = read_json(path)
             theirs[FAMILY]["rows"] = list(rows)
             write_json(path, theirs)
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)

@@ -6,7 +6,6 @@ be left out, and the module can fill another one with a row a word, which any co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from charlm.convert.model import Model
 from charlm.convert.word_level import check_words, word_level
 from charlm.durable import write_json
 from charlm.models.char2subword import Char2Subword
+from charlm.reading import read_json, read_text
 from charlm.text.chars import CharVocab
 from charlm.text.spelled_words import SpelledWords, special_ids, spelling_slots
 from charlm.text.spelling import spell_rows, spell_word
@@ -87,7 +87,7 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
 
 def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
     """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
-    theirs = json.loads(path.read_text(encoding="utf-8"))
+    theirs = read_json(path)
     theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
     special = tokenizer.special
     ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}
@@ -102,7 +102,7 @@ def read_words(path: str) -> list[str]:
       ValueError: when it cannot be read, is empty, or a line holds several.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     words = [line.strip() for line in lines]

@@ -38,6 +38,7 @@ from charlm.data.records import (
 from charlm.data.sources import open_configured
 from charlm.data.vocab import load_or_build_vocab
 from charlm.durable import write_text
+from charlm.reading import loads, read_bytes
 from charlm.text.chars import CharVocab
 from charlm.text.words import get_splitter
 
@@ -284,8 +285,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
     """Returns the description beside encoded shards, {} when there is none."""
     path = os.path.join(folder, "corpus.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return loads(read_bytes(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -25,6 +25,7 @@ from charlm.data.subword_building import (
 )
 from charlm.data.xray_vocab import xray_chars_of_words
 from charlm.durable import write_text
+from charlm.reading import loads, read_bytes
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.xray_chars import XRayChars
 from charlm.text.xray_words import XRayWords
@@ -118,7 +119,7 @@ def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: in
 
 def _read_frequent(path: str) -> FrequentWords:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = loads(read_bytes(path))
         words, counts = zip(*found, strict=True)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} holds no words and counts: {error}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import shutil
@@ -31,6 +30,7 @@ from charlm.metric_writer import MetricWriter
 from charlm.pretrained import Pretrained
 from charlm.profiling import StepProfiler
 from charlm.progress import duration, read_metrics, stop_signal
+from charlm.reading import read_json
 from charlm.recovery import check_newest
 from charlm.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.state import TrainState
@@ -132,7 +132,7 @@ class FineTuning:
         done = self._folder / RESULT_FILE
         if self.finished:
             log.info("%s holds a finished run: nothing to do", self._folder)
-            return json.loads(done.read_text(encoding="utf-8"))
+            return read_json(done)
         check_newest(self._folder / STATE_FOLDER, skip_damaged)
         store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest, window = Position(), store.latest, Window()

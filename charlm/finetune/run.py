@@ -23,6 +23,7 @@ from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
 from charlm.finetune.progress import Stopped
 from charlm.memory import clear_exhaustion
 from charlm.pretrained import Pretrained, from_pretrained
+from charlm.reading import read_json
 from charlm.tasks.base import Task
 from charlm.tasks.registry import task_of
 
@@ -200,7 +201,7 @@ def _check_same_data(examples: Examples, folder: Path) -> None:
     path = folder / DATA_FILE
     if not path.exists():
         return
-    saved = json.loads(path.read_text(encoding="utf-8"))
+    saved = read_json(path)
     differing = [f"data.{name}" for name, digest in _digests(examples).items() if saved.get(name) != digest]
     if differing:
         raise ValueError(
@@ -222,7 +223,7 @@ def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
     path = folder / workdirs.CONFIG_FILE
     if not path.exists():
         return
-    saved = flatten(from_dict(json.loads(path.read_text(encoding="utf-8"))))
+    saved = flatten(from_dict(read_json(path)))
     differing = [
         f"{key} is {value}, there {saved.get(key)}"
         for key, value in flatten(config).items()
