@@ -27,12 +27,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from charlm.core import interrupts
 from charlm.core.local_paths import check_options
 from charlm.core.memory import clear_exhaustion
+from charlm.core.reading import LINE, read_text, scaled, too_large
 from charlm.families.policy_option import HELP, load_with_policy
 from charlm.families.predictor import (
     LENGTH_DIGITS,
@@ -48,15 +48,17 @@ from charlm.text.wordlist import WordList
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
+CUT = 80  # characters shown of a text that is too long
 BATCHES_AT_A_TIME = 4  # read before they are answered, so that texts of like length share a batch
 
 
 class _Asked(NamedTuple):
-    """A text, where it stands ("text 2", "line 2"), and how often it was asked before."""
+    """A text, where it stands ("text 2", "line 2"), how often it was asked before, and whether it was cut."""
 
     text: str
     where: str
     before: int
+    cut: bool = False
 
 
 Answer = Callable[[list[_Asked]], list[dict[str, Any]]]
@@ -172,6 +174,8 @@ def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
     """
     try:
         for asked in chunk:
+            if asked.cut:
+                raise too_large("the text", f"longer than {scaled(LINE):,} characters")
             if any("\ud800" <= char <= "\udfff" for char in asked.text):
                 raise ValueError("expected a text in UTF-8")
         return answer(chunk)
@@ -188,10 +192,23 @@ def _texts(arguments: list[str]) -> Iterator[_Asked]:
     if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were no UTF-8 become JSON's own escape, as "\udcff"
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     seen: Counter[str] = Counter()
-    for number, line in enumerate(arguments or sys.stdin, start=1):
-        text = line if arguments else line.rstrip("\r\n")
-        yield _Asked(text, f"{'text' if arguments else 'line'} {number}", seen[text])
+    kind, lines = ("text", ((text, False) for text in arguments)) if arguments else ("line", _lines())
+    for number, (text, cut) in enumerate(lines, start=1):
+        yield _Asked(text, f"{kind} {number}", seen[text], cut)
         seen[text] += 1
+
+
+def _lines() -> Iterator[tuple[str, bool]]:
+    """Yields the lines of standard input; of one that is too long the beginning, and True."""
+    most = scaled(LINE)
+    while line := sys.stdin.readline(most + 1):
+        if not (cut := len(line) > most):
+            yield line.rstrip("\r\n"), cut
+            continue
+        shown = line[:CUT]
+        while line and not line.endswith("\n"):
+            line = sys.stdin.readline(most)
+        yield shown, cut
 
 
 def _length(text: str) -> int | Literal["auto"]:
@@ -203,7 +220,7 @@ def _length(text: str) -> int | Literal["auto"]:
 
 def _read_words(path: str) -> set[str]:
     try:
-        return set(Path(path).read_text(encoding="utf-8").split())
+        return set(read_text(path).split())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {error}") from error
 
@@ -270,7 +287,7 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
 
 
 def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
-    context = Path(args.context).read_text(encoding="utf-8") if args.command == "answer" else ""
+    context = read_text(args.context) if args.command == "answer" else ""
     from charlm.finetune.predictor import FineTuned  # --help needs no jax
 
     model = load_with_policy(FineTuned.from_checkpoint, args, args.batch_size)

@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
 ROOMS = {
-    "text": "core.durable core.extras",
+    "text": "core.durable core.extras core.reading",
     "nn": "",
     "core": "",
     "data": "core text",
-    "metrics": "core.extras data",
-    "config": "core.extras core.local_paths text families.family",
+    "metrics": "core.extras core.reading data",
+    "config": "core.extras core.local_paths core.reading text families.family",
     "convert": "core nn text",
     "families": "config convert core data nn text",
     "tasks": "convert core.extras data families metrics text",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import difflib
-import json
 import os
 import platform
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from typing import Any
 
 from charlm.core import extras
 from charlm.core.durable import write_json
+from charlm.core.reading import read_json
 
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
@@ -109,7 +109,7 @@ class Job:
     @classmethod
     def load(cls, path: str) -> Job:
         """Reads what `save` wrote."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        return cls(**read_json(path))
 
 
 def threads() -> int:

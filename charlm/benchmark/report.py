@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TextIO
 
 from charlm.benchmark.figures import Figure
 from charlm.benchmark.text import FREQUENT, TRAINED
+from charlm.core.reading import loads, read_text
 
 SETTINGS = ("text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions")
 Cell = Callable[[Figure], Any]
@@ -56,12 +56,12 @@ def read(path: str) -> list[Figure]:
     """
     figures: dict[tuple[str, ...], Figure] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--from={path}: cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):
         try:
-            figure = json.loads(line)
+            figure = loads(line)
         except ValueError:
             figure = None
         if not isinstance(figure, dict):

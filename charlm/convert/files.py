@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pickle
-import pickletools
 import re
 import shutil
 import warnings
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,9 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from charlm.convert.hub import find_cached
+from charlm.convert.pickles import OF_MEMORY, check_tensors, globals_of, is_zip
 from charlm.core import extras
 from charlm.core.durable import rename, replacing
 from charlm.core.local_paths import check_path
+from charlm.core.reading import TooLarge, loads, read_bytes
 
 WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -122,7 +121,7 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
             names = list(file.keys())
         with open(path, "rb") as opened:
             size = int.from_bytes(opened.read(_HEADER_SIZE), "little")
-            header = json.loads(opened.read(size))
+            header = loads(opened.read(size))
         return {name: _stored(path, _HEADER_SIZE + size, name, header[name]) for name in names}
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -164,12 +163,18 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
 def _read_torch(path: Path, mapped: bool) -> dict[str, np.ndarray]:
     """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
     torch = extras.load(f"{path} is read with PyTorch", "torch")
+    asked: list[str] = []
     try:
+        asked = globals_of(path)
+        if wanted := [name for name in asked if name in OF_MEMORY]:
+            raise pickle.UnpicklingError(f"GLOBAL {wanted[0]}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle that is about to be refused
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_zip(path))
+    except TooLarge:
+        raise
     except Exception as error:  # of every kind: KeyError, EOFError, UnpicklingError, RuntimeError, ...
-        if isinstance(error, pickle.UnpicklingError) and (wanted := _refused_global(path, str(error))):
+        if isinstance(error, pickle.UnpicklingError) and (wanted := _refused_global(str(error), asked)):
             raise ValueError(
                 f"{path} is refused: its pickle asks for {wanted}, which is not a tensor and could run code; "
                 "save the state dict alone"
@@ -182,6 +187,7 @@ def _read_torch(path: Path, mapped: bool) -> dict[str, np.ndarray]:
         if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
             raise ValueError(f"{path}: {name!r} is a {type(value).__name__}, expected a state dict: names and tensors")
     try:
+        check_tensors(path, (value.numel() * value.element_size() for value in state.values()))
         return {name: _to_numpy(value, torch) for name, value in state.items()}
     except (TypeError, RuntimeError, NotImplementedError) as error:  # quantised, of 8 bits, without data, ...
         raise ValueError(f"{path} holds tensors that NumPy cannot: {_one_line(error)[:200]}") from None
@@ -194,27 +200,10 @@ def _to_numpy(tensor: Any, torch: Any) -> np.ndarray:
     return tensor.to_dense().numpy()
 
 
-def _refused_global(path: Path, message: str) -> str:
-    """Returns the global that PyTorch refused, e.g. "posix.system": from its message, else from the pickle itself."""
-    if named := re.search(r"GLOBAL\s+([\w.]+)", message):
-        return named[1].rstrip(".")
-    with contextlib.suppress(Exception):  # a broken pickle: then nobody can say
-        strings: list[str] = []
-        for opcode, argument, _ in pickletools.genops(_pickle_of(path)):
-            if opcode.name in ("GLOBAL", "INST"):
-                return str(argument).replace(" ", ".")
-            if opcode.name == "STACK_GLOBAL":
-                return ".".join(strings[-2:])
-            if isinstance(argument, str):
-                strings.append(argument)
-    return ""
-
-
-def _pickle_of(path: Path) -> bytes:
-    if not zipfile.is_zipfile(path):
-        return path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+def _refused_global(message: str, asked: Sequence[str]) -> str:
+    """Returns the refused global, e.g. "posix.system": as PyTorch's message has it, else the first of the pickle."""
+    named = re.search(r"GLOBAL\s+([\w.]+)", message)
+    return named[1].rstrip(".") if named else next(iter(asked), "")
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -224,8 +213,10 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
       ValueError: the file is missing or holds anything else.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = loads(read_bytes(path))
+    except TooLarge:
+        raise
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {_one_line(error)}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from charlm.convert.files import read_json, read_state
+from charlm.core.reading import TooLarge, check_zip
 
 GRADIENTS_FILE = "{}_mlm_grads.safetensors"
 GRADIENT = "gradient of "
@@ -100,8 +101,11 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz file; ValueError when it cannot be read."""
     try:
+        check_zip(path)
         with np.load(path) as opened:
             return dict(opened)
+    except TooLarge:
+        raise
     except Exception as error:  # NumPy raises every kind about a damaged file
         raise ValueError(f"{path} cannot be read: {error}") from error
 

@@ -24,6 +24,7 @@ import ml_collections
 
 from charlm.core.durable import write_text
 from charlm.core.files import cache_dir, clear_write_errors, stable_hash
+from charlm.core.reading import loads, read_bytes
 from charlm.data.encode import Job, Progress, encode, log_progress
 from charlm.data.files import file_sha256
 from charlm.data.forms import CharForm, Form, TextForm
@@ -284,8 +285,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
     """Returns the description beside encoded shards, {} when there is none."""
     path = os.path.join(folder, "corpus.json")
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return loads(read_bytes(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -7,17 +7,18 @@ import contextlib
 import glob
 import gzip
 import hashlib
-import json
 import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from charlm.core import extras
 from charlm.core.durable import write_text
 from charlm.core.files import stable_hash
+from charlm.core.reading import FREE, TooLarge, loads, scaled
+from charlm.data.parquet_pages import largest_page
 from charlm.data.parts import (
     BAD_UTF8,
     MAX_DOCUMENT_CHARS,
@@ -35,6 +36,7 @@ _LINE_BYTES = {
     "lines": 4 * MAX_DOCUMENT_CHARS,
     "jsonl": 16 * MAX_DOCUMENT_CHARS,
 }  # a character: <= 4 bytes; \uXXXX twice
+_PARQUET_ROWS = 1024  # of a batch at most
 _HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
 _HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -179,8 +181,8 @@ def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
     if (decoded := decode(line)) is None:
         return None, BAD_UTF8
     try:
-        item = json.loads(decoded)
-    except (ValueError, RecursionError):
+        item = loads(decoded)
+    except ValueError:
         return None, "invalid JSON"
     if not isinstance(item, dict):
         return None, "not a JSON object"
@@ -219,15 +221,30 @@ def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
     return parts or [Part(name, "parquet", path, 0, 0)]
 
 
+def parquet_batches(file: Any, path: str, columns: Sequence[str], groups: Sequence[int]) -> Iterator[Any]:
+    """Yields some columns of some row groups in batches of so few rows that a batch takes no large memory.
+
+    A dictionary, or a prefix that values share, lets each value of a batch be as long as a whole page.
+
+    Raises:
+      TooLarge: a page is. pyarrow's errors: the file is damaged.
+    """
+    for group in groups:
+        largest = largest_page(path, file, group, columns)
+        rows = max(1, min(_PARQUET_ROWS, scaled(FREE) // max(1, largest)))
+        yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=[*columns])
+
+
 def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
     """Yields the text column of the part's row groups."""
     groups = list(range(part.start, part.stop or 0))
     with open_parquet(part.path) as file:
-        batches = file.iter_batches(batch_size=1024, row_groups=groups, columns=[text_key]) if groups else ()
         try:
-            for batch in batches:
+            for batch in parquet_batches(file, part.path, [text_key], groups):
                 column = batch.column(0).cast("large_binary")  # bytes: invalid UTF-8 is skipped, not fatal
                 yield from column_texts(column.to_pylist(), skipped)
+        except TooLarge:
+            raise
         except (OSError, ArithmeticError, ValueError) as error:  # pyarrow's own errors derive from these
             raise ValueError(f"{part.path}: damaged Parquet file ({error})") from error
 

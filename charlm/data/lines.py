@@ -5,10 +5,10 @@ Unlike the text of a corpus, a labelled line is never dropped for being damaged:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from charlm.core.reading import Held, lines_of, loads, read_bytes
 from charlm.data.files import BOM, check_is_text, gzip_errors, open_binary
 from charlm.data.parts import clear_read_errors
 
@@ -18,13 +18,18 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
 
     A line ends at LF or CRLF and nowhere else: U+2028, U+0085 and their like are text.
 
+    Readers keep what they read, so what a packed file unpacks to is bounded, not only its lines.
+
     Raises:
-      ValueError: the file cannot be read, is binary or not UTF-8; names the line.
+      ValueError: the file cannot be read, is binary, not UTF-8 or too large; names the line.
     """
     with clear_read_errors(path):
         check_is_text(path)
+        held = Held(path) if path.endswith(".gz") else None
         with gzip_errors(path), open_binary(path) as stream:
-            for number, line in enumerate(stream, 1):
+            for number, line in lines_of(stream, path):
+                if held:
+                    held.add(len(line))
                 data = line.removeprefix(BOM) if number == 1 else line
                 if data:  # a file of a BOM alone has no line
                     yield number, decoded(data, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
@@ -34,8 +39,8 @@ def whole_text(path: str) -> str:
     """Returns the content of a text file, also gzipped, without its BOM; ValueError when it cannot be read."""
     with clear_read_errors(path):
         check_is_text(path)
-        with gzip_errors(path), open_binary(path) as stream:
-            return decoded(stream.read().removeprefix(BOM), path)
+        with gzip_errors(path):
+            return decoded(read_bytes(path, unpack=path.endswith(".gz")).removeprefix(BOM), path)
 
 
 def decoded(data: bytes, place: str) -> str:
@@ -48,8 +53,8 @@ def decoded(data: bytes, place: str) -> str:
 
 
 def parsed_json(text: str, place: str) -> Any:
-    """Returns the value of a JSON text; ValueError in one line when it is damaged."""
+    """Returns the value of a JSON text; ValueError in one line when it is damaged or nested too deep."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return loads(text)
+    except ValueError as error:
         raise ValueError(f"{place}: invalid JSON ({error})") from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from charlm.core.reading import LINE, Held, TooLarge, loads, scaled, shown, too_large
 from charlm.data.examples import Skipped
-from charlm.data.files import open_parquet
+from charlm.data.files import open_parquet, parquet_batches
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
 from charlm.data.parts import clear_read_errors, nearest
 from charlm.data.tfds_source import tfds_parts
@@ -91,13 +90,16 @@ def _quoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, 
     lines = (f"{line}\n" for _, line in numbered_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)  # strict: an open quote must not swallow the file
     start = 1
-    limit = csv.field_size_limit(sys.maxsize >> 32)  # 131,072 by default, less than a long document
+    most = scaled(LINE)
+    limit = csv.field_size_limit(most)  # 131,072 by default, less than a long document
     try:
         rows = []
         for cells in reader:
             rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise too_large(f"{path}:{start}", f"a cell of more than {shown(most)}") from error
         raise ValueError(f"{path}:{start}: not a CSV row ({error}); expected balanced quotes") from error
     finally:
         csv.field_size_limit(limit)
@@ -213,8 +215,8 @@ def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Any]]:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        loads(text)
+    except ValueError:
         return False
     return True
 
@@ -226,13 +228,16 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
         for key in keys:
             if key not in names:
                 raise ValueError(f"{path}: no column {key!r}; {_known(key, names)}")
-        start = 0
+        start, held = 0, Held(path)
         try:
-            for batch in file.iter_batches(columns=sorted(set(keys))):
+            for batch in parquet_batches(file, path, sorted(set(keys)), range(file.num_row_groups)):
+                held.add(batch.nbytes, batch.num_rows)
                 picked = [batch.column(key).to_pylist() for key in keys]
                 for i, cells in enumerate(zip(*picked, strict=True), start):
                     yield Row(f"{path}[{i}]", f"{name}[{i}]", cells)
                 start += batch.num_rows
+        except TooLarge:
+            raise
         except (ArithmeticError, ValueError) as error:  # pyarrow's own errors derive from these and from OSError
             raise ValueError(f"{path}: damaged Parquet file ({error})") from error
 

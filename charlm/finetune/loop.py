@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import math
 import shutil
@@ -24,6 +23,7 @@ from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_json
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
+from charlm.core.reading import read_json
 from charlm.core.sharding import batch_sharding, make_mesh, state_sharding
 from charlm.core.state import TrainState
 from charlm.core.step import make_train_step, step_options
@@ -135,7 +135,7 @@ class FineTuning:
         done = self._folder / RESULT_FILE
         if self.finished:
             log.info("%s holds a finished run: nothing to do", self._folder)
-            return json.loads(done.read_text(encoding="utf-8"))
+            return read_json(done)
         check_newest(self._folder / STATE_FOLDER, skip_damaged)
         store = Checkpoints(self._folder, 1, {}, STATE_FOLDER)
         position, latest, window = Position(), store.latest, Window()

@@ -18,6 +18,7 @@ from charlm.config import flatten, from_dict, to_json
 from charlm.convert.changes import NotChangeable
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
+from charlm.core.reading import read_json
 from charlm.families.family import families, family_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
@@ -194,7 +195,7 @@ def _check_same_data(examples: Examples, folder: Path) -> None:
     path = folder / DATA_FILE
     if not path.exists():
         return
-    saved = json.loads(path.read_text(encoding="utf-8"))
+    saved = read_json(path)
     differing = [f"data.{name}" for name, digest in _digests(examples).items() if saved.get(name) != digest]
     if differing:
         raise ValueError(
@@ -216,7 +217,7 @@ def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
     path = folder / workdirs.CONFIG_FILE
     if not path.exists():
         return
-    saved = flatten(from_dict(json.loads(path.read_text(encoding="utf-8"))))
+    saved = flatten(from_dict(read_json(path)))
     differing = [
         f"{key} is {value}, there {saved.get(key)}"
         for key, value in flatten(config).items()

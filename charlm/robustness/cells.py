@@ -13,6 +13,7 @@ import numpy as np
 
 from charlm.core.durable import replacing
 from charlm.core.files import remove_stale, stable_hash
+from charlm.core.reading import check_zip
 
 log = logging.getLogger("charlm")
 
@@ -71,6 +72,7 @@ class Cells:
 
 
 def _read(path: Path) -> Cell:
+    check_zip(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return Cell(json.loads(str(arrays.pop(_META))), arrays)

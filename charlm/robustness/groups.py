@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from charlm.core.reading import read_text
 from charlm.data.files import matching_files
 from charlm.metrics.compare import Metric
 from charlm.robustness.cells import Cell
@@ -35,7 +35,7 @@ def known_words(file: str, subject: Subject, notes: list[str]) -> set[str] | Non
     """
     if file:
         try:
-            return set(Path(file).read_text(encoding="utf-8").split())
+            return set(read_text(file).split())
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--train-words={file} cannot be read: {error}") from error
     files: list[str] = []

@@ -12,13 +12,13 @@ import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from charlm.core.durable import write_text
+from charlm.core.reading import loads, read_bytes
 
 PAD = 0
 CLS = 1
@@ -110,8 +110,9 @@ class CharVocab:
         Raises:
           ValueError: the file is no such JSON object; the message names file, key and value.
         """
+        data = read_bytes(path)
         try:
-            pairs = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_JsonObject)
+            pairs = loads(data, _JsonObject)
         except ValueError as error:
             raise ValueError(f"{path}: expected a UTF-8 JSON object of characters and ids: {error}") from None
         if type(pairs) is not _JsonObject:

@@ -7,12 +7,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_text
 
 UNKNOWN = "<unk>"
 SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a space in it
@@ -53,7 +53,7 @@ class SymbolVocab:
           OSError: it cannot be read.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: expected UTF-8 text, a character a line: {error}") from None
         return cls(text.removesuffix("\n").split("\n"), str(path))

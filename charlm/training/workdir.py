@@ -17,6 +17,7 @@ from charlm.config import flatten, from_dict
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.local_paths import check_path
+from charlm.core.reading import loads, read_bytes
 from charlm.families.objective import Objective
 
 log = logging.getLogger("charlm")
@@ -121,8 +122,9 @@ def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
     path = folder / CONFIG_FILE
     if not path.exists():
         return None
+    data = read_bytes(path)
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return from_dict(loads(data))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from charlm.convert.heads import MASKED_LM
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
+from charlm.core.reading import read_json
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
     FAMILY,
@@ -133,7 +133,7 @@ class Char2SubwordConverter(SubwordConverter):
         SubwordConverter(family).write_theirs(model, folder)
         if rows := model.metadata.get("rows"):
             path = folder / CONFIG_FILE
-            theirs = json.loads(path.read_text(encoding="utf-8"))
+            theirs = read_json(path)
             theirs[FAMILY]["rows"] = list(rows)
             write_json(path, theirs)
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)

@@ -16,6 +16,7 @@ from flax import traverse_util
 from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.convert.model import Model
 from charlm.core.cache import WordCache
+from charlm.core.reading import read_text
 from charlm.families.char2subword.conversion import Char2SubwordConverter, kind_of
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
@@ -92,7 +93,7 @@ def read_words(path: str) -> list[str]:
       ValueError: when it cannot be read, is empty, or a line holds several.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     words = [line.strip() for line in lines]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_json
 from charlm.text.subwords import SubwordTokenizer
 
 VOCAB_FILE = "vocab.txt"
@@ -51,8 +52,7 @@ def word_level(
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     tokenizer.save(folder)
-    stored = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    stored, settings = read_json(folder / "tokenizer.json"), read_json(folder / "tokenizer_config.json")
     vocab = {token: index for index, token in enumerate([*special, *words])}
     unknown = None if tokenizer.special.unk is None else tokenizer.token(tokenizer.special.unk)
     stored["model"] = {

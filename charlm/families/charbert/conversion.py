@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from charlm.convert.files import find_state, open_state
 from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
+from charlm.core.reading import read_json
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.tensors import (
@@ -143,7 +143,7 @@ class CharBertConverter(SubwordConverter):
                     f"{getattr(config, name)!r}"
                 )
         SubwordConverter(family).write_theirs(model, folder)
-        theirs = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        theirs = read_json(folder / CONFIG_FILE)
         theirs["model_type"] = self.name  # or transformers would make a BERT without characters of it
         if not config.compat_reference:
             theirs[COMPAT_KEY] = False  # their code knows no such model, so no key of theirs can tell

@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_bytes
 
 UNKNOWN = "<unk>"
 
@@ -68,7 +68,7 @@ class TermVocab:
           OSError: it cannot be read.
         """
         try:
-            text = Path(path).read_bytes().decode("utf-8")
+            text = read_bytes(path).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: expected UTF-8 text, a word a line: {error}") from None
         return cls(text.replace("\r\n", "\n").removesuffix("\n").split("\n"), str(path))

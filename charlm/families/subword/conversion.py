@@ -5,7 +5,6 @@ A checkpoint made here stands alone: it says its family, config and head, and ho
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
@@ -225,7 +224,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
     """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
-    theirs = json.loads(path.read_text(encoding="utf-8"))
+    theirs = read_json(path)
     theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
     special = tokenizer.special
     ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}

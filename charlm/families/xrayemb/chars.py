@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from charlm.core.durable import write_text
+from charlm.core.reading import loads, read_bytes
 
 PAD = 0
 FIRST_CHAR = 1
@@ -80,12 +81,12 @@ class XRayChars:
         Raises:
           ValueError: the file is neither; the message names it. OSError: it cannot be read.
         """
-        data = Path(path).read_bytes()
+        data = read_bytes(path)
         try:
             text = data.decode("utf-8")
             if Path(path).suffix == ".txt":
                 return cls._of_text(text, str(path))
-            chars = json.loads(text)
+            chars = loads(text)
         except ValueError as error:
             raise ValueError(f"{path}: expected UTF-8, a JSON list of characters or a chars.txt: {error}") from None
         if not isinstance(chars, list):

@@ -14,6 +14,7 @@ import numpy as np
 
 from charlm.core.durable import write_text
 from charlm.core.files import cache_dir
+from charlm.core.reading import loads, read_bytes
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.data.encode import Progress, log_progress
 from charlm.data.subword_building import (
@@ -118,7 +119,7 @@ def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: in
 
 def _read_frequent(path: str) -> FrequentWords:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = loads(read_bytes(path))
         words, counts = zip(*found, strict=True)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} holds no words and counts: {error}") from None

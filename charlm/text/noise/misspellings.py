@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+from charlm.core.reading import read_bytes, unpacked_bytes
 
 
 class Misspellings:
@@ -79,10 +80,10 @@ def _entries(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 def _text(path: Path) -> str:
     """Returns the text of a file, compressed or not."""
-    data = path.read_bytes()
+    data = read_bytes(path)
     if data.startswith(b"\x1f\x8b"):
         try:
-            data = gzip.decompress(data)
+            data = unpacked_bytes(data, str(path))
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: cannot be decompressed: {error}") from None
     try:

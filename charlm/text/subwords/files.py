@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from charlm.core.durable import write_text
+from charlm.core.reading import loads, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -196,11 +197,12 @@ def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) ->
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; ValueError naming the file if it is none, is truncated, or states a key twice."""
+    """Reads a JSON object; ValueError naming the file if it is none, truncated, too large, or states a key twice."""
     if not path.is_file():
         raise ValueError(f"{path}: expected this file, found none")
+    data = read_bytes(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        content = loads(data, _unique)
     except ValueError as error:
         raise ValueError(f"{path}: expected a UTF-8 JSON object: {error}") from None
     if not isinstance(content, dict):

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from charlm.core.reading import read_bytes
 from charlm.text.subwords.files import Source, call_library, read_json, read_tokenizer_json, require
 from charlm.text.subwords.roles import add_tokens, added_contents, role_tokens
 from charlm.text.subwords.sentencepieces import restore_scores, sentencepiece_backend
@@ -78,7 +79,7 @@ def _read_vocab_txt(path: Path) -> dict[str, int]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_bytes(path).decode("utf-8")
     except OSError as error:
         raise ValueError(f"{path}: expected a readable file: {error.strerror}") from None
     except UnicodeDecodeError as error:

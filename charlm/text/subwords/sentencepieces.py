@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from charlm.core.reading import read_bytes
 from charlm.text.subwords.files import Source, call_library, require
 from charlm.text.subwords.roles import add_tokens, added_contents, role_tokens
 
@@ -71,7 +72,7 @@ def _read_proto(path: Path) -> Any:
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 
-    content = path.read_bytes()
+    content = read_bytes(path)
     expected = "a SentencePiece model"
     if not content:
         raise ValueError(f"{path}: expected {expected}, found an empty file")

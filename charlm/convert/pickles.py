@@ -1,0 +1,90 @@
+"""PyTorch's own files, looked through before PyTorch reads them: how much they unpack to, and what they ask for.
+
+Nothing is run here: the opcodes of a pickle are listed, as a text. What may run at all is decided by PyTorch's reader
+of tensors (`weights_only`), which knows a few functions and refuses the rest; two of those make memory out of numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickletools
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from charlm.core.reading import MIB, check_unpacked, check_zip, scaled, shown, too_large
+
+PICKLE = 8 * MIB  # bytes of pickles; names, shapes and places of 50,000 tensors, an opcode may take 60 bytes of memory
+# bytearray(number) and encode(text), again and again; no tensor needs them.
+OF_MEMORY = ("builtins.bytearray", "__builtin__.bytearray", "_codecs.encode")
+_LEGACY_PICKLES = 5  # before the numbers: magic number, version, system, the state dict, names of its storages
+
+
+def is_zip(path: Path) -> bool:
+    """Whether PyTorch takes a file for a zip: by its first bytes."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def globals_of(path: Path) -> list[str]:
+    """Returns the globals, such as "collections.OrderedDict", that the pickles of a file ask for, in their order.
+
+    Raises:
+      TooLarge: zip or pickles unpack to more than they may. OSError: the file cannot be read. Any other: it is damaged.
+    """
+    pickles = _of_zip(path) if is_zip(path) else _of_legacy(path)
+    return list(dict.fromkeys(name for data in pickles for name in _globals(data)))
+
+
+def check_tensors(path: Path, sizes: Iterable[int]) -> None:
+    """Raises TooLarge when the tensors of a file, of so many bytes each, are far larger than it.
+
+    A tensor may say that it repeats one number a billion times.
+    """
+    check_unpacked(str(path), "the state dict", os.path.getsize(path), sum(sizes))
+
+
+def _of_zip(path: Path) -> Iterator[bytes]:
+    check_zip(path)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".pkl"):
+                _check_size(path, member.file_size)
+                yield archive.read(member)
+
+
+def _of_legacy(path: Path) -> Iterator[bytes]:
+    """Yields the pickles that a file begins with."""
+    most = scaled(PICKLE)
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    start = 0
+    for _ in range(_LEGACY_PICKLES):
+        if start == len(data):
+            return
+        stream = io.BytesIO(data[start:])
+        try:
+            for _ in pickletools.genops(stream):
+                pass
+        except Exception:
+            _check_size(path, len(data))  # the pickle may be whole, and longer than what was read
+            raise
+        yield data[start : start + stream.tell()]
+        start += stream.tell()
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > (most := scaled(PICKLE)):
+        raise too_large(str(path), f"a pickle of more than {shown(most)}")
+
+
+def _globals(data: bytes) -> Iterator[str]:
+    strings: list[str] = []
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in ("GLOBAL", "INST"):
+            yield str(argument).replace(" ", ".")
+        elif opcode.name == "STACK_GLOBAL":
+            yield ".".join(strings[-2:])
+        elif isinstance(argument, str):
+            strings.append(argument)
