@@ -21,7 +21,7 @@ from charlm.durable import write_text
 from charlm.evaluate import evaluate
 from charlm.first_state import check_resumed, goes_on_from, initial_state
 from charlm.frozen import Frozen, at_start, check_unchanged
-from charlm.memory import clear_exhaustion, give_memory_back
+from charlm.memory import clear_exhaustion, give_memory_back, keep_between_steps
 from charlm.metric_writer import MetricWriter
 from charlm.optim import learning_rate
 from charlm.pretraining.config import set_by
@@ -223,9 +223,11 @@ class _Loop:
         placed = self._run.place(batch)
         if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
             with interrupts.deferred(until_saved=False):
-                self._run.train_step.lower(self.state, placed).compile()
+                compiled = self._run.train_step.lower(self.state, placed).compile()
             self._compiled = True
             give_memory_back()
+            if jax.default_backend() == "cpu":
+                keep_between_steps(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
         self.state, sums, norm = self._run.train_step(self.state, placed)
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
         self._unread = (step, sums, norm)
