@@ -18,6 +18,7 @@ from ml_collections import config_flags
 
 from charlm import cli
 from charlm.config import is_fine_tuning
+from charlm.core.memory import use_one_arena
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
 _PROFILE = flags.DEFINE_string("profile", "", "Folder for a trace of three steps, the sixth to the eighth of the run.")
@@ -51,6 +52,7 @@ def main(config: ml_collections.ConfigDict) -> None:
     if workdir is None:
         workdir = _default_workdir()
         log.info("no --workdir given: writing to %s", workdir)
+    use_one_arena()
     from charlm.core import hosts  # imported late: --help and mistakes need no jax
     from charlm.training.stages import train_stages
     from charlm.training.train import train

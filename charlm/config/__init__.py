@@ -30,7 +30,7 @@ LARGEST_SEED = 2**63 - 1  # that jax.random takes
 
 Variant = Callable[[ml_collections.ConfigDict], None]
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 # The files of configs/: an installed package has them inside; a checkout, editable or not, beside it.
 CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 

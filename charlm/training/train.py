@@ -19,7 +19,7 @@ from charlm.core import flops, hosts, interrupts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
 from charlm.core.frozen import Frozen, at_start, check_unchanged
-from charlm.core.memory import clear_exhaustion, give_memory_back
+from charlm.core.memory import clear_exhaustion, give_memory_back, keep_between_steps
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.optimizer import learning_rate
 from charlm.core.profiling import StepProfiler
@@ -231,9 +231,11 @@ class _Loop:
         placed = self._run.place(batch)
         if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
             with interrupts.deferred(until_saved=False):
-                self._run.train_step.lower(self.state, placed).compile()
+                compiled = self._run.train_step.lower(self.state, placed).compile()
             self._compiled = True
             give_memory_back()
+            if jax.default_backend() == "cpu":
+                keep_between_steps(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
         self.state, sums, norm = self._run.train_step(self.state, placed)
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
         self._unread = (step, sums, norm)

@@ -95,7 +95,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=inference", "--batch=1", "--drawn"], "--drawn: 1 x 46 words cannot vary in length: expected two"),
         (["--case=scaling", "--lengths", "3", "--drawn"], "--drawn: 2 x 3 words cannot vary in length"),
         (["--case=scaling", "--lengths", "4", "6"], "--lengths: each must divide the longest, 6"),
-        (["--case=parameters", "--config=configs/none.py"], "--config: no Python file configs/none.py"),
+        (["--case=parameters", "--config=configs/none.py"], "--config: no such file: configs/none.py"),
         (["--case=parity"], f"parity: {NO_TORCH}"),
         (["--case=parameters", "--case=parity"], f"parity: {NO_TORCH}"),
         (["--case=parameters", "--case=input_pipeline", "--text=none.txt"], "--text: 'none.txt' does not exist"),

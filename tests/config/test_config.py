@@ -295,8 +295,8 @@ def test_config_file_loads_and_is_valid(spec):
     ("spec", "message"),
     [
         (f"{CONFIGS}/hlm_base.py:huge", "has no variant 'huge'; choose reference, tiny"),
-        (f"{CONFIGS}/none.py", "--config: no Python file .*none.py"),
-        ("configs", "--config: no Python file configs"),
+        (f"{CONFIGS}/none.py", "--config: no such file: .*none.py"),
+        ("configs", "--config: no such file: configs"),
         (f"{CONFIGS.parent}/charlm/__init__.py", r"defines no get_config\(\)"),
     ],
 )
