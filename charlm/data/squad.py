@@ -5,6 +5,8 @@ Offsets count characters of the context as it is: a U+FEFF that begins a context
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 import math
 import re
@@ -126,15 +128,44 @@ def _located(context: str, text: str, start: int) -> tuple[Answer, str]:
     """Returns the answer where the context has it, and what had to be done for that."""
     if start >= 0 and text and context[start : start + len(text)] == text:
         return Answer(text, start), ""
-    pieces = [re.escape(piece) for piece in text.split()]
-    if not pieces:
+    words = text.split()
+    if not words:
         return Answer(text, -1), ""
-    for pattern, reason in ((re.escape(text), _MOVED), (r"\s+".join(pieces), _SPACED)):
-        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context)]
-        if spans:
-            first, stop = min(spans, key=lambda span: abs(span[0] - start))
-            return Answer(context[first:stop], first), reason
+    if places := _around(context, text, start):
+        return Answer(text, min(places, key=lambda place: abs(place - start))), _MOVED
+    if spans := _spaced(context, words, start):
+        first, stop = min(spans, key=lambda span: abs(span[0] - start))
+        return Answer(context[first:stop], first), _SPACED
     return Answer(text, -1), ""
+
+
+def _around(text: str, part: str, near: int) -> list[int]:
+    """Returns where a part of a text begins, last before `near` and first from there on; in linear time."""
+    near = min(max(near, 0), len(text))
+    after = text.find(part, near)
+    # From behind: `str.rfind` takes quadratic time for texts that repeat themselves, `str.find` does not.
+    head = text[: near + len(part) - 1]
+    behind = head[::-1].find(part[::-1])
+    before = len(head) - len(part) - behind if behind >= 0 else -1
+    return [place for place in (before, after) if place >= 0]
+
+
+def _spaced(context: str, words: Sequence[str], start: int) -> list[tuple[int, int]]:
+    """Returns the nearest places, before and after `start`, of words with any white space between them."""
+    found = [match.span() for match in re.finditer(r"\S+", context)]
+    # Words hold no white space, so with single spaces on both sides it is a search for a part of a text.
+    joined = " ".join(context[first:stop] for first, stop in found)
+    begins = list(itertools.accumulate((stop - first + 1 for first, stop in found), initial=0))  # of words in `joined`
+
+    def original(place: int) -> int:
+        word = bisect.bisect_right(begins, place) - 1
+        return found[word][0] + place - begins[word]
+
+    word = bisect.bisect_right(found, start, key=lambda span: span[1])  # the first that ends behind `start`
+    near = begins[word] + (max(0, start - found[word][0]) if word < len(found) else 0)
+    answer = " ".join(words)
+    places = _around(joined, answer, near)
+    return [(original(place), original(place + len(answer) - 1) + 1) for place in places]
 
 
 def write_squad_predictions(path: str, texts: Mapping[str, str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,39 @@ def test_overlapping_occurrences_are_all_looked_at(tmp_path):
     assert read_squad(path)[0].answers == (Answer("aba", 3),)
     path = write(tmp_path / "a.json", squad(question(answers=[("aba", 4)]), context="xababay"))
     assert read_squad(path)[0].answers == (Answer("aba", 3),)
+
+
+def looked_for(context, text, start):
+    """The answer as regular expressions find it: all places, the nearest, with the same spaces or with others."""
+    if start >= 0 and text and context[start : start + len(text)] == text:
+        return Answer(text, start)
+    pieces = [re.escape(piece) for piece in text.split()]
+    for pattern in (re.escape(text), r"\s+".join(pieces)) if pieces else ():
+        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context)]
+        if spans:
+            first, stop = min(spans, key=lambda span: abs(span[0] - start))
+            return Answer(context[first:stop], first)
+    return Answer(text, -1)
+
+
+WORDS = st.text(st.sampled_from("ab \n\u00a0\x1c."), max_size=14)
+
+
+@settings(max_examples=400, deadline=None)
+@given(context=st.text(st.sampled_from("ab \n\u00a0\x1c."), max_size=40), text=WORDS, start=st.integers(-2, 45))
+def test_the_nearest_place_of_all(tmp_path_factory, context, text, start):
+    path = write(tmp_path_factory.mktemp("squad") / "a.json", squad(question(answers=[(text, start)]), context=context))
+    assert read_squad(path)[0].answers == (looked_for(context, text, start),)
+
+
+@pytest.mark.parametrize("unit", ["a ", "a\n", "ab ", "a"])
+def test_an_answer_that_is_nowhere_is_looked_for_once(tmp_path, unit):
+    context = unit * 40_000
+    texts = [f"{unit * 20_000}b", f"b{unit * 20_000}", f"{unit.replace(' ', '  ') * 19_999}b b"]
+    path = write(tmp_path / "a.json", squad(question(answers=[(text, 39_999) for text in texts]), context=context))
+    before = time.process_time()
+    assert [answer.start for answer in read_squad(path)[0].answers] == [-1] * 3
+    assert time.process_time() - before < 4  # seconds; trying each place took more than ten for each
 
 
 def test_training_needs_an_answer_in_the_context(tmp_path):

@@ -64,6 +64,24 @@ def test_single_scores_by_hand(golden):
         assert tuple(row[:2]) == pytest.approx(by_hand[example.id], abs=1e-15), example.id
 
 
+@pytest.mark.parametrize(
+    ("answers", "predicted", "f1"),
+    [
+        (["New York, New York"], "New New York", 6 / 7),  # three words in common: 3 of 3, 3 of 4
+        (["New York"], "New New York", 4 / 5),  # 2 of 3, 2 of 2
+        (["New New York"], "New York York", 2 / 3),  # 2 of 3 on both sides, though the same words occur
+        (["to be or not to be"], "to be to be", 4 / 5),  # 4 of 4, 4 of 6
+        (["so so", "so so so so"], "so so so", 6 / 7),  # 2 of 3 and 2 of 2; 3 of 3 and 3 of 4, which is better
+        (["so so"], "so", 2 / 3),
+    ],
+)
+def test_words_in_common_are_counted_as_often_as_both_have_them(answers, predicted, f1):
+    context = answers[-1]
+    example = QuestionExample("a", "", "", context, tuple(Answer(text, 0) for text in answers))
+    ((exact, found, _, *_),) = per_example_answers([example], {"a": predicted})
+    assert (exact, found) == (0, pytest.approx(f1, abs=1e-15))
+
+
 def test_scores_equal_the_official_evaluation(golden):
     examples, expected = golden
     for threshold, scores in expected["scores"].items():
@@ -99,6 +117,11 @@ def test_thresholds_of_odds_below_zero():
         ({"a": 0.2, "b": 0.2, "c": 0.2}, {"a": "x", "b": "y", "c": "x"}, 200 / 3, 0.2),  # in the order of the odds
         ({"c": 0.2, "b": 0.2, "a": 0.2}, {"a": "x", "b": "y", "c": "x"}, 100 / 3, 0.0),
         ({"other": 0.0, "a": 0.2, "b": 0.3, "c": 0.9}, {"a": "x", "b": "x", "c": "x"}, 100.0, 0.3),
+        # Without an answer it is right below its threshold and above: 1 + 0 + 1 + 1 points.
+        ({"c": 0.1, "a": 0.2, "b": 0.3}, {"a": "x", "b": "x", "c": ""}, 100.0, 0.3),
+        ({"a": 0.2, "c": 0.25, "b": 0.3}, {"a": "x", "b": "y", "c": ""}, 200 / 3, 0.2),
+        # As in the evaluation, what normalises to nothing is an answer here: 1 - 1 + 1 + 1 points.
+        ({"c": 0.1, "a": 0.2, "b": 0.3}, {"a": "x", "b": "x", "c": "The"}, 200 / 3, 0.3),
     ],
 )
 def test_best_thresholds_by_hand(odds, predictions, best, threshold):

@@ -129,6 +129,14 @@ def test_summed_statistics_keep_the_score():
     np.testing.assert_array_equal(scoring.summed("classification", 1e6 * rows), 1e6 * rows)
 
 
+def test_pooled_statistics_are_means_over_draws():
+    """A clean text is drawn once and a noisy one often, so that sums of theirs could not be compared."""
+    draws = [[[0, 30_000], [1, 2]], [[0, 30_000], [3, 2]], [[6, 30_000], [8, 2]]]
+    cells = [Cell({}, {scoring.STATISTICS: np.array(draw, np.int16)}) for draw in draws]
+    np.testing.assert_array_equal(scoring.pooled(cells), [[2.0, 30_000.0], [4.0, 2.0]])
+    np.testing.assert_array_equal(scoring.pooled(cells[:1]), draws[0])
+
+
 def test_changed_words_of_sentences_merged_and_cut():
     words = ("ab", "cd", "ef")
     merged = NoisedWords.of(words, [Edit(2, 3, "")])
