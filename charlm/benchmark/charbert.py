@@ -16,6 +16,7 @@ from charlm.core import flops
 from charlm.core.state import on_processor
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
+from charlm.families.charbert.flops import charbert_forward
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.tensors import smallest_batch
 from charlm.families.subword.bert import BertConfig
@@ -71,8 +72,8 @@ class CharBertInference(Runner):
     def work(self, host: CharBertBatch) -> dict[str, float]:
         """See `Runner`; the GRU's useful operations are those up to each row's last character."""
         used = np.where(host.mask_BL, host.ends_BL + 1, 0).max(axis=1).sum()
-        useful = flops.charbert_forward(self.config, flops.lengths_of(host.mask_BL), float(used))
-        padded = flops.charbert_forward(self.config, flops.full_lengths(host.mask_BL), float(host.chars_BN.size))
+        useful = charbert_forward(self.config, flops.lengths_of(host.mask_BL), float(used))
+        padded = charbert_forward(self.config, flops.full_lengths(host.mask_BL), float(host.chars_BN.size))
         return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
 
     def tokens(self, host: CharBertBatch) -> tuple[float, int]:
