@@ -24,6 +24,7 @@ from charlm.models.hlm import HLMConfig
 from charlm.models.hlm_labels import FINE_TUNED, MASKED_LM, LabelHead, hlm_with_head
 from charlm.pretraining import hlm_model
 from charlm.text.chars import CharVocab
+from charlm.text.wordlist import read_words, write_words
 
 log = logging.getLogger("charlm")
 
@@ -160,11 +161,13 @@ class HLMConverter(Converter):
         return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Writes the characters where a run's are, for `text.char_vocab`."""
+        """Writes the characters where a run's are, for `text.char_vocab`, and the words that `fill_mask` ranks."""
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
+        if words := read_words(model.folder):
+            write_words(folder, words)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes the config that the released code reads, and the characters."""
+        """Writes the config that the released code reads, the characters and the known words."""
         if model.metadata.get("label_head") == "paper":
             raise ValueError(
                 f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "
