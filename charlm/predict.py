@@ -13,7 +13,7 @@ The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a m
 classify, measure, answer and rank take one that was fine-tuned. Texts are arguments, or lines of standard input. Every
 text has one JSON line, in the order of the texts: line n of the output is of text n. What cannot be answered has the
 keys "text" and "error" alone, a line on standard error that names the text, and makes the exit status 1 at the end; the
-other texts are answered.
+other texts are answered. On a terminal fill-mask shows a table.
 """
 
 from __future__ import annotations
@@ -98,7 +98,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
     near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
-    fill.add_argument("--words", help="file of words, one a line, to choose from; none: all that the model can write")
+    among = fill.add_mutually_exclusive_group()
+    among.add_argument(
+        "--words",
+        help="file of words, one a line, to choose from; none: the frequent ones of the training text (HLM), or all "
+        "that the model can write",
+    )
+    among.add_argument("--any", action="store_true", help="HLM: choose among all spellings, words or not")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
@@ -142,6 +148,7 @@ def _answer_all(args: argparse.Namespace) -> int:
     else:
         answer, size = _ask_fine_tuned(args)
     answer([])  # mistakes in the options are said once
+    readable = args.command == "fill-mask" and sys.stdout.isatty()
     status, texts = 0, _texts(args.text)
     if not args.text and sys.stdin.isatty():
         size = 1  # a person waits
@@ -150,11 +157,25 @@ def _answer_all(args: argparse.Namespace) -> int:
             if isinstance(result, str):
                 status = _fail(f"{asked.where}: {result}")
                 result = {"error": result}
-            print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
+            if not readable:
+                print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
+            elif "error" not in result:
+                print(for_people(asked.text, result))
         sys.stdout.flush()
     if getattr(args, "stats", False):
         print(predictor.cache.stats, file=sys.stderr)
     return status
+
+
+def for_people(text: str, result: dict[str, Any]) -> str:
+    """Returns what `fill-mask` found as a table: the text, and for each gap a line a word with its score."""
+    lines, several = [text], len(result["fills"]) > 1
+    for number, gap in enumerate(result["fills"], start=1):
+        lines += [f"  gap {number}"] * several
+        width = max((len(fill["word"]) for fill in gap), default=0)
+        lines += [f"  {fill['score']:.3f}  {fill['word']:<{width}}".rstrip() for fill in gap]
+        lines += ["  no word that is known fits"] * (not gap)
+    return "\n".join(lines)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -253,10 +274,19 @@ def _encode(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Ans
 
 
 def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answer, int]:
-    known = _known(args.words, predictor) if args.words else None
+    known, options = _known(args.words, predictor) if args.words else None, {}
+    if hasattr(predictor, "words"):
+        options = {"any_spelling": args.any}
+        if not (args.any or args.words or predictor.words):
+            print(
+                f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some",
+                file=sys.stderr,
+            )
+    elif args.any:
+        raise ValueError(f"--any: a {predictor.name} spells no words; it ranks all that it can write without it")
 
     def result(asked: _Asked) -> dict[str, Any]:
-        gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known)
+        gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known, **options)
         return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
 
     return lambda chunk: [*map(result, chunk)], 1

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
-from small_run import ROOT, python
+from small_run import ROOT, WORDS, python
 from tiny_models import release
 
+import charlm
+from charlm.convert.__main__ import main as convert
+from charlm.core.checkpoint import files_of
 from charlm.predict import Predictor, main
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -68,12 +72,12 @@ def test_encode_says_how_many_words_were_there_already(ask):
 
 
 def test_fill_mask(ask):
-    status, lines, errors = ask("fill-mask", "--top=3", stdin="the [MASK] sat\na [MASK:4] and [MASK:2]\n")
+    status, lines, errors = ask("fill-mask", "--any", "--top=3", stdin="the [MASK] sat\na [MASK:4] and [MASK:2]\n")
     assert (status, errors) == (0, "")
     assert [[len(gap) for gap in line["fills"]] for line in lines] == [[3], [3, 3]]
     assert [{len(fill["word"]) for fill in gap} for gap in lines[1]["fills"]] == [{4}, {2}]
     assert all(set(fill) == {"word", "score"} for gap in lines[1]["fills"] for fill in gap)
-    _, lines, _ = ask("fill-mask", "--length=4", "a [MASK] sat")
+    _, lines, _ = ask("fill-mask", "--any", "--length=4", "a [MASK] sat")
     assert {len(fill["word"]) for fill in lines[0]["fills"][0]} == {4}
     assert len(lines[0]["fills"][0]) == 5
 
@@ -82,6 +86,59 @@ def test_fill_mask_from_a_list_of_words(ask, tmp_path):
     (tmp_path / "words.txt").write_text("cat\ndog\nhouse\n")
     _, lines, _ = ask("fill-mask", f"--words={tmp_path / 'words.txt'}", "the [MASK] sat")
     assert sorted(fill["word"] for fill in lines[0]["fills"][0]) == ["cat", "dog", "house"]
+
+
+def written(lines):
+    return [fill["word"] for fill in lines[0]["fills"][0]]
+
+
+def test_fill_mask_ranks_the_words_of_the_training_text(ask, command, trained, tmp_path):
+    """They lie with every checkpoint; a checkpoint from before that says that it has none."""
+    words = (trained.workdir / "known_words.txt").read_text().split()
+    # Each occurs often; "3.14" is no word; a word is read in seven characters.
+    assert set(words) == {word[:7] for word in WORDS if word.isalpha()}
+    status, lines, errors = ask("fill-mask", "--top=9", "the [MASK] sat")
+    assert (status, errors) == (0, "")
+    assert len(written(lines)) == 9
+    assert set(written(lines)) <= set(words)
+    _, free, errors = ask("fill-mask", "--top=9", "--any", "the [MASK] sat")
+    assert not set(written(free)) <= set(words)
+    assert errors == ""
+    alone = shutil.copytree(trained.workdir / "checkpoints" / "12", tmp_path / "12")
+    assert command("fill-mask", alone, "--top=9", "the [MASK] sat")[1] == lines
+    (files_of(alone) / "known_words.txt").unlink()
+    status, old, errors = command("fill-mask", alone, "--top=9", "the [MASK] sat")
+    assert (status, old) == (0, free)
+    assert errors == f"{alone} keeps no known words: any spelling is ranked; --words=FILE names some\n"
+
+
+def test_known_words_are_exported_and_imported(trained, command, tmp_path):
+    source = Predictor.from_checkpoint(trained.workdir)
+    convert(["export", f"--checkpoint={trained.workdir}", f"--output={tmp_path / 'theirs'}"])
+    convert(["import", f"--input={tmp_path / 'theirs'}", f"--output={tmp_path / 'ours'}"])
+    charlm.from_pretrained(trained.workdir).save_pretrained(tmp_path / "saved")
+    for folder in (tmp_path / "ours", tmp_path / "saved"):
+        copy = Predictor.from_checkpoint(folder)
+        assert len(copy.words) == len(source.words) > 20
+        assert copy.fill_mask("the [MASK:3] sat") == source.fill_mask("the [MASK:3] sat")
+    with pytest.raises(ValueError, match="any_spelling=True ranks no list of words"):
+        source.fill_mask("the [MASK]", known=["cat"], any_spelling=True)
+
+
+def test_on_a_terminal_fills_are_a_table(trained, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert (
+        main(["fill-mask", f"--checkpoint={trained.workdir}", "--top=2", "the [MASK:3] sat", "[MASK] and [MASK:6]"])
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "the [MASK:3] sat"
+    assert all(re.fullmatch(r"  0\.\d{3}  \w{3}", line) for line in lines[1:3])
+    assert [lines[3], lines[4], lines[7:]] == [
+        "[MASK] and [MASK:6]",
+        "  gap 1",
+        ["  gap 2", "  no word that is known fits"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -267,6 +324,7 @@ def test_standard_input_that_is_no_utf8_is_named_by_its_line(capsys, monkeypatch
         ("gpt2", ["score", "--batch-size=0", "a", "b"], "--batch-size=0: expected at least 1"),
         ("bert", ["encode", "--batch-size=0", "a", "b"], "--batch-size=0: expected at least 1"),
         ("bert", ["encode", "--stats", "a", "b"], "--stats: a BERT keeps no words in a cache"),
+        ("bert", ["fill-mask", "--any", "[MASK]"], "--any: a BERT spells no words"),
     ],
 )
 def test_what_cannot_be_asked_is_said_once(ask_tiny, family, arguments, message):

@@ -148,7 +148,33 @@ def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> str:
     """Returns the message for a key that does not exist, with the nearest that does (of pre-training, if not given)."""
-    return f"unknown config key {name}{_nearest(name, flatten(get_config() if known is None else known))}"
+    keys = flatten(get_config() if known is None else known)
+    return f"unknown config key {name}; did you mean {nearest_key(name, keys)}?"
+
+
+def nearest_key(name: str, keys: Iterable[str]) -> str:
+    """Returns the key that a name was most likely meant for: the same in another section, one that it is short for
+    ("lr", "bs", "warmup"), one that it is a word of, or else the one spelled most like it."""
+    section, _, leaf = name.rpartition(".")
+
+    def likeness(key: str) -> tuple[float, str]:
+        of, _, own = key.rpartition(".")
+        words = own.split("_")
+        short = 1.0 if leaf == own or _is_short_for(leaf, words) else 0.5 * (leaf in words)
+        return short + 0.1 * (section == of) * short + difflib.SequenceMatcher(None, key, name).ratio(), key
+
+    return max(map(likeness, keys))[1]
+
+
+def _is_short_for(short: str, words: Sequence[str]) -> bool:
+    """Says whether a name is made of the beginnings of the words, in order; all of them, or the first words whole."""
+    short = short.replace("_", "")
+    if not words or not short:
+        return not short and not words
+    first, rest = words[0], words[1:]
+    if short == first and len(short) > 2:
+        return True
+    return any(first[:n] == short[:n] and _is_short_for(short[n:], rest) for n in range(1, len(first) + 1))
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

@@ -41,6 +41,11 @@ class TransformerOutput(NamedTuple):
     attention: tuple[jax.Array, ...] = ()
     cache: Any = None
 
+    @property
+    def transformer(self) -> TransformerOutput:
+        """Itself: what reads states may ask models with and without a head alike."""
+        return self
+
 
 class LanguageModelOutput(NamedTuple):
     """Logits of a language model.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ from charlm.tasks.base import Row, Task, TaskSums, label_loss
 from charlm.tasks.tables import Columns
 from charlm.text.noise import Noiser
 
+log = logging.getLogger("charlm")
+
+SEPARATORS = (",", ";", "|", "/", "+", " ")  # that tables put between several labels of a cell
 MAX_LABELS = 2000  # more distinct labels are numbers or texts by mistake
 
 
@@ -72,6 +76,19 @@ class _TextTask(Task[TextExample, Any]):
         return prediction
 
 
+def warn_of_joined(labels: Set[str]) -> None:
+    """Logs a warning when at least half of the labels are others of them with one separator between, such as "3,14"."""
+    for separator in SEPARATORS:
+        joined = [label for label in labels if separator in label and set(label.split(separator)) <= labels]
+        if len(joined) > 1 and 2 * len(joined) >= len(labels):
+            log.warning(
+                "data.train: %d of %d classes are other ones with %r between, such as %r: if these are several labels "
+                "of one example, set data.separator=%s and data.multi_label",
+                len(joined), len(labels), separator, min(joined, key=lambda label: (len(label), label)), separator,
+            )  # fmt: skip
+            return
+
+
 class Classification(_TextTask):
     """One of several classes for a text or pair.
 
@@ -111,7 +128,9 @@ class Classification(_TextTask):
         return self.columns.read(files, labelled, labels=self.labels or None)
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
-        """Takes the classes of the examples, in alphabetical order."""
+        """Takes the classes of the examples, in alphabetical order; warns of classes that look like several in one."""
+        if not self.labels and not self.columns.separator:
+            warn_of_joined({str(example.label) for example in examples})
         self.labels = learned([str(example.label) for example in examples], self.labels, "classes")
 
     def target(self, example: TextExample) -> dict[str, Any]:

@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
 from charlm.text.chars import UNK, CharVocab
+
+WORDS_FILE = "known_words.txt"  # beside a model: the frequent words of the text that it was trained on, one a line
+
+
+def read_words(folder: Path) -> list[str] | None:
+    """Returns the words that lie with a model, most frequent first; None where there are none.
+
+    Raises:
+      ValueError: when they cannot be read.
+    """
+    path = folder / WORDS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="utf-8").split() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def write_words(folder: Path, words: Iterable[str]) -> None:
+    """Writes the words that `read_words` reads."""
+    (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
 
 
 class WordList:

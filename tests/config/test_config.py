@@ -18,8 +18,10 @@ from charlm.config import (
     get_config,
     is_fine_tuning,
     load_config_file,
+    nearest_key,
     split_lists,
     to_json,
+    unknown_key,
     validate,
 )
 from charlm.families.family import pretrainable
@@ -188,6 +190,28 @@ def test_unknown_key_names_the_nearest():
         config.optim.learning_rat = 1.0
     with pytest.raises(ValueError, match=r"optim\.learning_rat; did you mean optim\.learning_rate\?"):
         validate(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *((short, "optim.learning_rate") for short in ("optim.lr", "train.lr", "lr", "optim.learn_rate", "optim.rate")),
+        *((short, "data.batch_size") for short in ("data.bs", "train.batch_size", "batch_size", "train.bs")),
+        *((short, "optim.weight_decay") for short in ("optim.wd", "wd", "optim.decay", "train.weight_decay")),
+        *((short, "optim.warmup_steps") for short in ("optim.warmup", "train.warmup")),
+        ("optim.steps", "train.steps"),
+        ("model.position_bucket", "model.position_buckets"),
+        ("data.max_word", "data.max_words"),
+    ],
+)
+def test_short_names_are_understood(name, key):
+    assert unknown_key(name) == f"unknown config key {name}; did you mean {key}?"
+
+
+def test_short_names_of_fine_tuning_are_understood():
+    known = finetuning.get_config("tagging")
+    meant = {"optim.epochs": "train.epochs", "train.lr": "optim.learning_rate", "optim.bs": "data.batch_size"}
+    assert {name: nearest_key(name, flatten(known)) for name in meant} == meant
 
 
 # ---- Lists of corpora ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from golden_cases import case as hlm_case
 from golden_cases import write_release as write_hlm
+from predictors.tiny_models import release as tiny_release
 from safetensors.numpy import load_file
 from subword_cases import bring, case, write_release
 
@@ -30,6 +32,19 @@ FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 
 def assert_same(one: object, other: object) -> None:
     jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("head", ["masked_lm", "encoder", "pooled_encoder"])
+def test_the_lines_of_the_readme_run_with_and_without_a_head(tmp_path, monkeypatch, capsys, head):
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (code,) = [block for block in blocks if 'from_pretrained("mbert")' in block]
+    shutil.copytree(tiny_release("bert", head), tmp_path / "mbert")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    shapes = capsys.readouterr().out.splitlines()
+    assert len(shapes) == 2 + (head == "masked_lm")
+    assert shapes[0] == shapes[-1]
 
 
 def logits(model: charlm.Pretrained, family: str) -> np.ndarray:

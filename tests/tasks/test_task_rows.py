@@ -334,3 +334,35 @@ def test_statistics_reproduce_the_scores(units):
     kind, rows = task.statistics(examples, predictions)
     value = score_of(kind, "f1")(rows.sum(axis=0)[None])[0]
     assert value == pytest.approx(task.scores(examples, predictions)["f1"])
+
+
+# ---- Several labels in one ----
+
+
+def classes_of(tmp_path, labels, **columns):
+    file = tmp_path / "rows.tsv"
+    file.write_text("".join(f"some text\t{label}\n" for label in labels), encoding="utf-8")
+    task = Classification(Columns(text="0", label="1", header="no", **columns))
+    task.learn_labels(task.read([str(file)], training=True))
+    return task
+
+
+def test_classes_that_are_several_in_one_are_told(tmp_path, log_lines):
+    task = classes_of(tmp_path, ["3", "14", "7", "3,14", "3,7", "7,14", "3", "14,3", "3"])
+    assert len(task.labels) == 7
+    (line,) = log_lines.lines
+    assert "4 of 7 classes are other ones with ',' between, such as '3,7'" in line
+    assert "set data.separator=, and data.multi_label" in line
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [
+        (["joy", "anger", "fear", "joy,anger"], {}),  # one class of that name may be meant
+        (["New York", "New", "Boston", "a, b", "c, d"], {}),  # whose parts are no classes
+        (["3", "14", "3,14", "14,3"], {"separator": ",", "multi_label": "first"}),
+    ],
+)
+def test_other_classes_are_taken_as_they_are(tmp_path, log_lines, labels, columns):
+    classes_of(tmp_path, labels, **columns)
+    assert "data.separator" not in str(log_lines)

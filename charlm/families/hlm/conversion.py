@@ -26,6 +26,7 @@ from charlm.families.hlm.model import HLM
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
 from charlm.text.chars import CharVocab
+from charlm.text.wordlist import read_words, write_words
 
 log = logging.getLogger("charlm")
 
@@ -172,11 +173,13 @@ class HLMConverter(Converter):
         return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Writes the characters where a run's are, for `text.char_vocab`."""
+        """Writes the characters where a run's are, for `text.char_vocab`, and the words that `fill_mask` ranks."""
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
+        if words := read_words(model.folder):
+            write_words(folder, words)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes the config that the released code reads, and the characters."""
+        """Writes the config that the released code reads, the characters and the known words."""
         if model.metadata.get("label_head") == "paper":
             raise ValueError(
                 f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "

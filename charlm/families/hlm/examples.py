@@ -14,7 +14,7 @@ import numpy as np
 from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
-from charlm.families.hlm.predictor import HLMPredictor
+from charlm.families.hlm.predictor import Gap, HLMPredictor
 from charlm.families.predictor import Fill
 from charlm.text.chars import CharVocab
 
@@ -28,25 +28,39 @@ JOINERS = "\u200c\u200d"  # zero-width characters inside words of many scripts
 READ_WORDS = 1_000_000  # words read for known words and sentences: enough, even of a huge corpus
 KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
 LEAST_COUNT = 3  # occurrences that make a word known
+TOGETHER = 16  # examples computed at once: few programs to compile
 
 
-def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any) -> None:
-    """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words."""
-    if not config.train.examples:
+def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any, words: list[str]) -> None:
+    """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words.
+
+    Args:
+      words: that are known, see `known_words`.
+    """
+    count = config.train.examples
+    if not count:
         return
     predictor = HLMPredictor(config, data.vocab, params)
-    words_known = known_words(data)
-    known = predictor.known_words(words_known)
+    known = predictor.known_words(words)
     sentences = [s for s in _sentences(data.heldout, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1]]
     rng = np.random.default_rng(config.seed)
+    gaps, shown = [], []
+    for sentence, position in _targets(sentences, MASKED_CHARS, None, count, rng):
+        gaps.append(Gap(sentence, position, hidden=frozenset([position])))
+        shown.append(("masked", f"[{sentence[position]}]"))
+    for sentence, position in _targets(sentences, MISSPELLED_CHARS, set(words), count, rng):
+        right, sentence[position] = sentence[position], swap_inner(sentence[position])
+        gaps.append(Gap(sentence, position))
+        shown.append(("misspelled", f"[{sentence[position]}, right: {right}]"))
     log.info("held-out words and the five best of %s known words:", f"{len(known):,}")
-    for words, position in _targets(sentences, MASKED_CHARS, None, config.train.examples, rng):
-        fills = predictor.fill(words, position, hidden=[position], known=known)
-        _show("masked", words, position, f"[{words[position]}]", fills)
-    for words, position in _targets(sentences, MISSPELLED_CHARS, set(words_known), config.train.examples, rng):
-        right, typo = words[position], swap_inner(words[position])
-        words[position] = typo
-        _show("misspelled", words, position, f"[{typo}, right: {right}]", predictor.fill(words, position, known=known))
+    for at in range(0, len(gaps), TOGETHER):
+        for gap, fills, (kind, word) in zip(
+            gaps[at : at + TOGETHER],
+            predictor.fill_all(gaps[at : at + TOGETHER], known=known),
+            shown[at : at + TOGETHER],
+            strict=True,
+        ):
+            _show(kind, gap.words, gap.position, word, fills)
 
 
 def known_words(data: PreparedData) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from charlm.core.batch import WordBatch
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import batch_dataset, empty_batch, record_lanes
 from charlm.families.hlm.conversion import VOCAB_FILE
-from charlm.families.hlm.examples import show_examples
+from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
 from charlm.families.objective import Objective
+from charlm.text.wordlist import write_words
+from charlm.training.workdir import VOCAB_FILE
 
 log = logging.getLogger("charlm")
 
@@ -33,6 +36,7 @@ class MaskedCharacters(Objective):
     """Masked character modelling; `shape` is that of every batch."""
 
     families = ("hlm",)
+    has_files = True
     sums = MaskedCharSums
     unit = "words"
     of_shape = ("model.", "data.max_words")
@@ -85,6 +89,10 @@ class MaskedCharacters(Objective):
             records, self.shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=prefetch, by_record=True
         )
 
+    @functools.cached_property
+    def _known_words(self) -> list[str]:
+        return known_words(self.data)
+
     def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
         return {"lanes": lanes, "of": self.shards, "reader_threads": self.config.data.reader_threads}
 
@@ -135,8 +143,9 @@ class MaskedCharacters(Objective):
         return {"char_vocab": self.data.vocab.to_dict()}
 
     def save_vocab(self, folder: Path) -> None:
-        """Writes the characters."""
+        """Writes the characters, and the words that a model of this text knows."""
         self.data.vocab.save(folder / VOCAB_FILE)
+        write_words(folder, self._known_words)
 
     def start_lines(self) -> list[str]:
         """Returns the number of characters and the shape of a batch."""
@@ -160,4 +169,4 @@ class MaskedCharacters(Objective):
 
     def show_examples(self, params: Any) -> None:
         """Logs the five likeliest known words for masked and misspelled held-out words."""
-        show_examples(self.config, self.data, params)
+        show_examples(self.config, self.data, params, self._known_words)

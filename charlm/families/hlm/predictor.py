@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import ml_collections
@@ -30,7 +30,7 @@ from charlm.families.predictor import (
 from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
-from charlm.text.wordlist import WordList, best_spellings
+from charlm.text.wordlist import WordList, best_spellings, read_words
 from charlm.text.words import get_splitter
 
 if TYPE_CHECKING:
@@ -41,14 +41,26 @@ WORD_PARTS = ("embed", "intra_word")  # of the parameters: what the vector of a 
 OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
 
 
+class Gap(NamedTuple):
+    """A word of a sentence to be found; see `HLMPredictor.fill`."""
+
+    words: list[str]
+    position: int
+    length: int | Literal["auto", "same"] = "same"
+    hidden: frozenset[int] = frozenset()
+
+
 class HLMPredictor(Predictor):
     """A model with its vocabulary and word splitter, ready to be asked.
 
     Args:
       config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`; those of a
         fine-tuned model give vectors and fill no gaps.
+      words: that `fill_mask` ranks when it is not told others, such as the frequent ones of the training text; None:
+        any spelling.
 
     Attributes:
+      words: those of the argument that the model can write; None: none are known.
       cache: the word vectors kept between calls of `encode`; may be shared by predictors of one shape. None: none are
         kept, and all of a batch runs as one program.
     """
@@ -56,7 +68,9 @@ class HLMPredictor(Predictor):
     name = "HLM"
     suited = ("encode", "fill_mask")
 
-    def __init__(self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Any) -> None:
+    def __init__(
+        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Any, words: Iterable[str] | None = None
+    ) -> None:
         self.config, self.vocab = config, vocab
         self._params = params
         if "output_kernel" not in params.get("head", {}):
@@ -79,11 +93,13 @@ class HLMPredictor(Predictor):
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
         predict = lambda p, kept, batch: model.apply({"params": p, PROJECTED: {"hlm": kept}}, batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
+        self.words = None if words is None or self.headless else self.known_words(words)
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> HLMPredictor:
-        """Returns the predictor of a loaded HLM."""
-        return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params)
+        """Returns the predictor of a loaded HLM; ValueError when the words that lie with it cannot be read."""
+        words = read_words(pretrained.folder)
+        return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
 
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
@@ -149,18 +165,26 @@ class HLMPredictor(Predictor):
         length: int | Literal["auto"] = "auto",
         top: int = 5,
         known: WordList | Iterable[str] | None = None,
+        any_spelling: bool = False,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" of the text the likeliest words, best first.
 
         HLM hides every character of a word, so the input tells how long the word is. "[MASK:5]" or `length=5` say so;
         `length="auto"` tries every length and ranks words by the geometric mean of their characters' probabilities.
-        Characters are predicted one by one, so free spellings need not be words; `known` ranks a list of words instead.
+        Characters are predicted one by one, so free spellings need not be words.
+
+        Args:
+          known: rank these words only; None: `words`, or any spelling where there are none.
+          any_spelling: rank whatever the model can write, words or not.
 
         Raises:
-          ValueError: when the text has no "[MASK]", or a length that the model has no room for.
+          ValueError: when the text has no "[MASK]", a length is one that the model has no room for, or `known` comes
+            with `any_spelling`.
         """
         self.require("fill_mask")
-        known = self._list(known)
+        if any_spelling and known is not None:
+            raise ValueError("any_spelling=True ranks no list of words; leave known out")
+        known = None if any_spelling else self._list(self.words if known is None else known)
         words, gaps, at = [], [], 0
         for match in MASK_PATTERN.finditer(text):
             words += self._split(text[at : match.start()])
@@ -197,9 +221,40 @@ class HLMPredictor(Predictor):
             stands, with its own length: what the model takes a misspelled word for.
           known: rank these words only; None: any spelling.
         """
+        gap = Gap(words, position, length, frozenset(hidden))
+        return self.fill_all([gap], top=top, known=known)[0]
+
+    def fill_all(
+        self, gaps: Iterable[Gap], *, top: int = 5, known: WordList | Iterable[str] | None = None
+    ) -> list[list[Fill]]:
+        """Returns what `fill` does for each of several sentences, computed together: one program serves all."""
         self.require("fill_mask")
         known = self._list(known)
-        hidden = set(hidden)
+        sequences, lengths = [], []
+        for gap in gaps:
+            window, position, hidden, wanted = self._window(gap)
+            sequences += self._masked(window, position, hidden, wanted)
+            lengths.append(wanted)
+        log_probs = self._predict(sequences, [n for wanted in lengths for n in wanted])
+        return [self._ranked(wanted, log_probs, top, known) for wanted in lengths]
+
+    def _ranked(
+        self, lengths: list[int], log_probs: Iterator[np.ndarray], top: int, known: WordList | None
+    ) -> list[Fill]:
+        """Returns the best words of those lengths; takes the log-probabilities of as many characters each."""
+        fills = []
+        for n in lengths:
+            log_probs_CV = next(log_probs)
+            if known is not None:
+                found = known.best(log_probs_CV, top)
+            else:
+                found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
+            fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
+        return sorted(fills, key=lambda fill: -fill.score)[:top]
+
+    def _window(self, gap: Gap) -> tuple[list[str], int, set[int], list[int]]:
+        """Returns the words around a gap, its place and the hidden ones among them, and the lengths to compare."""
+        words, position, length, hidden = gap
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
         if length == "auto":
@@ -209,23 +264,14 @@ class HLMPredictor(Predictor):
             self._check_length(lengths[0])
         start = max(0, min(position - (self._max_words - 2) // 2, len(words) - (self._max_words - 2)))
         window = words[start : start + self._max_words - 2]
-        fills = []
-        for n, log_probs_CV in zip(
-            lengths, self._predict(window, position - start, {p - start for p in hidden}, lengths), strict=True
-        ):
-            if known is not None:
-                found = known.best(log_probs_CV, top)
-            else:
-                found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
-            fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
-        return sorted(fills, key=lambda fill: -fill.score)[:top]
+        return window, position - start, {p - start for p in hidden}, lengths
 
     def _check_length(self, length: int) -> None:
         if not 1 <= length < self._slots:
             raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
 
-    def _predict(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> Iterator[np.ndarray]:
-        """Yields for each length the log-probabilities [length, V] of the characters at `position`."""
+    def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[Sequence]:
+        """Returns the sentence once for each length of the word at `position`, whose characters are to be predicted."""
         rows_WC = self._rows(words)
         for p in hidden:
             if 0 <= p < len(rows_WC):
@@ -238,6 +284,10 @@ class HLMPredictor(Predictor):
                 chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
             labels_WC[position, 1 : n + 1] = MASK  # any id but 0: here is something to predict
             sequences.append(_sequence(chars_WC, labels_WC))
+        return sequences
+
+    def _predict(self, sequences: list[Sequence], lengths: list[int]) -> Iterator[np.ndarray]:
+        """Yields for each sequence the log-probabilities [length, V] of the characters of its labelled word."""
         batch = self._pack(sequences)
         logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
         found: dict[int, np.ndarray] = {}

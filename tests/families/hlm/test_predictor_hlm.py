@@ -13,7 +13,7 @@ import pytest
 from charlm.core.batch import reshape_batch
 from charlm.core.cache import WordCache
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.hlm.predictor import HLMPredictor
+from charlm.families.hlm.predictor import Gap, HLMPredictor
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import Predictor
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
@@ -255,6 +255,22 @@ def test_a_hidden_word_is_not_read(predictor):
     assert one == two
     assert one != predictor.fill(["the", "cat", "???"], 1, hidden=[1], top=3)  # hidden is not unknown
     assert predictor.fill(["the", "cat", "sat"], 1, top=3) != predictor.fill(["the", "xyz", "sat"], 1, top=3)
+
+
+def test_gaps_of_several_sentences_are_filled_together(predictor):
+    words = ["cat", "dog", "tree", "house"]
+    gaps = [
+        Gap(["the", "cat", "sat"], 1, hidden=frozenset([1])),
+        Gap(LONG.split(), 30, 4, frozenset([30])),
+        Gap(["a", "dgo", "ran"], 1),
+        Gap(["a", "cat"], 0, "auto", frozenset([0, 1])),
+    ]
+    for known in (None, words):
+        together = predictor.fill_all(gaps, top=3, known=known)
+        for found, (sentence, position, length, hidden) in zip(together, gaps, strict=True):
+            alone = predictor.fill(sentence, position, length=length, hidden=hidden, top=3, known=known)
+            assert [fill.word for fill in found] == [fill.word for fill in alone]
+            np.testing.assert_allclose([f.log_prob for f in found], [f.log_prob for f in alone], atol=1e-5)
 
 
 @pytest.mark.parametrize(
