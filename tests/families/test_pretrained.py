@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from golden_cases import case as hlm_case
 from golden_cases import write_release as write_hlm
-from predictors.tiny_models import release as tiny_release
 from safetensors.numpy import load_file
 from subword_cases import bring, case, write_release
+from tiny_models import release as tiny_release
 
 import charlm
 from charlm.convert.heads import MASKED_LM

@@ -25,7 +25,6 @@ from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
 from charlm.families.objective import Objective
 from charlm.text.wordlist import write_words
-from charlm.training.workdir import VOCAB_FILE
 
 log = logging.getLogger("charlm")
 
