@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+from charlm.reading import read_json
+
 
 class Position:
     """The position of a data iterator, in a file for each process; it can be read on any number of processes."""
@@ -35,7 +37,7 @@ class Position:
 
         async def read() -> None:
             files = sorted(Path(directory).glob("process_*.json"))
-            self._data.set_state(functools.reduce(_merged, (json.loads(file.read_text()) for file in files)))
+            self._data.set_state(functools.reduce(_merged, map(read_json, files)))
 
         return read()
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charlm.data.cache_files import remove_stale, replacing, stable_hash
-from charlm.reading import check_zip
+from charlm.reading import check_zip, loads
 
 log = logging.getLogger("charlm")
 
@@ -74,4 +74,4 @@ def _read(path: Path) -> Cell:
     check_zip(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return Cell(json.loads(str(arrays.pop(_META))), arrays)
+    return Cell(loads(str(arrays.pop(_META))), arrays)
