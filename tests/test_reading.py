@@ -20,6 +20,7 @@ from charlm.data import files
 from charlm.data.conll import read_tagged
 from charlm.data.rows import read_rows
 from charlm.data.squad import read_squad
+from charlm.metric_writer import parse_line
 from charlm.reading import DEPTH, FREE, LINE, RATIO, TooLarge, check_unpacked, loads, read_bytes, read_text, scaled
 from charlm.text.chars import CharVocab
 from charlm.text.misspellings import Misspellings
@@ -242,6 +243,10 @@ def test_deep_json_is_one_line(tmp_path, name, read):
         read(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_line_of_metrics_that_is_deep_is_a_damaged_one():
+    assert parse_line(DEEP) is None
 
 
 # ---- Lines that are asked ----
