@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_json
 
 
 class Position:
@@ -37,7 +38,7 @@ class Position:
 
         async def read() -> None:
             files = sorted(Path(directory).glob("process_*.json"))
-            self._data.set_state(functools.reduce(_merged, (json.loads(file.read_text()) for file in files)))
+            self._data.set_state(functools.reduce(_merged, map(read_json, files)))
 
         return read()
 

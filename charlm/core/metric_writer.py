@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from charlm.core.durable import write_text
+from charlm.core.reading import loads
 
 FILE = "metrics.jsonl"
 
@@ -18,7 +19,7 @@ FILE = "metrics.jsonl"
 def parse_line(line: str) -> dict[str, float] | None:
     """Returns the metrics of a line, None when it is damaged."""
     try:
-        metrics = json.loads(line)
+        metrics = loads(line)
     except ValueError:
         return None
     if not isinstance(metrics, dict) or not isinstance(metrics.get("step"), int):

@@ -13,7 +13,7 @@ import numpy as np
 
 from charlm.core.durable import replacing
 from charlm.core.files import remove_stale, stable_hash
-from charlm.core.reading import check_zip
+from charlm.core.reading import check_zip, loads
 
 log = logging.getLogger("charlm")
 
@@ -75,4 +75,4 @@ def _read(path: Path) -> Cell:
     check_zip(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return Cell(json.loads(str(arrays.pop(_META))), arrays)
+    return Cell(loads(str(arrays.pop(_META))), arrays)

@@ -16,6 +16,7 @@ from small_run import ROOT
 
 from charlm.convert.files import read_json as read_json_object
 from charlm.convert.golden import read_arrays
+from charlm.core.metric_writer import parse_line
 from charlm.core.reading import DEPTH, FREE, LINE, RATIO, TooLarge, check_unpacked, loads, read_bytes, read_text, scaled
 from charlm.data import files
 from charlm.data.conll import read_tagged
@@ -242,6 +243,10 @@ def test_deep_json_is_one_line(tmp_path, name, read):
         read(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_line_of_metrics_that_is_deep_is_a_damaged_one():
+    assert parse_line(DEEP) is None
 
 
 # ---- Lines that are asked ----
