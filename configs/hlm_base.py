@@ -39,6 +39,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.text.splitter = "rules"
     config.data.max_words = 64
     config.data.batch_size = 16
+    config.data.bucket_slots = (7, 20)  # measured, they would be four: no faster, and twice as long to compile
     config.model.vocab_size = 256
     config.model.hidden = 128
     config.model.heads = 4
@@ -54,10 +55,10 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.optim.learning_rate = 1e-3
     config.optim.warmup_steps = 100
     config.optim.b2 = 0.98
-    config.train.steps = 800
+    config.train.steps = 1000
     config.train.log_every = 100
-    config.train.eval_every = 200
-    config.train.checkpoint_every = 200
+    config.train.eval_every = 250
+    config.train.checkpoint_every = 250
 
 
 VARIANTS: dict[str, Variant] = {"reference": reference, "tiny": tiny}

@@ -57,7 +57,7 @@ def keep_between_steps(temporary: int) -> bool:
     """Has glibc keep the working memory of a small program that runs again and again; returns whether it does.
 
     XLA for processors takes a program's working memory anew for each run, and glibc gives a block of that size back to
-    the system in between: each step then pays for having every page cleared, a quarter of the time of a small model's.
+    the system in between: each step then pays for having every page cleared, up to a quarter of a small model's time.
     Large programs gain less, and lose more if the block is cut: theirs goes back as before.
 
     Args:

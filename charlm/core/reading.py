@@ -31,7 +31,7 @@ LINE = 64 * MIB
 WHOLE = 1024 * MIB
 FREE = 64 * MIB
 RATIO = 50
-OBJECT = 64  # bytes that a value of a table takes in memory beside its characters
+OBJECT = 32  # bytes that count for a line or value beside its own: objects take memory, too
 DEPTH = 100
 VARIABLE = "CHARLM_LIMITS"
 

@@ -56,7 +56,8 @@ def measure_shape(
     slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
         raise ValueError(
-            f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word"
+            f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word; "
+            "() measures them"
         )
     bucket_C = np.minimum(bucket_of(np.arange(char_slots + 1), slots), len(slots) - 1)
     per_bucket = np.stack([counts[:, :, bucket_C == b].sum(axis=-1) for b in range(len(slots))], axis=-1)
