@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from charlm.core.durable import write_text
 from charlm.text.chars import UNK, CharVocab
 
 WORDS_FILE = "known_words.txt"  # beside a model: the frequent words of the text that it was trained on, one a line
@@ -30,7 +31,7 @@ def read_words(folder: Path) -> list[str] | None:
 
 def write_words(folder: Path, words: Iterable[str]) -> None:
     """Writes the words that `read_words` reads."""
-    (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    write_text(folder / WORDS_FILE, "".join(f"{word}\n" for word in words))
 
 
 class WordList:

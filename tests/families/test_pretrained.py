@@ -36,7 +36,7 @@ def assert_same(one: object, other: object) -> None:
 
 @pytest.mark.parametrize("head", ["masked_lm", "encoder", "pooled_encoder"])
 def test_the_lines_of_the_readme_run_with_and_without_a_head(tmp_path, monkeypatch, capsys, head):
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     (code,) = [block for block in blocks if 'from_pretrained("mbert")' in block]
     shutil.copytree(tiny_release("bert", head), tmp_path / "mbert")
@@ -217,7 +217,7 @@ def test_an_old_config_that_does_not_say_its_family_needs_to_be_told(tmp_path):
 
 def test_what_a_model_does_not_have_is_said(tmp_path, hlm_release):
     bert, hlm = charlm.from_pretrained(write_release(tmp_path / "release", "bert")), charlm.from_pretrained(hlm_release)
-    with pytest.raises(ValueError, match="an HLM reads characters; see vocab"):
+    with pytest.raises(ValueError, match="a model of the kind HLM reads characters; see vocab"):
         hlm.tokenizer()
     with pytest.raises(ValueError, match="a model of the family bert has no characters; see tokenizer"):
         bert.vocab()

@@ -120,7 +120,7 @@ class CharBertConverter(SubwordConverter):
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
         if has_bare_vocab(file.parent):
             log.info("%s/vocab.txt: nothing states its case; read as cased, as the released models are", file.parent)
-        reader.check_tokenizer(file.parent, config.vocab_size)
+        self.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
     def write_beside(self, model: Model, folder: Path) -> None:

@@ -147,7 +147,7 @@ def test_what_needs_the_table_is_refused(tmp_path, capsys):
     capsys.readouterr()
     for option in ("--table-free", f"--words={__file__}"):
         line = failure(capsys, take(tmp_path / "plain", tmp_path / "no", option))
-        assert f"{option.split('=')[0]}: a bert makes no rows of characters; expected a char2subword" in line
+        assert f"{option.split('=')[0]}: expected a model of the kind Char2Subword, got a bert" in line
     assert not (tmp_path / "no").exists()
 
 

@@ -171,7 +171,7 @@ def test_many_spellings_and_a_full_memory(monkeypatch):
     codes = found.codes([*words, 3, words[0]])
     assert codes.tolist() == [*(-1 - n for n in range(512)), 3, -1]
     np.testing.assert_array_equal(found.rows(codes), spell_rows([*words, "", words[0]], vocab, 9))
-    monkeypatch.setattr("charlm.families.spelled.words.KEPT_WORDS", 2)
+    monkeypatch.setattr("charlm.families.char2subword.words.KEPT_WORDS", 2)
     reader = SpelledWords(model.tokenizer(), "full")
     assert KEPT_WORDS > 2
     assert reader.read(["a", "b", "c", "a", "Ä"]) == ["##a", "##b", "##c", "##a", "##a"]

@@ -23,7 +23,7 @@ from charlm.convert.golden import Case, Ours, Skipped
 from charlm.families.hlm import conversion as hlm
 from charlm.families.hlm import golden as hlm_golden
 from charlm.families.hlm.golden import ATOL
-from charlm.nn import heads, transformer
+from charlm.nn import transformer
 from charlm.nn.transformer import EncoderLayer
 
 STRICT = 1e-5  # the cases here are small: noise stays below 4e-6, and the epsilon of the layers alone shows
@@ -111,7 +111,7 @@ def other_epsilon_of_layers(monkeypatch):
 
 
 def other_epsilon_of_the_head(monkeypatch):
-    monkeypatch.setattr(heads, "HEAD_EPSILON", 1e-7)
+    monkeypatch.setattr("charlm.families.hlm.heads.HEAD_EPSILON", 1e-7)
 
 
 def tanh_gelu(monkeypatch):

@@ -195,7 +195,7 @@ def test_heads_of_a_transformer_that_reads_characters(tmp_path):
 def test_a_backbone_with_labels_is_refused(tmp_path, capsys, monkeypatch):
     behind = dataclasses.replace(from_pretrained(release("bert")), head="sequence_classification")
     file, _ = write_state(tmp_path / "theirs", behind.config.hidden)
-    monkeypatch.setattr("charlm.families.pretrained.from_pretrained", lambda path: behind)
+    monkeypatch.setattr("charlm.families.xrayemb.importing.from_pretrained", lambda path: behind)
     capsys.readouterr()
     line = error(capsys, "import", f"--input={file}", "--backbone=labels", f"--output={tmp_path / 'ours'}")
     assert "--backbone=labels is a bert with the head sequence_classification; expected bert, roberta, gpt2" in line

@@ -41,9 +41,9 @@ def saved(tmp_path, backbone, **changes):
 @pytest.mark.parametrize(
     ("key", "value", "needs"),
     [
-        ("policy", "stochastic:0.1", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
-        ("eval_policy", "none", r"an XRayEmb \(made by configs/xrayemb_base\.py\)"),
-        ("mode", "full", r"a Char2Subword \(made by configs/char2subword_base\.py\)"),
+        ("policy", "stochastic:0.1", r"a model of the kind XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("eval_policy", "none", r"a model of the kind XRayEmb \(made by configs/xrayemb_base\.py\)"),
+        ("mode", "full", r"a model of the kind Char2Subword \(made by configs/char2subword_base\.py\)"),
     ],
 )
 def test_keys_of_another_family_say_which_one_they_need(key, value, needs):
