@@ -4,9 +4,8 @@
         --config.data.train=train-v2.0.json --config.data.dev=dev-v2.0.json
 
 Variants: "" as HLM was fine-tuned (section 4.1); "charbert" as in CharBERT's script; "tiny" for models of a million
-parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen".
-A plus
-sign joins: tiny+stochastic.
+parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A
+plus sign joins: tiny+stochastic.
 """
 
 import ml_collections

@@ -4,10 +4,9 @@
         --config.data.train=train.tsv --config.data.dev=dev.tsv --config.data.text=sentence1 \
         --config.data.pair=sentence2 --config.data.label=score
 
-Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million
-parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen".
-A plus
-sign joins: tiny+stochastic.
+Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million parameters; and the setups of
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins:
+tiny+stochastic.
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-"""Tiny Char2Subwords: random weights in front of the tiny BERTs and RoBERTas of `predictors.tiny_models`."""
+"""Tiny Char2Subwords: random weights in front of the tiny BERTs and RoBERTas of `tiny_models`."""
 
 from __future__ import annotations
 

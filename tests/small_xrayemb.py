@@ -1,4 +1,4 @@
-"""Tiny XRayEmbs: random encoders beside the tiny BERTs, RoBERTas and GPT-2s of `predictors.tiny_models`."""
+"""Tiny XRayEmbs: random encoders beside the tiny BERTs, RoBERTas and GPT-2s of `tiny_models`."""
 
 from __future__ import annotations
 

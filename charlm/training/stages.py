@@ -53,8 +53,7 @@ def train_stages(
 
     Raises:
       ValueError: as `charlm.training.train.train`; and before anything trains, when a later stage could not train, or
-      did not
-        start from what the one before it has made, naming what to remove.
+        did not start from what the one before it has made, naming what to remove.
     """
     if config.stage:
         return train(family(config.family).of_stage(config, config.stage), workdir, profile, skip_damaged)

@@ -4,9 +4,8 @@ Sections, tables and footnotes are those of Aguilar et al., Findings of EMNLP 20
 hyper-parameters: values without a section are ours.
 
 A run has stages, one after another (`charlm.training.stages`). `data.batch_size`, `optim`, `train` and the dropout of
-`model`
-are those of an approximation; the section `contextual` has the values that they take in the contextual stage, which
-`SET_BY` lists.
+`model` are those of an approximation; the section `contextual` has the values that they take in the contextual stage,
+which `SET_BY` lists.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 arXiv 2108.00391, section 4, and the released code. Three kinds: convolutions (the paper's), a bidirectional LSTM and a
 small Transformer, which its preliminary runs compared. A word is `<e>`, its characters, `<e>`, as
 `charlm.families.xrayemb.chars` writes it. A vector depends on its word alone, so those of distinct words serve every
-place and
-are kept between calls; in the released code padding is a character like others, and the longest word of a batch
-changes all (`compat_padding`).
+place and are kept between calls; in the released code padding is a character like others, and the longest word of a
+batch changes all (`compat_padding`).
 """
 
 from __future__ import annotations
