@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,10 @@ class Family:
     def has_stages(self) -> bool:
         """Whether pre-training has several stages, one after another."""
         return bool(self.stage_config)
+
+    def option_checks(self) -> Mapping[str, Callable[[Any], None]]:
+        """Returns `check_options` as functions, each of which is imported when it is first called."""
+        return {name: functools.partial(self.check_option, name) for name in self.check_options}
 
     def check_option(self, name: str, value: Any) -> None:
         """Raises ValueError when a field that only this family has cannot have a value."""

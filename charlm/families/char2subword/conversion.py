@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import flax.linen as nn
@@ -15,17 +14,17 @@ from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json
+from charlm.families.char2subword import FAMILY
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
-    FAMILY,
     MODULE,
+    NAME,
     ON_BERT,
     ON_ROBERTA,
-    Char2SubwordFamily,
+    Char2SubwordLayout,
     backbone_config,
     own_keys,
 )
-from charlm.families.char2subword.words import check_language, check_mode, check_splitter
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter
@@ -43,8 +42,8 @@ class Char2SubwordConverter(SubwordConverter):
     """
 
     encoders = (Char2SubwordBert,)
-    replaces_table = FAMILY
-    own_options = MappingProxyType({"mode": check_mode, "splitter": check_splitter, "language": check_language})
+    replaces_table = NAME
+    own_options = FAMILY.option_checks()
 
     def __init__(self) -> None:
         """Wraps the tables of both; their heads have the same names."""
@@ -134,17 +133,17 @@ class Char2SubwordConverter(SubwordConverter):
         if rows := model.metadata.get("rows"):
             path = folder / CONFIG_FILE
             theirs = read_json(path)
-            theirs[FAMILY]["rows"] = list(rows)
+            theirs[NAME]["rows"] = list(rows)
             write_json(path, theirs)
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
 
 
-def kind_of(fields: Mapping[str, Any]) -> Char2SubwordFamily:
+def kind_of(fields: Mapping[str, Any]) -> Char2SubwordLayout:
     """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 
 
-def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordFamily:
+def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
     """Returns the kind that a file of theirs holds.
 
     Raises:
@@ -153,7 +152,7 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordFamily:
     names = list(open_state(file, mapped))
     if not any(name.startswith(MODULE) for name in names):
         raise ValueError(
-            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {FAMILY} model, got "
+            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {NAME} model, got "
             f"{', '.join(names[:3]) or 'none'}; a BERT becomes one by training"
         )
     return ON_ROBERTA if any(name.startswith(ON_ROBERTA.prefix) for name in names) else ON_BERT

@@ -39,7 +39,7 @@ from charlm.families.char2subword.shape import (
     with_backbone,
 )
 from charlm.families.char2subword.spelling import spell_rows, spell_word
-from charlm.families.char2subword.tensors import FAMILY
+from charlm.families.char2subword.tensors import NAME
 from charlm.families.objective import Objective
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
@@ -53,10 +53,10 @@ SHOWN = 5  # neighbours of an example
 class Char2SubwordObjective(Objective):
     """What both stages share: the model, where it starts, and what is stored."""
 
-    families = (FAMILY,)
+    families = (NAME,)
     has_files = True
     of_shape = ("model.", "data.max_length")
-    trains = f"{FAMILY}/"
+    trains = f"{NAME}/"
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
         """Makes the model, and chooses the entries that no stage spells; see `Objective`."""
@@ -74,7 +74,7 @@ class Char2SubwordObjective(Objective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: Char2SubwordData) -> None:
         """Compares the characters and the subwords; see `Objective.check_vocab`."""
-        stored = checkpoints.read_metadata(checkpoint, (FAMILY,))
+        stored = checkpoints.read_metadata(checkpoint, (NAME,))
         if stored["char_vocab"] != data.chars.to_dict() or stored["subwords"] != data.tokenizer.digest():
             raise ValueError(f"{checkpoint} has other characters or subwords than {data.start.source}")
 
@@ -89,14 +89,14 @@ class Char2SubwordObjective(Objective):
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
         params = with_backbone(start, fresh)
-        log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, FAMILY)
+        log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, NAME)
         return params
 
     def metadata(self) -> dict[str, Any]:
         """Returns the model as imported ones describe theirs, its characters, and what tells its subwords."""
         start = self.data.start
         return {
-            "family": FAMILY,
+            "family": NAME,
             "backbone": start.backbone,
             "model": config_to_dict(self.model.config),
             "head": MASKED_LM if start.head else ENCODER,
@@ -193,7 +193,7 @@ class TableImitation(Char2SubwordObjective):
         table_VD = params["bert"]["embed"]["token"]["embedding"]
         loss = self.config.loss
         options = {"weights": self._weights, "distance": loss.distance_of, "neighbour_count": loss.neighbour_count}
-        return imitation_sums(self._module, params[FAMILY], table_VD, micro_batch, dropout_key, **options)
+        return imitation_sums(self._module, params[NAME], table_VD, micro_batch, dropout_key, **options)
 
     @staticmethod
     def summarize(sums: ImitationSums) -> dict[str, float]:
@@ -246,7 +246,7 @@ class TableImitation(Char2SubwordObjective):
         rows_UC = spell_rows(list(map(spell_word, asked)), self.data.chars, self.shape.slots[-1])
         table_ND = np.asarray(params["bert"]["embed"]["token"]["embedding"])[entries.ids_N]
         find = jax.jit(lambda p, chars, table: nearest(self._module.apply({"params": p}, chars), table, SHOWN))
-        cosines, found = jax.device_get(find(params[FAMILY], rows_UC, table_ND))
+        cosines, found = jax.device_get(find(params[NAME], rows_UC, table_ND))
         for word, near_K, at_K in zip(asked, cosines, found, strict=True):
             names = [
                 f"{self.data.tokenizer.token(int(entries.ids_N[at]))} {x:.2f}"

@@ -26,7 +26,8 @@ from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.char2subword.tensors import FAMILY, TABLE, bert_config
+from charlm.families.char2subword.tensors import NAME, TABLE, bert_config
+from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.layout import config_from_dict
@@ -37,7 +38,6 @@ from charlm.text.subwords import SubwordTokenizer
 log = logging.getLogger("charlm")
 
 BACKBONES = ("bert", "roberta")
-FAMILIES = (FAMILY, "hlm", "charbert", "gpt2", *BACKBONES)
 VOCAB_FILE = "char_vocab.json"
 MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
           "epsilon", "initializer", "remat", "attention_kernel")  # fmt: skip
@@ -106,7 +106,7 @@ def read_start(source: str, key: str = "init_from") -> Start:
     checkpoint = None
     with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key=key)
-    if checkpoint is not None and checkpoints.family_of(checkpoints.read_metadata(checkpoint, FAMILIES)) == FAMILY:
+    if checkpoint is not None and checkpoints.family_of(checkpoints.read_metadata(checkpoint, tuple(FAMILIES))) == NAME:
         return _of_checkpoint(source, checkpoint)
     found = from_pretrained(source)
     if found.family not in BACKBONES:
@@ -120,7 +120,7 @@ def read_start(source: str, key: str = "init_from") -> Start:
 
 
 def _of_checkpoint(source: str, checkpoint: Path) -> Start:
-    stored = checkpoints.read_metadata(checkpoint, (FAMILY,))
+    stored = checkpoints.read_metadata(checkpoint, (NAME,))
     if "rows" in stored:
         raise ValueError(f"init_from: {source} was made without its table; there is nothing to imitate")
     shape = bert_config(config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint)))
@@ -190,7 +190,7 @@ def with_backbone(start: Start, fresh: Any) -> Any:
     """
     ours = traverse_util.flatten_dict(fresh, sep="/")
     named = traverse_util.flatten_dict(start.backbone_params(), sep="/")
-    frozen = {name: value for name, value in ours.items() if not name.startswith(f"{FAMILY}/")}
+    frozen = {name: value for name, value in ours.items() if not name.startswith(f"{NAME}/")}
     lacking = [name for name, value in frozen.items() if name not in named or named[name].shape != value.shape]
     if lacking:
         raise ValueError(f"init_from: {start.source} lacks {', '.join(lacking)}, or has another shape there")

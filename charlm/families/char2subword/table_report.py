@@ -61,19 +61,19 @@ def open_subject(path: str) -> Subject:
     from charlm.families.char2subword.shape import near_rows, read_start
     from charlm.families.char2subword.spelling import spell_rows
     from charlm.families.char2subword.spelling_vocab import Entries
-    from charlm.families.char2subword.tensors import FAMILY
+    from charlm.families.char2subword.tensors import NAME
     from charlm.families.subword.layout import config_from_dict
 
     checkpoint = checkpoints.find(path, key="--checkpoint")
-    metadata = checkpoints.read_metadata(checkpoint, (FAMILY,))
+    metadata = checkpoints.read_metadata(checkpoint, (NAME,))
     start = read_start(str(checkpoint), "--checkpoint")
     shape = config_from_dict(Char2SubwordBertConfig, metadata["model"], str(checkpoint)).characters
     stored = checkpoints.on_one_device(checkpoints.stored_params(checkpoint))
-    names = [name for name in checkpoints.parameter_shapes(checkpoint) if name.startswith(f"{FAMILY}/")]
-    params = checkpoints.load_params(checkpoint, stored, names)[FAMILY]
+    names = [name for name in checkpoints.parameter_shapes(checkpoint) if name.startswith(f"{NAME}/")]
+    params = checkpoints.load_params(checkpoint, stored, names)[NAME]
     module = Char2Subword(shape)
     apply = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-    config = from_dict(metadata["config"]) if "config" in metadata else get_config(FAMILY)
+    config = from_dict(metadata["config"]) if "config" in metadata else get_config(NAME)
     entries, table_VD = Entries.of(start.tokenizer()), start.table()
 
     def spell(spellings: Sequence[str]) -> np.ndarray:
@@ -85,7 +85,7 @@ def open_subject(path: str) -> Subject:
         return np.concatenate(found)[: len(spellings)]
 
     unseen_N = choose_unseen(entries, config.data.unseen if "config" in metadata else 0.0, config.seed)
-    near_VK = near_rows(get_config(FAMILY), table_VD, min(NEIGHBOURS, len(table_VD)))
+    near_VK = near_rows(get_config(NAME), table_VD, min(NEIGHBOURS, len(table_VD)))
     return Subject(path, entries, jax.device_put(table_VD), near_VK, unseen_N, spell)
 
 

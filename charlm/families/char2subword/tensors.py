@@ -29,10 +29,10 @@ from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
-from charlm.families.subword.layout import Family, Head
+from charlm.families.subword.layout import Head, Layout
 from charlm.text.words import SPLITTERS
 
-FAMILY = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
+NAME = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
 TABLE = "bert/embed/token/embedding"  # the parameters that the module imitates
 MODULE = "char2subword."  # begins the module's tensors
 TEXT = ("splitter", "language")  # how text becomes words
@@ -60,21 +60,21 @@ def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Char2SubwordFamily(Family):
+class Char2SubwordLayout(Layout):
     """One of the two kinds: on BERT or on RoBERTa.
 
     Attributes:
       backbone: the family of the transformer.
     """
 
-    backbone: Family = BERT
+    backbone: Layout = BERT
 
     def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> Char2SubwordBertConfig:
-        """Returns our config for one of theirs; see `Family.from_theirs`."""
+        """Returns our config for one of theirs; see `Layout.from_theirs`."""
         self.check_type(theirs, where)
         own = own_keys(theirs, where)
         base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
-        characters = _module_config(own.get("characters"), f"{where}: {FAMILY}.characters")
+        characters = _module_config(own.get("characters"), f"{where}: {NAME}.characters")
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(BertConfig)}
         fields |= {name: own[name] for name in ("pooler", *TEXT)} | self.heads[head].fields
         try:
@@ -89,8 +89,8 @@ class Char2SubwordFamily(Family):
         own |= {name: getattr(config, name) for name in TEXT}
         shape = dataclasses.asdict(config.characters)
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
-        architecture = self.model_types[FAMILY] + self.heads[head].architecture
-        ours = {"model_type": FAMILY, "architectures": [architecture], "dtype": plain["dtype"], FAMILY: own}
+        architecture = self.model_types[NAME] + self.heads[head].architecture
+        ours = {"model_type": NAME, "architectures": [architecture], "dtype": plain["dtype"], NAME: own}
         return {key: value for key, value in plain.items() if key not in ours} | ours  # in the same order every time
 
     def target(
@@ -108,30 +108,30 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
       ValueError: naming the key that is missing, or has another value than it may.
     """
-    own = theirs.get(FAMILY)
+    own = theirs.get(NAME)
     if not isinstance(own, dict):
-        raise ValueError(f"{where} lacks the key {FAMILY}: expected backbone, mode, pooler and characters there")
+        raise ValueError(f"{where} lacks the key {NAME}: expected backbone, mode, pooler and characters there")
     own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
     backbones = [name for family in (BERT, ROBERTA) for name in family.model_types]
     if own.get("backbone") not in backbones:
-        raise ValueError(f"{where}: {FAMILY}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
+        raise ValueError(f"{where}: {NAME}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
     if not isinstance(own["pooler"], bool):
-        raise ValueError(f"{where}: {FAMILY}.pooler={own['pooler']!r}: expected true or false")
+        raise ValueError(f"{where}: {NAME}.pooler={own['pooler']!r}: expected true or false")
     if own["splitter"] not in SPLITTERS or not isinstance(own["language"], str):
         raise ValueError(
-            f"{where}: {FAMILY}.splitter={own['splitter']!r} and {FAMILY}.language={own['language']!r}: expected one "
+            f"{where}: {NAME}.splitter={own['splitter']!r} and {NAME}.language={own['language']!r}: expected one "
             f"of {', '.join(SPLITTERS)}, and a code"
         )
     rows = own["rows"]
     if not isinstance(rows, list) or not all(type(index) is int and index >= 0 for index in rows):
-        raise ValueError(f"{where}: {FAMILY}.rows: expected a list of subword ids")
+        raise ValueError(f"{where}: {NAME}.rows: expected a list of subword ids")
     return own
 
 
 def backbone_config(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Returns the config of the transformer inside a config."""
     own = own_keys(theirs, where)
-    kept = {key: value for key, value in theirs.items() if key not in (FAMILY, "architectures")}
+    kept = {key: value for key, value in theirs.items() if key not in (NAME, "architectures")}
     return kept | {"model_type": own["backbone"]}
 
 
@@ -163,7 +163,7 @@ _BUILD = {
 }
 
 
-def _family(backbone: Family) -> Char2SubwordFamily:
+def _family(backbone: Layout) -> Char2SubwordLayout:
     """Returns one kind: every head of the transformer's with the module in front of it."""
     prefix = backbone.prefix
     shared = encoder_rules(prefix, "bert/", True) + module_rules(MODULE, "char2subword/")
@@ -179,9 +179,9 @@ def _family(backbone: Family) -> Char2SubwordFamily:
         fields = dict(theirs.fields) if head == SEQUENCE_CLASSIFICATION else {}
         sign = "" if head == ENCODER else theirs.sign
         heads[head] = Head(theirs.architecture, sign, fields, build, shared + outer[head], leave, labels=theirs.labels)
-    return Char2SubwordFamily(
-        name=FAMILY,
-        model_types={FAMILY: "Char2Subword"},
+    return Char2SubwordLayout(
+        name=NAME,
+        model_types={NAME: "Char2Subword"},
         prefix=prefix,
         outside=(*backbone.outside, MODULE),
         config=Char2SubwordBertConfig,

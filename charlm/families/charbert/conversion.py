@@ -21,7 +21,7 @@ from charlm.families.charbert.tensors import (
     COMPAT_KEY,
     ON_BERT,
     ON_ROBERTA,
-    CharBertFamily,
+    CharBertLayout,
     smallest_batch,
 )
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, has_bare_vocab
@@ -153,12 +153,12 @@ class CharBertConverter(SubwordConverter):
             SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
 
 
-def kind_of(fields: Mapping[str, Any]) -> CharBertFamily:
+def kind_of(fields: Mapping[str, Any]) -> CharBertLayout:
     """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 
 
-def kind_of_state(file: Path, mapped: bool = True) -> CharBertFamily:
+def kind_of_state(file: Path, mapped: bool = True) -> CharBertLayout:
     """Returns the kind of CharBERT that a file of theirs holds.
 
     Raises:
@@ -209,7 +209,7 @@ def _state_case(folder: Path) -> None:
         write_json(folder / "tokenizer_config.json", {"do_lower_case": False})
 
 
-def _symbols(path: str, beside: Path, family: CharBertFamily, rows: int) -> SymbolVocab | None:
+def _symbols(path: str, beside: Path, family: CharBertLayout, rows: int) -> SymbolVocab | None:
     """Returns the characters that were named, or that lie beside the tensors."""
     names = (SYMBOLS_FILE, _RELEASED_SYMBOLS[family.prefix])
     found = [path] if path else [str(beside / name) for name in names if (beside / name).is_file()]

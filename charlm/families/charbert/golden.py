@@ -19,7 +19,7 @@ from charlm.convert.golden import Case, Ours, Skipped, find_cases
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import import_state
 from charlm.families.charbert.batch import CharBertBatch
-from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertFamily
+from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertLayout
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
@@ -66,7 +66,7 @@ def batch_of(arrays: dict[str, np.ndarray]) -> CharBertBatch:
 
 def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
     """Returns our model of a case and its parameters; with one of its fine-tuned heads, if that is named."""
-    family: CharBertFamily = ON_ROBERTA if case.meta.get("arch") == "roberta" else ON_BERT
+    family: CharBertLayout = ON_ROBERTA if case.meta.get("arch") == "roberta" else ON_BERT
     own = f"{HEADS}{short}."
     state = {name: value for name, value in case.state.items() if not name.startswith(HEADS)}
     if short:

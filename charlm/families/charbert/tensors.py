@@ -23,7 +23,7 @@ from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import LABEL_MODELS, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.bert_tensors import ACTIVATIONS, FIXED, KEYS, encoder_rules, roberta_positions
-from charlm.families.subword.layout import Family, Head
+from charlm.families.subword.layout import Head, Layout
 
 log = logging.getLogger("charlm")
 
@@ -59,7 +59,7 @@ def _channels(theirs: str, ours: str, convolution: str) -> list[Rule]:
 
 
 @dataclasses.dataclass(frozen=True)
-class CharBertFamily(Family):
+class CharBertLayout(Layout):
     """One of the two kinds of CharBERT.
 
     Attributes:
@@ -89,7 +89,7 @@ class CharBertFamily(Family):
         return named
 
     def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str, **sizes: int) -> CharBertConfig:
-        """Returns our config for one of theirs; `sizes` are those that it does not say. ValueError as `Family`'s."""
+        """Returns our config for one of theirs; `sizes` are those that it does not say. ValueError as `Layout`'s."""
         try:
             return dataclasses.replace(super().from_theirs(theirs, head, where), **sizes)
         except ValueError as error:
@@ -134,12 +134,12 @@ def _smallest(model: nn.Module) -> tuple[CharBertBatch]:
     return (smallest_batch(),)
 
 
-def _words_of(family: Family) -> str:
+def _words_of(family: Layout) -> str:
     return "cls.predictions.adv_decoder.weight" if family.prefix == "bert." else "lm_head.adv_decoder.weight"
 
 
 def _as_released(on_roberta: bool) -> Any:
-    """Returns `Family.derive`: what the released code cannot do otherwise, and what an export of ours says."""
+    """Returns `Layout.derive`: what the released code cannot do otherwise, and what an export of ours says."""
 
     def derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
         fields = roberta_positions(theirs, ours) if on_roberta else ours
@@ -152,7 +152,7 @@ def _as_released(on_roberta: bool) -> Any:
     return derive
 
 
-def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, ...], lm: list[Rule]) -> CharBertFamily:
+def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, ...], lm: list[Rule]) -> CharBertLayout:
     """Returns one kind. `classifier`: their layer of labels of sequences. lm: rules of the heads of pre-training."""
     on_roberta = prefix == "roberta."
     lm_bias = next(rule.theirs for rule in lm if rule.ours == "head/output_bias")
@@ -184,7 +184,7 @@ def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, 
             encoder("charbert/") + dense_rules(layer, "label"), left_of_lm + left, labels=f"{layer}.weight",
         )  # fmt: skip
     heads[ENCODER] = Head("Model", "", {"pooler": True}, CharBert, encoder(""), left_of_lm + left_of_labels)
-    return CharBertFamily(
+    return CharBertLayout(
         name="charbert",
         model_types={"charbert": "CharBert", "roberta" if on_roberta else "bert": "CharBert"},
         prefix=prefix,

@@ -20,7 +20,7 @@ from charlm.families.subword.labels import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from charlm.families.subword.layout import LAYERS, Family, Head, Key
+from charlm.families.subword.layout import LAYERS, Head, Key, Layout
 
 POOLED_ENCODER = "pooled_encoder"
 
@@ -137,7 +137,7 @@ def _bert_head(pooler: bool) -> list[Rule]:
     ]
 
 
-BERT = Family(
+BERT = Layout(
     name="bert",
     model_types={"bert": "Bert"},
     prefix="bert.",
@@ -214,7 +214,7 @@ def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[s
     return ours | {"pad_id": pad, "position_offset": pad + 1}
 
 
-ROBERTA = Family(
+ROBERTA = Layout(
     name="roberta",
     model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     prefix="roberta.",

@@ -22,7 +22,7 @@ from charlm.families.subword.bert import Bert
 from charlm.families.subword.bert_tensors import BERT, POOLED_ENCODER, ROBERTA
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.subword.gpt2_tensors import GPT2 as GPT2_TABLE
-from charlm.families.subword.layout import LABELS_MAX, Family, config_from_dict, config_to_dict
+from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -39,15 +39,15 @@ class SubwordConverter(Converter):
 
     encoders = (Bert, GPT2)
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, layout: Layout) -> None:
         """Wraps the tables of a family."""
-        self.family = family
-        self.name = self.title = family.name
+        self.layout = layout
+        self.name = self.title = layout.name
 
     @property
     def heads(self) -> Sequence[str]:
         """The heads that a model of the family may have."""
-        return tuple(self.family.heads)
+        return tuple(self.layout.heads)
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
         """Returns the head of a model with that metadata."""
@@ -56,17 +56,17 @@ class SubwordConverter(Converter):
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
         """Returns what a model with that metadata is; see `Converter.target`."""
         head = metadata.get("head")
-        if head not in self.family.heads:
-            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.family.heads)}")
-        config = config_from_dict(self.family.config, metadata["model"], where)
+        if head not in self.layout.heads:
+            raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.layout.heads)}")
+        config = config_from_dict(self.layout.config, metadata["model"], where)
         labels = metadata.get("labels", 0)
-        if self.family.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+        if self.layout.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
-        return Target(config, *self.family.target(config, head, labels), ())  # transformers ties them itself
+        return Target(config, *self.layout.target(config, head, labels), ())  # transformers ties them itself
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
         """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
-        return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.family.model_types
+        return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.layout.model_types
 
     def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
@@ -88,12 +88,12 @@ class SubwordConverter(Converter):
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
-        state = open_family(self.family, source, mapped)
+        state = open_family(self.layout, source, mapped)
         config = source.parent / CONFIG_FILE
         said = read_json(config).get("architectures") if config.is_file() else None
         said = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
-        head = self.family.find_head(state, str(source), head, said)
-        chosen = self.family.heads[head]
+        head = self.layout.find_head(state, str(source), head, said)
+        chosen = self.layout.heads[head]
         return Names(state, head, chosen.rules, chosen.leave)
 
     def read(self, source: str, head: str = "", **options: Any) -> Model:
@@ -104,9 +104,9 @@ class SubwordConverter(Converter):
         file = find_state(source)
         theirs = self.their_config(file)
         state, head, _, leave = self.names(file, head, mapped=False)
-        config = self.family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
+        config = self.layout.from_theirs(theirs, head, str(file.parent / CONFIG_FILE))
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
-        if sign := self.family.heads[head].labels:
+        if sign := self.layout.heads[head].labels:
             metadata["labels"] = (*state[sign].shape, 0)[0]
         table = self.target(metadata, str(file)).table
         left = state.keys() - table.keys()
@@ -121,14 +121,14 @@ class SubwordConverter(Converter):
         if not config.is_file():
             raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
         theirs = read_json(config)
-        self.family.check_type(theirs, str(config))
+        self.layout.check_type(theirs, str(config))
         return theirs
 
     def report_left(self, names: set[str], head: str) -> None:
         """Logs a line for each reason why tensors are not imported."""
         reasons: dict[str, list[str]] = {}
         for name in names:
-            reasons.setdefault(describe((), self.family.heads[head].leave, name), []).append(name)
+            reasons.setdefault(describe((), self.layout.heads[head].leave, name), []).append(name)
         for reason, members in sorted(reasons.items()):
             log.info("%s: %s", reason, ", ".join(group(members)))
 
@@ -148,7 +148,7 @@ class SubwordConverter(Converter):
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
         """Returns the metadata of the same model with another head, and the fields of the config that it decides."""
-        return {**metadata, "head": head, "model": metadata["model"] | self.family.heads[head].fields}
+        return {**metadata, "head": head, "model": metadata["model"] | self.layout.heads[head].fields}
 
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the metadata with fields of the config changed."""
@@ -162,12 +162,12 @@ class SubwordConverter(Converter):
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that transformers reads, and the tokenizer."""
-        if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.family.heads:
+        if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.layout.heads:
             log.warning(
                 "an encoder without pooler: transformers makes a random one unless it is told add_pooling_layer=False"
             )
         config = self.target(model.metadata, str(model.source)).config
-        theirs = self.family.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
+        theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         theirs |= _labels_of(model.metadata)
         write_json(folder / CONFIG_FILE, theirs)
         copy_tokenizer(model.folder, folder)
@@ -183,7 +183,7 @@ def has_bare_vocab(folder: Path) -> bool:
     return (folder / "vocab.txt").is_file() and not any((folder / name).is_file() for name in stating)
 
 
-def open_family(family: Family, file: Path, mapped: bool = True) -> dict[str, Tensor]:
+def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Tensor]:
     """Returns the tensors of a state dict by canonical name, not yet read.
 
     Raises:

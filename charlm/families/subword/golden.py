@@ -21,7 +21,7 @@ from charlm.convert.rules import import_state
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.gpt2 import empty_cache
-from charlm.families.subword.layout import Family
+from charlm.families.subword.layout import Layout
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
@@ -62,7 +62,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     return found
 
 
-def ours_of(case: Case, family: Family, head: str = "") -> tuple[Any, Any, str]:
+def ours_of(case: Case, family: Layout, head: str = "") -> tuple[Any, Any, str]:
     """Returns our model of a case with that head ("": the one its state dict has), its parameters, and the head."""
     state = family.canonical(case.state, case.name)
     head = family.find_head(state, case.name, head)

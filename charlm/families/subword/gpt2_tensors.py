@@ -16,7 +16,7 @@ from charlm.families.subword.labels import (
     GPT2ForSequenceClassification,
     GPT2ForTokenClassification,
 )
-from charlm.families.subword.layout import LAYERS, Family, Head, Key
+from charlm.families.subword.layout import LAYERS, Head, Key, Layout
 
 _LAYER = "transformer.h.{n}."
 _OUR_LAYER = "gpt2/decoder/layer_{n}/"
@@ -63,7 +63,7 @@ def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     return {"ffn": _FOURFOLD * ours["hidden"]} | ours
 
 
-GPT2 = Family(
+GPT2 = Layout(
     name="gpt2",
     model_types={"gpt2": "GPT2"},
     prefix="transformer.",

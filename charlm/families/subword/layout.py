@@ -1,6 +1,6 @@
 """What tells one family of Hugging Face models from another: names of tensors, keys of the config, heads.
 
-A family is one `Family`, a table read in both directions; `charlm.families.subword.conversion` does the work with any
+A family is one `Layout`, a table read in both directions; `charlm.families.subword.conversion` does the work with any
 of them.
 """
 
@@ -59,7 +59,7 @@ class Head:
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
+class Layout:
     """A family of Hugging Face models.
 
     Attributes:

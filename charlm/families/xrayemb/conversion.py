@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
@@ -32,11 +31,11 @@ from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert_tensors import BERT, ROBERTA
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
 from charlm.families.subword.gpt2_tensors import GPT2
-from charlm.families.subword.layout import LABELS_MAX, Family, config_from_dict, config_to_dict
+from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
+from charlm.families.xrayemb import FAMILY
 from charlm.families.xrayemb import model as xrayemb_lm
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.importing import read_states
-from charlm.families.xrayemb.policies import check_policy
 from charlm.families.xrayemb.tensors import ENCODER as ENCODER_PREFIX
 from charlm.families.xrayemb.tensors import GENERATOR as GENERATOR_PREFIX
 from charlm.families.xrayemb.tensors import decoder_rules, encoder_table, is_known, is_released, prefix_of, rules_of
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
-BACKBONES: dict[str, Family] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
+BACKBONES: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
 LABELS = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
 KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
@@ -72,7 +71,7 @@ class XRayEmbConverter(Converter):
 
     name, title = NAME, "XRayEmb"
     encoders = (xrayemb_lm.XRayEmbBert, xrayemb_lm.XRayEmbGPT2)
-    own_options = MappingProxyType({"policy": check_policy, "eval_policy": check_policy})
+    own_options = FAMILY.option_checks()
 
     @property
     def heads(self) -> Sequence[str]:

@@ -30,7 +30,7 @@ from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, summarize
 from charlm.families.xrayemb.policies import get_policy
 from charlm.families.xrayemb.sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
 from charlm.families.xrayemb.shape import (
-    FAMILY,
+    NAME,
     head_of,
     is_measured,
     make_model,
@@ -53,7 +53,7 @@ GENERATOR = "xr_dec"
 class SecondPretraining(Objective):
     """Five losses, see `charlm.families.xrayemb.loss`; `shape` is that of every batch, `model` what learns."""
 
-    families = (FAMILY,)
+    families = (NAME,)
     use = "python -m charlm.predict encode --checkpoint={workdir} 'A sentence with a neologismish word.'"
     parts = len(LOSSES)
     sums = XRaySums
@@ -160,7 +160,7 @@ class SecondPretraining(Objective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: XRayData) -> None:
         """Compares the vocabularies by their digests; see `Objective.check_vocab`."""
-        stored = checkpoints.read_metadata(checkpoint, (FAMILY,)).get("vocabularies", {})
+        stored = checkpoints.read_metadata(checkpoint, (NAME,)).get("vocabularies", {})
         differing = [name for name, digest in data.digests().items() if stored.get(name) != digest]
         if differing:
             files = checkpoints.files_of(checkpoint)
@@ -245,7 +245,7 @@ class SecondPretraining(Objective):
         """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
         shape = self.model.config
         return {
-            "family": FAMILY,
+            "family": NAME,
             "backbone": self._resolved["backbone"],
             "model": config_to_dict(shape),
             "head": head_of(shape),

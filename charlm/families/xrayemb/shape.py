@@ -13,6 +13,7 @@ import ml_collections
 
 from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core import checkpoint as checkpoints
+from charlm.families.family import FAMILIES
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.subword.start import BACKBONES as BERT_KINDS
 from charlm.families.xrayemb.chars import XRayChars
@@ -27,7 +28,7 @@ from charlm.families.xrayemb.model import (
 )
 from charlm.families.xrayemb.text import BACKBONES, CHAR_FILE, XRayData
 
-FAMILY = "xrayemb"
+NAME = "xrayemb"
 KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}  # what backbones differ in, as released
 ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
@@ -75,7 +76,7 @@ def read_start(source: str) -> Start:
     checkpoint = None
     with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key="init_from")
-    if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == FAMILY:
+    if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == NAME:
         stored = _metadata(checkpoint)
         if stored["head"] not in (MASKED_LM, CAUSAL_LM) or stored["model"]["generator"] is None:
             has = "and no generator" if stored["model"]["generator"] is None else "and a generator"
@@ -95,7 +96,7 @@ def read_start(source: str) -> Start:
 
 
 def _metadata(checkpoint: Path) -> dict[str, Any]:
-    return checkpoints.read_metadata(checkpoint, (FAMILY, "hlm", "charbert", "char2subword", *BACKBONES))
+    return checkpoints.read_metadata(checkpoint, tuple(FAMILIES))
 
 
 def stored_chars(files: Path) -> XRayChars:

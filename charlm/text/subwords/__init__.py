@@ -26,7 +26,7 @@ from charlm.text.subwords.encoded import (
     padded,
     subwords_of,
 )
-from charlm.text.subwords.files import FAMILIES, ROLES, open_source, save_files
+from charlm.text.subwords.files import ROLES, TOKENIZERS, open_source, save_files
 from charlm.text.subwords.models import build
 from charlm.text.subwords.pieces import Surface, starts_of_words, surfaces
 from charlm.text.subwords.roles import settings_of
@@ -55,7 +55,7 @@ class SubwordTokenizer:
         self._settings = dict(settings)
         self._tokens = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items()}
         self._size = max(self._tokens) + 1
-        classes = {entry.tokenizer_class: name for name, entry in FAMILIES.items()}
+        classes = {entry.tokenizer_class: name for name, entry in TOKENIZERS.items()}
         self.family: str | None = classes.get(settings.get("tokenizer_class", ""))
         self.padding_side: str = settings.get("padding_side", "right")
         self.pad_type_id: int = settings.get("pad_token_type_id", 0)

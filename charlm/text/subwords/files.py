@@ -26,7 +26,7 @@ KINDS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
 @dataclass(frozen=True)
-class Family:
+class TokenizerKind:
     """What the published models of one family share."""
 
     kind: str  # of the files they come as, where that is not tokenizer.json
@@ -52,13 +52,17 @@ _ALBERT_ROLES = {**_BERT_ROLES, "pad": "<pad>", "unk": "<unk>", "bos": "[CLS]", 
 _XLNET_ROLES = {**_FAIRSEQ_ROLES, "cls": "<cls>", "sep": "<sep>"}
 _CASING = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
 
-FAMILIES: dict[str, Family] = {
-    "bert": Family("vocab.txt", "BertTokenizer", _BERT_ROLES, {**_CASING, "split_chinese": "tokenize_chinese_chars"}),
-    "roberta": Family("vocab.json", "RobertaTokenizer", _FAIRSEQ_ROLES, {"add_prefix_space": "add_prefix_space"}),
-    "gpt2": Family("vocab.json", "GPT2Tokenizer", _GPT2_ROLES, {"add_prefix_space": "add_prefix_space"}),
-    "xlm-roberta": Family("*.model", "XLMRobertaTokenizer", _FAIRSEQ_ROLES),
-    "albert": Family("*.model", "AlbertTokenizer", _ALBERT_ROLES, _CASING),
-    "xlnet": Family("*.model", "XLNetTokenizer", _XLNET_ROLES, _CASING, padding_side="left", pad_type_id=3),
+TOKENIZERS: dict[str, TokenizerKind] = {
+    "bert": TokenizerKind(
+        "vocab.txt", "BertTokenizer", _BERT_ROLES, {**_CASING, "split_chinese": "tokenize_chinese_chars"}
+    ),
+    "roberta": TokenizerKind(
+        "vocab.json", "RobertaTokenizer", _FAIRSEQ_ROLES, {"add_prefix_space": "add_prefix_space"}
+    ),
+    "gpt2": TokenizerKind("vocab.json", "GPT2Tokenizer", _GPT2_ROLES, {"add_prefix_space": "add_prefix_space"}),
+    "xlm-roberta": TokenizerKind("*.model", "XLMRobertaTokenizer", _FAIRSEQ_ROLES),
+    "albert": TokenizerKind("*.model", "AlbertTokenizer", _ALBERT_ROLES, _CASING),
+    "xlnet": TokenizerKind("*.model", "XLNetTokenizer", _XLNET_ROLES, _CASING, padding_side="left", pad_type_id=3),
 }
 # Names by which configurations state a family: tokenizer_class without "Tokenizer" and "Fast", or model_type.
 _ALIASES = {
@@ -87,7 +91,7 @@ class Source:
 
     def option(self, name: str) -> bool | None:
         """Returns an option from the caller or the configuration; ValueError if both state it and differ."""
-        key = (FAMILIES[self.family].options if self.family else {}).get(name) or _CASING.get(name, name)
+        key = (TOKENIZERS[self.family].options if self.family else {}).get(name) or _CASING.get(name, name)
         found = self.config.get(key)
         if self.family in ("albert", "xlnet") and name == "strip_accents" and "keep_accents" in self.config:
             key, found = "keep_accents", not self.config["keep_accents"]
@@ -119,7 +123,7 @@ def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None
     config_path = main.parent / "tokenizer_config.json"
     config = {**_optional_json(main.parent / "special_tokens_map.json"), **_optional_json(config_path)}
     family = _resolve_family(main, kind, family, config)
-    allowed = FAMILIES[family].options if kind != "tokenizer.json" else {}
+    allowed = TOKENIZERS[family].options if kind != "tokenizer.json" else {}
     for name in (name for name, value in stated.items() if value is not None and name not in allowed):
         raise ValueError(f"{main}: {name} cannot be chosen here: expected {', '.join(allowed) or 'no options'}")
     added = _added_tokens(main.parent, config_path, config)
@@ -152,8 +156,8 @@ def _main_file(path: Path) -> tuple[Path, str]:
 
 def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping[str, Any]) -> str | None:
     """Returns the family from the caller, else from the configuration, else from the kind and content of the files."""
-    if argument is not None and argument not in FAMILIES:
-        raise ValueError(f"family={argument!r}: expected {', '.join(FAMILIES)}")
+    if argument is not None and argument not in TOKENIZERS:
+        raise ValueError(f"family={argument!r}: expected {', '.join(TOKENIZERS)}")
     stated, named = str(config.get("tokenizer_class") or ""), "tokenizer_class"
     stem = re.sub(r"Tokenizer(Fast)?$", "", stated)
     if not stated or stated in _GENERIC_CLASSES:
@@ -165,12 +169,12 @@ def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping
     if kind == "tokenizer.json":
         return family
     if family is None and stem and named == "tokenizer_class":
-        raise ValueError(f"{path}: expected a tokenizer_class of {', '.join(FAMILIES)}, found {stated!r}")
+        raise ValueError(f"{path}: expected a tokenizer_class of {', '.join(TOKENIZERS)}, found {stated!r}")
     if family is None and kind == "vocab.txt":
         family = "bert"
     elif family is None and kind == "vocab.json":
         family = "roberta" if "<s>" in read_json(path) else "gpt2"
-    of_kind = [name for name, entry in FAMILIES.items() if entry.kind == kind]
+    of_kind = [name for name, entry in TOKENIZERS.items() if entry.kind == kind]
     if family not in of_kind:
         hint = f"found {family!r}" if family else "found no tokenizer_config.json or config.json: pass family="
         raise ValueError(f"{path}: {kind} is a file of {', '.join(of_kind)}; {hint}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from charlm.text.subwords.files import FAMILIES, ROLES, Source, call_library
+from charlm.text.subwords.files import ROLES, TOKENIZERS, Source, call_library
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,14 +22,16 @@ _SPELLINGS = {
 
 def role_tokens(source: Source) -> dict[str, str]:
     """Returns the token of each role: as the configuration names it, else as in the released models."""
-    roles = dict(FAMILIES[source.family].roles) if source.family else {}
+    roles = dict(TOKENIZERS[source.family].roles) if source.family else {}
     for role in ROLES:
         named, token = source.role(role)
         if named and token is None:
             roles.pop(role, None)
         elif named:
             roles[role] = token
-    needed = [role for role in ("cls", "sep", "unk") if role in FAMILIES[source.family].roles] if source.family else []
+    needed = (
+        [role for role in ("cls", "sep", "unk") if role in TOKENIZERS[source.family].roles] if source.family else []
+    )
     if source.kind != "tokenizer.json" and (missing := [f"{role}_token" for role in needed if role not in roles]):
         raise ValueError(f"{source.config_path}: expected {', '.join(missing)}, found null")
     return roles
@@ -40,7 +42,7 @@ def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
 
     Where nothing tells the roles of a `tokenizer.json`, the usual spellings among its added tokens do.
     """
-    family = FAMILIES.get(source.family) if source.family else None
+    family = TOKENIZERS.get(source.family) if source.family else None
     roles = role_tokens(source)
     if family is None:
         special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
