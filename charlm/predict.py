@@ -23,15 +23,13 @@ import io
 import itertools
 import json
 import math
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from charlm.core import interrupts
+from charlm.core.commands import fail, run_command
 from charlm.core.local_paths import check_options
-from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import LINE, read_text, scaled, too_large
 from charlm.families.policy_option import HELP, load_with_policy
 from charlm.families.predictor import (
@@ -119,21 +117,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when any text could not be answered."""
     args = _parser().parse_args(argv)
-    try:
-        size = getattr(args, "batch_size", 1)
-        smaller = f"lower --batch-size (now {size})" if size > 1 else "give shorter texts, or set JAX_PLATFORMS=cpu"
-        with interrupts.ending_clearly(), clear_exhaustion(smaller):
-            return _answer_all(args)
-    except BrokenPipeError:  # ... | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ValueError, OSError) as error:
-        return _fail(str(error))
-
-
-def _fail(message: str) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    return 1
+    size = getattr(args, "batch_size", 1)
+    smaller = f"lower --batch-size (now {size})" if size > 1 else "give shorter texts, or set JAX_PLATFORMS=cpu"
+    return run_command(lambda: _answer_all(args), smaller)
 
 
 def _answer_all(args: argparse.Namespace) -> int:
@@ -155,7 +141,7 @@ def _answer_all(args: argparse.Namespace) -> int:
     while chunk := list(itertools.islice(texts, size)):
         for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
             if isinstance(result, str):
-                status = _fail(f"{asked.where}: {result}")
+                status = fail(f"{asked.where}: {result}")
                 result = {"error": result}
             if not readable:
                 print(json.dumps({"text": asked.text} | result, ensure_ascii=False))

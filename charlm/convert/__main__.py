@@ -15,10 +15,10 @@ python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
+from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.families.family import FAMILIES, families, family, load
@@ -88,16 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
     start_logging()
-    try:
-        status = _run(args)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # inspect | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    return run_command(lambda: _run(args), "set JAX_PLATFORMS=cpu: converting needs memory, no accelerator")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -14,7 +14,9 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
+from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.robustness.settings import ALL, LEVELS, Settings, planned
 
@@ -51,20 +53,21 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when something is wrong, said in one line."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(_parser().parse_args(argv))
-    try:
-        check_options(options, needed=("models", "data", "out"))
-        options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
-        options["levels"] = _levels(options["levels"])
-        planned(Settings(**options))  # mistakes first: models load slowly
-        from charlm.core.logs import start_logging
-        from charlm.robustness.measure import measure  # --help needs no jax
-        from charlm.robustness.render import write_report
+    options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
+    smaller = f"lower --batch-size (now {options['batch_size']})"
+    return run_command(lambda: _run(options), smaller, interrupted="the same command goes on with what is in --out")
 
-        start_logging()
-        write_report(measure(**options), Path(options["out"]))
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+
+def _run(options: dict[str, Any]) -> int:
+    check_options(options, needed=("models", "data", "out"))
+    options["levels"] = _levels(options["levels"])
+    planned(Settings(**options))  # mistakes first: models load slowly
+    from charlm.core.logs import start_logging
+    from charlm.robustness.measure import measure  # --help needs no jax
+    from charlm.robustness.render import write_report
+
+    start_logging()
+    write_report(measure(**options), Path(options["out"]))
     return 0
 
 

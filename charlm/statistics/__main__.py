@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from charlm.core import extras
+from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
 from charlm.statistics.lengths import (
@@ -76,17 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status: 1 when something is wrong, said in one line."""
     args = _parser().parse_args(argv)
-    try:
-        _run(args)
-    except BrokenPipeError:  # ... | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
+    return run_command(lambda: _run(args), "set JAX_PLATFORMS=cpu, or lower --sample")
 
 
-def _run(args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> int:
     check_options(vars(args), needed=("model",))
     files = _files(args.data)  # mistakes first: models load slowly
     splitter = get_splitter(args.splitter, args.language)
@@ -111,6 +104,7 @@ def _run(args: argparse.Namespace) -> None:
         except ValueError as error:
             raise ValueError(str(error) if path in str(error) else f"{path}: {error}") from error
         print(show(path, found), flush=True)
+    return 0
 
 
 def _files(specs: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 
@@ -178,14 +179,14 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     args = _parser().parse_args(argv)
-    try:
-        check_options(vars(args), needed=("checkpoint",))
-        if args.words < 1 or args.seed < 0:
-            raise ValueError(f"--words={args.words} and --seed={args.seed} must be at least 1 and 0")
-        reports = [report(open_subject(path), args.words, args.seed) for path in args.checkpoint]
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
+    return run_command(lambda: _run(args), f"lower --words (now {args.words}), or set JAX_PLATFORMS=cpu")
+
+
+def _run(args: argparse.Namespace) -> int:
+    check_options(vars(args), needed=("checkpoint",))
+    if args.words < 1 or args.seed < 0:
+        raise ValueError(f"--words={args.words} and --seed={args.seed} must be at least 1 and 0")
+    reports = [report(open_subject(path), args.words, args.seed) for path in args.checkpoint]
     print("\n".join(map(json.dumps, reports)) if args.json else table(reports), end="\n" if args.json else "")
     return 0
 
