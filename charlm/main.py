@@ -54,23 +54,17 @@ def main(config: ml_collections.ConfigDict) -> None:
         log.info("no --workdir given: writing to %s", workdir)
     use_one_arena()
     from charlm.core import hosts  # imported late: --help and mistakes need no jax
+    from charlm.finetune.run import fine_tune
     from charlm.training.stages import train_stages
     from charlm.training.train import train
 
-    if is_fine_tuning(config):
-        if _MULTIHOST.value:
-            raise ValueError("--multihost: fine-tuning runs in one process, on all of its devices")
-        from charlm.finetune.run import fine_tune
-
-        fine_tune(config, workdir, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
-        return
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
     with hosts.ending_together():
-        program = train_stages if "stages" in config else train
+        program = fine_tune if is_fine_tuning(config) else train_stages if "stages" in config else train
         program(config, workdir, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from absl.testing import flagsaver
 from jax.experimental.compilation_cache import compilation_cache
 
-import charlm.finetune.loop
+import charlm.finetune.fine_tuning
 import charlm.main
 import charlm.training.run
 import charlm.training.train
@@ -33,7 +33,7 @@ from charlm.training.run import Run, build
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
 ROOT = Path(__file__).resolve().parents[1]
-SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "positions", "tflops")}
+SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "positions", "rows", "tflops")}
 TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait"}
 
 
@@ -104,7 +104,7 @@ def on_devices(count: int) -> Iterator[None]:
     some = lambda config: make_mesh(config, jax.devices()[:count])
     with (
         mock.patch.object(charlm.training.run, "make_mesh", some),
-        mock.patch.object(charlm.finetune.loop, "make_mesh", some),
+        mock.patch.object(charlm.finetune.fine_tuning, "make_mesh", some),
     ):
         yield
 

@@ -12,11 +12,11 @@ import optax
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.core import flops
-from charlm.core.optimizer import make_optimizer
 from charlm.core.state import on_processor
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.flops import bert_forward
 from charlm.text.subwords import SubwordTokenizer
+from charlm.training.run import optimizer_of
 
 SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
 MASK_RATE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # Devlin et al., section 3.1
@@ -122,7 +122,7 @@ class BertTraining(_Bert):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._optimizer = make_optimizer(hlm_config(job))  # the same as HLM's
+        self._optimizer = optimizer_of(hlm_config(job))  # the same as HLM's
         longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
         self._model = BertForMaskedLM(self._shape(longest))
         self._state: Any = None

@@ -21,7 +21,6 @@ from charlm.core import flops
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.cache import WordCache
 from charlm.core.memory import give_memory_back
-from charlm.core.optimizer import make_optimizer
 from charlm.core.state import init_state, on_processor
 from charlm.core.step import make_train_step, step_options
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
@@ -37,6 +36,7 @@ from charlm.families.hlm.shape import masking_of, model_config
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
+from charlm.training.run import optimizer_of
 
 SMOKE = {"hidden": 32, "heads": 2, "intra_layers": 1, "inter_layers": 1, "intra_ffn": 48, "inter_ffn": 48,
          "position_buckets": 16, "max_relative_words": 32}  # fmt: skip
@@ -206,7 +206,7 @@ class HLMTraining(_HLM):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._masking = masking_of(self.config, self._vocab.size)
-        self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), make_optimizer(self.config)
+        self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), optimizer_of(self.config)
         self._state: Any = None
         loss_sums = lambda params, batch, key: masked_char_sums(self._model, params, batch, key)
         self._step = jax.jit(

@@ -26,7 +26,7 @@ CHOICES = {
     "model.splitter": ("", *SPLITTERS),
     "model.dtype": ("float32", "bfloat16"),
     "model.attention_kernel": ("auto", "einsum", "cudnn"),
-    "optim.schedule": ("linear", "constant"),
+    "optim.schedule": ("linear", "cosine", "constant"),
 }
 LISTS = (
     ("data", "train"), ("data", "dev"), ("data", "test"), ("data", "noise"), ("data", "skip_labels"),
@@ -104,7 +104,7 @@ def _training_keys(config: ml_collections.ConfigDict) -> None:
     optim.learning_rate = 2e-5  # peak, after warm-up
     optim.head_learning_rate = 0.0  # of what was not pre-trained; 0: the same
     optim.warmup_share = 0.1  # share of all steps in which the learning rate rises from 0
-    optim.schedule = "linear"  # after warm-up: "linear" to 0 at the last step, or "constant"
+    optim.schedule = "linear"  # after warm-up: "linear" or "cosine" to 0 at the last step, or "constant"
     optim.b1 = 0.9  # AdamW: decay of the first moment
     optim.b2 = 0.999  # AdamW: decay of the second moment
     optim.eps = 1e-8  # AdamW: added to the root of the second moment

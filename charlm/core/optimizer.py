@@ -1,9 +1,10 @@
-"""The optimizer: AdamW with linear warm-up, decay and gradient clipping (HLM, section 3.5)."""
+"""The optimizer of every run: AdamW with warm-up, decay and gradient clipping (HLM, section 3.5). Open it to change
+which parameters decay or how the learning rate moves."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import jax
@@ -13,29 +14,38 @@ import optax
 from charlm.core.sharding import path_name
 
 
-def learning_rate(config: ml_collections.ConfigDict) -> optax.Schedule:
-    """Returns the schedule step -> learning rate of `config.optim` over `config.train.steps`."""
-    optim, steps = config.optim, config.train.steps
-    warmup = optax.linear_schedule(0.0, optim.learning_rate, max(optim.warmup_steps, 1))
+def learning_rate(
+    optim: ml_collections.ConfigDict, steps: int, warmup: int, peak: float | None = None
+) -> optax.Schedule:
+    """Returns the schedule step -> learning rate.
+
+    Args:
+      optim: the section of the config. steps: of the whole run. warmup: steps in which the rate rises from 0.
+      peak: the rate after warm-up; None: `optim.learning_rate`.
+    """
+    peak = optim.learning_rate if peak is None else peak
+    left = max(steps - warmup, 1)
     if optim.schedule == "constant":
-        after = optax.constant_schedule(optim.learning_rate)
+        after = optax.constant_schedule(peak)
     elif optim.schedule == "cosine":
-        after = optax.cosine_decay_schedule(optim.learning_rate, max(steps - optim.warmup_steps, 1))
+        after = optax.cosine_decay_schedule(peak, left)
     else:
-        after = optax.linear_schedule(optim.learning_rate, 0.0, max(steps - optim.warmup_steps, 1))
-    return after if optim.warmup_steps == 0 else optax.join_schedules([warmup, after], [optim.warmup_steps])
+        after = optax.linear_schedule(peak, 0.0, left)
+    return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], [warmup]) if warmup else after
 
 
-def decayed(params: Any) -> Any:
+def decayed(params: Any, spared: Iterable[str] = ()) -> Any:
     """Returns a tree of bools: True where weight decay applies.
 
-    Matrices and embedding tables, never biases and LayerNorms (as the released training does), and never the pooler:
-    pre-training gives it no gradient, and decay alone would only shrink what fine-tuning starts from. Nor CharBERT's
-    table of characters, whose first row stays as it began.
+    Matrices and embedding tables decay, biases and LayerNorms never do (as the released training has it).
+
+    Args:
+      spared: regular expressions found in the names of other parameters that do not decay, such as those without a
+        gradient, which decay alone would shrink.
     """
 
     def decays(path: Any, leaf: jax.Array) -> bool:
-        return leaf.ndim >= 2 and not re.search(r"(^|/)pooler/|(^|/)char/table/", path_name(path))
+        return leaf.ndim >= 2 and not any(re.search(pattern, path_name(path)) for pattern in spared)
 
     return jax.tree_util.tree_map_with_path(decays, params)
 
@@ -72,14 +82,35 @@ def with_frozen(trained: Any, params: Any) -> Any:
     return jax.tree.map(lambda x, other: other if x is None else x, trained, params, is_leaf=lambda x: x is None)
 
 
-def make_optimizer(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
-    """Returns clipping followed by AdamW; what `optim.freeze` names has no moments and is neither moved nor decayed."""
-    optim = config.optim
+def make_optimizer(
+    optim: ml_collections.ConfigDict,
+    rate: optax.Schedule,
+    spared: Iterable[str] = (),
+    new: Collection[str] = (),
+    new_rate: optax.Schedule | None = None,
+) -> optax.GradientTransformation:
+    """Returns clipping followed by AdamW; what `optim.freeze` names has no moments and is neither moved nor decayed.
+
+    Args:
+      optim: the section of the config. rate: of learning. spared: see `decayed`.
+      new, new_rate: names of the parameters that learn at a rate of their own, and that rate; None: there are none.
+    """
+    spared = tuple(spared)
+
+    def adamw(schedule: optax.Schedule) -> optax.GradientTransformation:
+        mask = lambda params: decayed(params, spared)
+        return optax.adamw(schedule, optim.b1, optim.b2, optim.eps, weight_decay=optim.weight_decay, mask=mask)
+
+    def is_new(params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, _: "new" if path_name(path) in new else "known", params)
+
     clip = optax.clip_by_global_norm(optim.clip_norm) if optim.clip_norm else optax.identity()
-    adamw = optax.adamw(
-        learning_rate(config), optim.b1, optim.b2, optim.eps, weight_decay=optim.weight_decay, mask=decayed
+    moved = (
+        adamw(rate)
+        if new_rate is None
+        else optax.multi_transform({"known": adamw(rate), "new": adamw(new_rate)}, is_new)
     )
-    trained = optax.chain(clip, adamw)
+    trained = optax.chain(clip, moved)
     if not optim.freeze:
         return trained
 

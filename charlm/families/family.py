@@ -39,6 +39,8 @@ class Family:
       stage_config: a function of a config and the name of a stage that returns the config of that stage alone.
       check_options: by field of a model's config that only this family has, a function that raises ValueError for a
         value that the field cannot have.
+      undecayed: regular expressions found in the names of the matrices and tables that weight decay spares in every
+        training, see `charlm.core.optimizer.decayed`.
       exports: by option of `python -m charlm.convert export`, a function that writes the model in that form.
     """
 
@@ -53,6 +55,7 @@ class Family:
     corpora: str = ""
     stage_config: str = ""
     check_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    undecayed: tuple[str, ...] = ()
     exports: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def get_converter(self) -> Converter:

@@ -1,6 +1,6 @@
 """What a family pre-trains on: all that the training loop needs to be told.
 
-The loop (`charlm.training.train`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says what
+The loop (`charlm.training.loop`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says what
 a batch is, what its loss is, and what a person should read of it. A new family is a subclass, a module of config keys,
 and a `charlm.families.family.Family` that names both.
 """
@@ -15,22 +15,18 @@ import grain
 import jax
 import ml_collections
 
-from charlm.core.step import Sums, Weights
-
-Batch = Any  # a NamedTuple of arrays [accumulation, S, ...], S the shards of a micro-batch
+from charlm.core.learning import Batch, Learning
 
 
-class Objective(abc.ABC):
+class Objective(Learning):
     """A family's pre-training, made once from config and prepared text.
 
-    Sums are NamedTuples of float32 scalars that add up exactly over batches of any size: first the loss and the weight
-    (what it is divided by) of each part of the loss, then whatever else is counted.
-
     Attributes:
+      parts, sums, unit: as of every `Learning`; the size of an evaluation is counted in `unit`, too.
       families: of the models that it trains, as checkpoints name them.
       use: a command that uses what was trained, with {workdir} in it.
-      parts: of the loss, see `weights`. sums: the class of the sums.
-      unit: what speed and size of evaluation are counted in, such as "words".
+      idle: regular expressions found in the names of the parameters that pre-training gives no gradient: they must not
+        decay, since that alone would only shrink what fine-tuning starts from.
       has_files: whether the vocabularies are files that lie with every checkpoint, not part of its metadata.
       trains: beginning of the names of the parameters that alone are trained, so that `optim.freeze` must name all
         others; empty: any may be.
@@ -40,9 +36,7 @@ class Objective(abc.ABC):
 
     families: ClassVar[tuple[str, ...]]
     use: ClassVar[str] = "python -m charlm.predict fill-mask --checkpoint={workdir} 'The [MASK] of the list.'"
-    parts: ClassVar[int] = 1
-    sums: ClassVar[type[tuple[Any, ...]]]
-    unit: ClassVar[str]
+    idle: ClassVar[tuple[str, ...]] = (r"(^|/)pooler/",)
     of_shape: ClassVar[tuple[str, ...]]
     trains: ClassVar[str] = ""
     has_files: ClassVar[bool] = False
@@ -97,15 +91,7 @@ class Objective(abc.ABC):
     def empty(self, shards: int) -> Batch:
         """Returns a batch [1, shards, ...] without text."""
 
-    @abc.abstractmethod
-    def count(self, batch: Batch) -> int:
-        """Returns how many `unit` of text a host batch holds."""
-
-    @abc.abstractmethod
-    def training_flops(self, batch: Batch) -> float:
-        """Returns the useful operations of a step on a host batch, see `charlm.core.flops`."""
-
-    # Model and loss
+    # Model
 
     @abc.abstractmethod
     def init_params(self, key: jax.Array) -> Any:
@@ -123,18 +109,7 @@ class Objective(abc.ABC):
           ValueError: when there are none, or they do not fit.
         """
 
-    @abc.abstractmethod
-    def loss_sums(self, params: Any, micro_batch: Batch, dropout_key: jax.Array | None) -> Sums:
-        """Returns the sums of a micro-batch [S, ...]; without a key there is no dropout."""
-
-    weights: Weights | None = None  # for a loss of several parts, see `charlm.core.step.make_train_step`
-
     # What a person reads, and what is stored
-
-    @staticmethod
-    @abc.abstractmethod
-    def summarize(sums: Sums) -> dict[str, float]:
-        """Returns the metrics of sums; "loss" is what held-out text is judged by. ValueError when nothing was asked."""
 
     @abc.abstractmethod
     def measured(self) -> dict[str, Any]:
@@ -152,10 +127,6 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def start_lines(self) -> list[str]:
         """Returns what there is to say of vocabularies and batches when a run starts."""
-
-    @abc.abstractmethod
-    def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns the loss as a progress line shows it."""
 
     @abc.abstractmethod
     def heldout_line(self, metrics: dict[str, float]) -> str:

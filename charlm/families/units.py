@@ -117,6 +117,14 @@ class Units(abc.ABC):
           config: of the model. params: all of a model with a head.
         """
 
+    @abc.abstractmethod
+    def forward_flops(self, config: Any, inputs: Any) -> float:
+        """Returns the useful operations of the encoder, forward, on packed rows; see `charlm.core.flops`.
+
+        Args:
+          config: of the model. inputs: on the host, with any leading axes.
+        """
+
     def training(self, seed: int, epoch: int) -> Units:
         """Returns the units that read the examples to learn from in an epoch; `pack` of either takes rows of both."""
         return self

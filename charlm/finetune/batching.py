@@ -34,6 +34,13 @@ class Batch(NamedTuple):
     targets: dict[str, Any]
 
 
+class Packed(NamedTuple):
+    """A batch as one process packs it: arrays [A, S', ...] of its shards, and how many rows they hold."""
+
+    batch: Batch
+    rows: int
+
+
 def lengths_of(rows: Sequence[Row], longest: int) -> tuple[int, ...]:
     """Returns the lengths of batches, ascending: quantiles of those of the rows, then `longest`."""
     if not rows:
@@ -89,10 +96,17 @@ class Packer:
     Args:
       units: of the model. batch_size: rows of a batch. accumulation, shards: micro-batches A of it, and shards S of
         each of them. slack: share of room of a shape beyond what it was measured on.
+      local: which of the shards are of this process, ascending; None: all.
     """
 
     def __init__(
-        self, units: Units, batch_size: int, accumulation: int = 1, shards: int = 1, slack: float = SLACK
+        self,
+        units: Units,
+        batch_size: int,
+        accumulation: int = 1,
+        shards: int = 1,
+        slack: float = SLACK,
+        local: Sequence[int] | None = None,
     ) -> None:
         if batch_size < 1 or batch_size % (accumulation * shards):
             raise ValueError(
@@ -101,6 +115,7 @@ class Packer:
             )
         self._units, self._pieces, self._shards, self._slack = units, accumulation * shards, shards, slack
         self._rows = batch_size // self._pieces
+        self._local = list(range(shards) if local is None else local)
         self._shapes: dict[int, list[Any]] = {}
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
@@ -125,20 +140,25 @@ class Packer:
             found += [*part, *[None] * (self._rows - len(part))]
         return found
 
-    def pack(self, rows: Sequence[Row], group: Group) -> Batch:
-        """Returns a batch with arrays [A, S, ...]."""
+    def pack(self, rows: Sequence[Row], group: Group) -> Packed:
+        """Returns a batch with arrays [A, S', ...], of the S' shards of this process.
+
+        Every process packs all shards: whether a shape holds a batch is to be the same for all of them.
+        """
         parts = self._cut(rows, group)
         for shape in (*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)):
             packed = [self._units.pack([row.joined for row in part], shape) for part in parts]
             if all(part is not None for part in packed):
                 break
         targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
-        return Batch(self._stack(packed), self._stack(targets))
+        here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
+        own = lambda of: self._stack([of[piece] for piece in here])
+        return Packed(Batch(own(packed), own(targets)), sum(len(parts[piece]) for piece in here))
 
     def _stack(self, parts: list[Any]) -> Any:
         def lay(*arrays: np.ndarray) -> np.ndarray:
             stacked = np.stack(arrays)
-            return stacked.reshape(len(arrays) // self._shards, self._shards, *stacked.shape[1:])
+            return stacked.reshape(len(arrays) // len(self._local), len(self._local), *stacked.shape[1:])
 
         return jax.tree.map(lay, *parts)
 

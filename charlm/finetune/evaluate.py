@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from charlm.core.sharding import batch_sharding, state_sharding
+from charlm.core.sharding import batch_sharding, local_shards, place_batch, place_state, state_sharding
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
 from charlm.finetune.batching import Batch, Group, Packer, eval_groups, grid
@@ -39,9 +39,10 @@ class Evaluator:
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._batch_size = -(-batch_size // shards) * shards
         # Kept from text to text: their shapes differ little, and to compile takes longer than to run.
-        self.packer = Packer(units, self._batch_size, shards=shards, slack=SLACK)
+        self.packer = Packer(units, self._batch_size, shards=shards, slack=SLACK, local=local_shards(mesh, shards))
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
-        self._place = lambda tree: jax.device_put(tree, state_sharding(tree, mesh))
+        self._place = lambda tree: place_state(tree, state_sharding(tree, mesh))
+        self._place_batch = lambda packed: place_batch(packed.batch, mesh, shards)
 
         def logits(params: Any, batch: Batch) -> jax.Array:
             return units.apply(model.model, params, jax.tree.map(lambda x: x[0], batch.inputs))
@@ -73,7 +74,7 @@ class Evaluator:
         """Returns the logits of each row, padding cut off."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         for group in prepared.groups:
-            batch = self.packer.pack(prepared.rows, group)
+            batch = self._place_batch(self.packer.pack(prepared.rows, group))
             self._take(found, prepared, group, np.asarray(self._logits(params, batch)))
         return found
 
@@ -92,7 +93,7 @@ class Evaluator:
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         losses_E2 = np.zeros((len(prepared.examples), 2))
         for group in prepared.groups:
-            batch = self.packer.pack(prepared.rows, group)
+            batch = self._place_batch(self.packer.pack(prepared.rows, group))
             logits, sums = jax.device_get(self._sums(params, batch))
             self._take(found, prepared, group, logits)
             for index, loss, weight in zip(self.packer.order(group), sums.loss, sums.weight, strict=True):

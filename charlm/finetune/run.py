@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ import numpy as np
 from charlm import metrics
 from charlm.config import flatten, from_dict, to_json
 from charlm.convert.changes import NotChangeable
+from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import read_json
 from charlm.families.family import families, family_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
-from charlm.finetune.loop import DEV, SUMS, TEST, FineTuning
-from charlm.finetune.progress import Stopped
+from charlm.finetune.fine_tuning import DEV, SUMS, TEST, FineTuning, Stopped
 from charlm.tasks.base import Task
 from charlm.tasks.registry import task_of
 from charlm.training import workdir as workdirs
@@ -53,16 +54,21 @@ def fine_tune(
     smaller = f"lower {now['batch_size']} or raise {now['accumulation']} where it trains, lower"
     smaller += f" {now['eval_batch_size']} where it predicts, or {now['max_length']}"
     try:
-        with workdirs.created(folder):
-            if not (folder / SUMMARY_FILE).exists():  # a finished run may lie on a disk that is read-only
-                workdirs.check_writable(folder)
-            with workdirs.alone(folder), clear_exhaustion(smaller):
+        with ExitStack() as stack:
+            hosts.primary_first(lambda: stack.enter_context(workdirs.created(folder)))
+            finished = hosts.from_primary((folder / SUMMARY_FILE).exists())
+            if not finished:  # a finished run may lie on a disk that is read-only
+                hosts.primary_first(lambda: workdirs.check_writable(folder))
+                workdirs.check_shared(folder)
+            hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
+            with clear_exhaustion(smaller):
                 return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
 
 
 def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> dict[str, Any]:
+    workdirs.check_same_config(config)
     _check_same(config, folder)
     check_files(config)
     source = load_source(config)
@@ -73,7 +79,8 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         "%s: %d examples to learn from, %d to choose by, %d to test; labels: %s",
         task.name, len(examples.train), len(examples.dev), len(examples.test), ", ".join(task.labels[:20]) or "none",
     )  # fmt: skip
-    _check_same_data(examples, folder)
+    digests = _digests(examples)
+    _check_same_data(digests, folder)
     runs = _runs(config, task, examples)
     parts = {name: _with_dev(config, part, seed) for name, (seed, part) in runs.items()}
     results = {}
@@ -82,12 +89,12 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
         run = FineTuning(config, seed, source, own, parts[name], place, profile)
-        if not run.finished:
+        if not run.finished and hosts.is_primary():
             write_text(folder / workdirs.CONFIG_FILE, to_json(config))
-            write_json(folder / DATA_FILE, _digests(examples))
+            write_json(folder / DATA_FILE, digests)
         results[name] = run.run(skip_damaged)
     summary = _summary(results, task)
-    if _read_summary(folder) != summary:
+    if hosts.is_primary() and _read_summary(folder) != summary:
         write_json(folder / SUMMARY_FILE, summary)
     for part, scores in summary["scores"].items():
         if len(results) > 1:
@@ -190,13 +197,23 @@ def _digests(examples: Examples) -> dict[str, str]:
     return found
 
 
-def _check_same_data(examples: Examples, folder: Path) -> None:
-    """Checks that a run found in a folder had the same examples; ValueError naming the parts that differ."""
+def _check_same_data(digests: dict[str, str], folder: Path) -> None:
+    """Checks that all processes have the same examples, and that a run found in a folder had them.
+
+    Raises:
+      ValueError: naming the parts that differ.
+    """
+    first = hosts.from_primary(digests)
+    other = [f"data.{name}" for name, digest in digests.items() if first[name] != digest]
+    if hosts.total(len(other)):
+        raise ValueError(
+            f"not the examples of process 0: {', '.join(other)}" if other else "another process has other examples"
+        )
     path = folder / DATA_FILE
     if not path.exists():
         return
     saved = read_json(path)
-    differing = [f"data.{name}" for name, digest in _digests(examples).items() if saved.get(name) != digest]
+    differing = [f"data.{name}" for name, digest in digests.items() if saved.get(name) != digest]
     if differing:
         raise ValueError(
             f"{folder} holds a run on other examples: {', '.join(differing)} changed; choose another --workdir"

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from charlm.core import hosts, interrupts
+from charlm.core.learning import Learning
 from charlm.core.metric_writer import FILE as METRICS_FILE
 from charlm.core.metric_writer import parse_line
 from charlm.core.step import Sums
@@ -44,12 +45,12 @@ class Window:
     Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
     """
 
-    def __init__(self, objective: type[Objective] | Objective, unreported: list[float] | None = None) -> None:
-        self._objective = objective
+    def __init__(self, learning: Learning, unreported: Sequence[float] = ()) -> None:
+        self._learning = learning
         self.steps = self.units = 0  # of this process: they give the speed
         self.waited = self.flops = 0.0
-        # The sums of the objective, of gradient norms, and the steps.
-        self.unreported = list(unreported or [0.0] * (len(objective.sums._fields) + 2))
+        # The sums of what is learned, of gradient norms, and the steps.
+        self.unreported = list(unreported or [0.0] * (len(learning.sums._fields) + 2))
         self._started = time.perf_counter()
 
     def start(self) -> None:
@@ -75,21 +76,22 @@ class Window:
         """Returns the metrics of the window, speed among them.
 
         Args:
-          peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu").
+          peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu") where operations are
+            counted.
         """
         units, flops = hosts.total(self.units), hosts.total(self.flops)
         seconds = max(time.perf_counter() - self._started, 1e-9)
         *sums, norms, steps = self.unreported
         return (
-            self._objective.summarize(self._objective.sums(*sums))
+            self._learning.summarize(self._learning.sums(*sums))
             | {
                 "grad_norm": norms / steps,
-                f"{self._objective.unit}_per_second": units / seconds,
+                f"{self._learning.unit}_per_second": units / seconds,
                 "tflops_per_second": flops / seconds / 1e12,
                 "ms_per_step": 1000 * seconds / max(self.steps, 1),
                 "data_wait": self.waited / seconds,
             }
-            | ({"mfu": flops / seconds / peak} if peak else {})
+            | ({"mfu": flops / seconds / peak} if peak and flops else {})
         )
 
 

@@ -1,4 +1,4 @@
-"""A run: what config and data say, built once: objective, batches, optimizer, compiled steps and their placement."""
+"""A pre-training run: what config and data say, built once: objective, batches, optimizer, compiled steps."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ import grain
 import jax
 import ml_collections
 import numpy as np
+import optax
 
 from charlm.core.frozen import check_trained
-from charlm.core.optimizer import make_optimizer
-from charlm.core.sharding import (
-    batch_sharding,
-    local_shards,
-    make_mesh,
-    path_name,
-    place_batch,
-    place_state,
-    state_sharding,
-    table_shards,
-)
+from charlm.core.learning import Batch
+from charlm.core.optimizer import learning_rate, make_optimizer
+from charlm.core.sharding import batch_sharding, local_shards, make_mesh, path_name, place_state, table_shards
 from charlm.core.state import TrainState, new_state, on_processor, stream_key
-from charlm.core.step import Sums, TrainStep, make_train_step, step_options
-from charlm.families.objective import Batch, Objective
+from charlm.core.step import Sums
+from charlm.families.family import family
+from charlm.families.objective import Objective
 from charlm.families.registry import objective_of
+from charlm.training.program import Program, make_program
 
 EvalStep = Callable[[Any, Batch], Sums]
 
@@ -50,23 +45,34 @@ def count_parameters(params: Any) -> dict[str, int]:
 
 
 @dataclasses.dataclass
-class Run:
-    """A run: what is built once from config and data, and what changes with every step.
+class Run(Program[Objective]):
+    """A pre-training run: what is built once from config and data.
 
     Attributes:
-      objective: what is learned. place: puts a host batch, [accumulation, S', ...] with the S' shards of this process,
-        onto the devices. empty: such a batch without text, for evaluation. init: makes the state of step 0.
+      empty: a host batch without text, for evaluation. init: makes the state of step 0.
     """
 
-    objective: Objective
-    place: Callable[[Batch], Batch]
-    train_step: TrainStep
     eval_step: EvalStep
     train_batches: grain.IterDataset[Batch]
     heldout_batches: grain.IterDataset[Batch]
     empty: Batch
     init: Callable[[], TrainState]
-    abstract_state: TrainState
+
+    @property
+    def objective(self) -> Objective:
+        """What is learned."""
+        return self.learning
+
+
+def rate_of(config: ml_collections.ConfigDict) -> optax.Schedule:
+    """Returns the learning rate of a pre-training run by step."""
+    return learning_rate(config.optim, config.train.steps, config.optim.warmup_steps)
+
+
+def optimizer_of(config: ml_collections.ConfigDict) -> optax.GradientTransformation:
+    """Returns the optimizer of a pre-training run."""
+    spared = (*family(config.family).undecayed, *objective_of(config).idle)
+    return make_optimizer(config.optim, rate_of(config), spared)
 
 
 def build(config: ml_collections.ConfigDict, data: Any) -> Run:
@@ -81,35 +87,21 @@ def build(config: ml_collections.ConfigDict, data: Any) -> Run:
     mesh = make_mesh(config)
     shards = table_shards(config, mesh)
     objective = objective_of(config)(config, data, shards)
-    optimizer = make_optimizer(config)
+    optimizer = optimizer_of(config)
     local = local_shards(mesh, shards)
 
     init = lambda: new_state(objective.init_params(stream_key(config.seed, "init")), optimizer)
     abstract = jax.eval_shape(init)
     if objective.trains:
         check_trained(abstract.params, config.optim.freeze, objective.trains)
-    placed = state_sharding(abstract, mesh)
-    spread = batch_sharding(mesh)
+    program = make_program(config, config.seed, mesh, shards, objective, optimizer, abstract)
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    # Pinned outputs: left to themselves, the first step returns other placements and the step compiles twice.
-    train_step = jax.jit(
-        make_train_step(
-            objective.loss_sums, optimizer, config.seed, tuple(config.optim.freeze), weights=objective.weights
-        ),
-        in_shardings=(placed, spread),
-        out_shardings=(placed, everywhere, everywhere),
-        donate_argnums=0,
-        compiler_options=step_options(config.model.remat),
-    )
-    eval_step = jax.jit(make_eval_step(objective), in_shardings=(placed.params, spread), out_shardings=everywhere)
+    in_shardings = (program.placement.params, batch_sharding(mesh))
     return Run(
-        objective=objective,
-        place=lambda batch: place_batch(batch, mesh, shards),
-        train_step=train_step,
-        eval_step=eval_step,
+        **vars(program),
+        eval_step=jax.jit(make_eval_step(objective), in_shardings=in_shardings, out_shardings=everywhere),
         train_batches=objective.train_batches(local),
         heldout_batches=objective.heldout_batches(local),
         empty=objective.empty(len(local)),
-        init=lambda: place_state(on_processor(init), placed),
-        abstract_state=jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, placed),
+        init=lambda: place_state(on_processor(init), program.placement),
     )

@@ -1,51 +1,36 @@
-"""The training loop: evaluate, save, take a batch, step; report; resume where a run stopped."""
+"""Pre-training from its first check to its last line; open it to follow a run. The loop: `charlm.training.loop`."""
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
-import grain
-import jax
 import ml_collections
 
 from charlm.config import check_resumable, flatten, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
-from charlm.core import flops, hosts, interrupts
+from charlm.core import hosts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
-from charlm.core.frozen import Frozen, at_start, check_unchanged
-from charlm.core.memory import clear_exhaustion, give_memory_back, keep_between_steps
+from charlm.core.frozen import at_start
+from charlm.core.memory import clear_exhaustion, give_memory_back
 from charlm.core.metric_writer import MetricWriter
-from charlm.core.optimizer import learning_rate
 from charlm.core.profiling import StepProfiler
 from charlm.core.state import TrainState
-from charlm.core.step import Sums, mean_loss
 from charlm.families.registry import objective_of, prepare
 from charlm.training import workdir as workdirs
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, goes_on_from, initial_state
-from charlm.training.progress import (
-    Window,
-    duration,
-    read_metrics,
-    report_finished,
-    report_heldout,
-    report_start,
-    stop_signal,
-)
+from charlm.training.loop import Course, Judgement, Loop
+from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
 from charlm.training.recovery import check_newest
-from charlm.training.run import Run, build
+from charlm.training.run import Run, build, rate_of
 
 log = logging.getLogger("charlm")
-
-
-class NonFiniteLoss(ValueError):
-    """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
 
 
 def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False) -> bool:
@@ -84,62 +69,15 @@ def _smaller(config: ml_collections.ConfigDict) -> str:
 def _train(
     config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler, skip_damaged: bool
 ) -> bool:
-    workdirs.check_same_config(config)
-    newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
-    hosts.primary_first(newest)
-    done = workdirs.newest_step(folder)
-    finished = done is not None and done >= config.train.steps
-    if hosts.total(not finished):  # on any host
-        hosts.primary_first(lambda: workdirs.check_writable(folder))
-        if not hosts.shares(folder):
-            raise ValueError(
-                f"--workdir={workdir} must be one folder that all hosts share; not all see what process 0 writes"
-            )
-    # Without a checkpoint there is nothing to go on from, whatever config lies there.
-    saved = None if done is None else workdirs.saved_config(folder)
-    if saved is not None:
-        check_resumable(config, saved, where=workdir)
-    if done is not None:
-        workdirs.check_source(config, folder)
-    if finished:
+    done = _done_before(config, folder, workdir, skip_damaged)
+    if done is not None and done >= config.train.steps:
         report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
         return True
-    if done is None and config.resume:
-        check_resumed(config)
-    data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
-    if done is not None:
-        workdirs.check_text(checkpoints.find(folder), objective_of(config), data)
+    data = _text(config, folder, done)
     run = build(config, data)
     config.update_from_flattened_dict(run.objective.measured())
     report_start(run, workdir)
-
-    source = goes_on_from(config, None if done is None else folder)
-    past = {} if source is None else checkpoints.description(source)
-    metadata = {"config": config.to_dict(), **run.objective.metadata(), "train_text": workdirs.text_of(data)}
-    metadata["started_from"] = past.get("started_from") or workdirs.started_from(config)
-    files = run.objective.save_vocab if run.objective.has_files else None
-    store = Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
-    batches = iter(run.train_batches)
-    try:
-        state, start, unreported = initial_state(config, run, store, batches)
-        give_memory_back()
-        frozen = at_start(state.params, config.optim.freeze, past)
-        store.describe(frozen=frozen)
-        if hosts.is_primary():
-            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
-            run.objective.save_vocab(folder)
-        # From scratch, step 0 is evaluated again.
-        writer = MetricWriter(folder, resume_step=start or -1) if hosts.is_primary() else None
-        try:
-            loop = _Loop(config, run, store, batches, writer, workdir, profiler, frozen)
-            ended = loop.run(state, start, unreported)
-        finally:
-            profiler.close()
-            if writer is not None:
-                writer.close()
-    finally:
-        batches.close()
-        store.close()
+    loop, ended = _run(config, run, folder, workdir, profiler, goes_on_from(config, None if done is None else folder))
     if ended:
         report_heldout(run.objective, folder)
         params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
@@ -149,163 +87,122 @@ def _train(
     return ended
 
 
-class _Loop:
-    """Steps until the end, a signal or a non-finite loss."""
+def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, skip_damaged: bool) -> int | None:
+    """Checks that the run in a folder may go on with this config; returns the step it has come to, None: none.
 
-    def __init__(
-        self,
-        config: ml_collections.ConfigDict,
-        run: Run,
-        store: Checkpoints,
-        batches: grain.DatasetIterator,
-        writer: MetricWriter | None,
-        workdir: str,
-        profiler: StepProfiler,
-        frozen: Frozen | None,
-    ) -> None:
-        self._frozen = frozen
-        self._config, self._run, self._store, self._batches, self._writer = config, run, store, batches, writer
-        self._workdir, self._profiler = workdir, profiler
-        self._rate = learning_rate(config)
-        self._objective = run.objective
-        peak = flops.peak(jax.devices()[0].device_kind, config.model.dtype)
-        self._peak = peak and peak * jax.device_count()
-        self._window = Window(run.objective)
-        self._unread: tuple[int, Sums, jax.Array] | None = None
-        self._best = math.inf
-        self._compiled = False
-        self.state: TrainState
+    Raises:
+      ValueError: when it may not, or the folder cannot be written.
+    """
+    workdirs.check_same_config(config)
+    newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
+    hosts.primary_first(newest)
+    done = workdirs.newest_step(folder)
+    finished = done is not None and done >= config.train.steps
+    if hosts.total(not finished):  # on any host; a finished run may lie on a disk that is read-only
+        hosts.primary_first(lambda: workdirs.check_writable(folder))
+        workdirs.check_shared(folder)
+    # Without a checkpoint there is nothing to go on from, whatever config lies there.
+    saved = None if done is None else workdirs.saved_config(folder)
+    if saved is not None:
+        check_resumable(config, saved, where=workdir)
+    if done is not None:
+        workdirs.check_source(config, folder)
+    return done
 
-    def run(self, state: TrainState, start: int, unreported: list[float]) -> bool:
-        """Returns True when the last step was done, False when a signal asked to stop."""
-        cfg, steps = self._config.train, self._config.train.steps
-        self.state, self._window = state, Window(self._objective, unreported)
-        best = [m["heldout_loss"] for m in read_metrics(Path(self._workdir)) if "heldout_loss" in m]
+
+def _text(config: ml_collections.ConfigDict, folder: Path, done: int | None) -> Any:
+    """Returns vocabularies and encoded corpora; ValueError when they are not those that a run goes on with."""
+    if done is None and config.resume:
+        check_resumed(config)
+    data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
+    if done is not None:
+        workdirs.check_text(checkpoints.find(folder), objective_of(config), data)
+    return data
+
+
+def _run(
+    config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler,
+    source: Path | None,
+) -> tuple[Loop, bool]:  # fmt: skip
+    """Trains; returns the loop, and whether all steps are done.
+
+    Args:
+      source: the checkpoint whose run goes on; None: a new one begins.
+    """
+    past = {} if source is None else checkpoints.description(source)
+    metadata = {"config": config.to_dict(), **run.objective.metadata()}
+    metadata["train_text"] = workdirs.text_of(run.objective.data)
+    metadata["started_from"] = past.get("started_from") or workdirs.started_from(config)
+    files = run.objective.save_vocab if run.objective.has_files else None
+    store = Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
+    batches = iter(run.train_batches)
+    with ExitStack() as stack:
+        stack.callback(store.close)
+        stack.callback(batches.close)
+        state, start, unreported = initial_state(config, run, store, batches)
+        give_memory_back()
+        frozen = at_start(state.params, config.optim.freeze, past)
+        store.describe(frozen=frozen)
+        writer = None
+        if hosts.is_primary():
+            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
+            run.objective.save_vocab(folder)
+            # From scratch, step 0 is evaluated again.
+            writer = MetricWriter(folder, resume_step=start or -1)
+            stack.callback(writer.close)
+        stack.callback(profiler.close)
+        course = PreTraining(config, run, folder)
+        loop = Loop(run, course, state, batches, store, writer, workdir, profiler, frozen)
+        return loop, loop.run(start, unreported)
+
+
+class PreTraining(Course):
+    """The course of pre-training: so many steps, held-out text now and then, the best checkpoint kept beside the last.
+
+    Args:
+      folder: of the run; its metrics tell the best loss so far.
+    """
+
+    judged_on = "held-out"
+
+    def __init__(self, config: ml_collections.ConfigDict, run: Run, folder: Path) -> None:
+        cfg = config.train
+        self.steps, self.log_every, self.checkpoint_every = cfg.steps, cfg.log_every, cfg.checkpoint_every
+        self.rate, self.peak_rate = rate_of(config), config.optim.learning_rate
+        self.rate_key = set_by(config, "optim.learning_rate")
+        self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)
+        self._run, self._objective = run, run.objective
+        self._every, self._most = cfg.eval_every, cfg.eval_words
+        best = [m["heldout_loss"] for m in read_metrics(folder) if "heldout_loss" in m and m["step"]]
         self._best = hosts.from_primary(min(best, default=math.inf))
-        if start == 0:
-            self._evaluate(0)
-        with stop_signal() as stopped:
-            self._window.start()
-            for step in range(start + 1, steps + 1):
-                self._profiler.before(step - start)
-                if step == start + 1:
-                    self._first_step(step)
-                else:
-                    self._step(step)
-                self._profiler.after(step - start, self.state)
-                if step % cfg.log_every == 0 or step == steps:
-                    self._report(step)
-                heldout = self._evaluate(step) if step % cfg.eval_every == 0 or step == steps else None
-                better = heldout is not None and heldout["loss"] < self._best
-                if better:
-                    self._best = heldout["loss"]
-                stop = stopped(step)  # asked once, so that what is said to be saved is: a signal may come at any time
-                if step == steps and self._frozen is not None:  # before it is saved, or the run would pass for finished
-                    log.info("%s", check_unchanged(self.state.params, self._config.optim.freeze, self._frozen))
-                if better or stop or step == steps or step % cfg.checkpoint_every == 0:
-                    self._read_sums()
-                    self._save(step, heldout)
-                if stop:
-                    self._store.wait()
-                    log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
-                    return step == steps
-        self._store.wait()
-        return True
 
-    def _first_step(self, step: int) -> None:
-        """A step that also compiles; the speed on the progress lines leaves it out."""
-        log.info("compiling the training step")
-        started = time.perf_counter()
-        self._step(step)
-        jax.block_until_ready(self.state)
-        log.info("compiled in %.0f s", time.perf_counter() - started)
-        self._window.forget_speed()
+    def over(self, step: int) -> bool:
+        """Says whether the step is the last."""
+        return step >= self.steps
 
-    def _step(self, step: int) -> None:
-        started = time.perf_counter()
-        batch = next(self._batches)
-        self._window.waited += time.perf_counter() - started
-        self._window.units += self._objective.count(batch)
-        self._window.flops += self._objective.training_flops(batch)
-        self._window.steps += 1
-        placed = self._run.place(batch)
-        if not self._compiled:  # alone, so that what the compiler takes is given back before the step takes its own
-            with interrupts.deferred(until_saved=False):
-                compiled = self._run.train_step.lower(self.state, placed).compile()
-            self._compiled = True
-            give_memory_back()
-            if jax.default_backend() == "cpu":
-                keep_between_steps(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
-        self.state, sums, norm = self._run.train_step(self.state, placed)
-        self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
-        self._unread = (step, sums, norm)
+    def evaluates(self, step: int) -> bool:
+        """Says whether it is time for held-out text; before the first step and after the last it always is."""
+        return step % self._every == 0 or step == self.steps
 
-    def _read_sums(self) -> None:
-        if self._unread is None:
-            return
-        step, sums, norm = self._unread
-        self._unread = None
-        sums, norm = jax.device_get((sums, norm))
-        loss = mean_loss(sums, self._objective.parts)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise self._not_finite(step, f"loss {loss}, gradient norm {norm}")
-        self._window.add(sums, float(norm))
+    def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
+        """Reads held-out text; a state that is better than all before is worth saving."""
+        found = evaluate(self._run, state.params, self._most)
+        better = step > 0 and found["loss"] < self._best
+        if better:
+            self._best = found["loss"]
+        return Judgement(found["loss"], better, found), {f"heldout_{name}": value for name, value in found.items()}
 
-    def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
-        go_on = self._go_on()
-        key, rate = set_by(self._config, "optim.learning_rate"), self._config.optim.learning_rate
-        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
-
-    def _go_on(self) -> str:
-        """Says from where the run can go on."""
-        self._store.wait()
-        last = self._store.latest
-        none = "there is no checkpoint yet"
-        return none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
-
-    def _report(self, step: int) -> None:
-        self._read_sums()
-        scalars = self._window.scalars(self._peak) | {"learning_rate": float(self._rate(step - 1))}
-        self._write(step, scalars)
-        steps, unit = self._config.train.steps, self._objective.unit
-        log.info(
-            "step %d/%d  %s  %s %s/s  %.3g TFLOP/s%s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
-            step, steps, self._objective.progress_line(scalars), f"{scalars[f'{unit}_per_second']:,.0f}", unit,
-            scalars["tflops_per_second"], f" (MFU {100 * scalars['mfu']:.1f} %)" if "mfu" in scalars else "",
-            scalars["ms_per_step"], 100 * scalars["data_wait"],
-            duration((steps - step) * scalars["ms_per_step"] / 1000),
-        )  # fmt: skip
-        self._window = Window(self._objective)
-        self._window.start()
-
-    def _evaluate(self, step: int) -> dict[str, float]:
-        paused = time.perf_counter()
-        metrics = evaluate(self._run, self.state.params, self._config.train.eval_words)
-        if not math.isfinite(metrics["loss"]):
-            raise self._not_finite(step, f"held-out loss {metrics['loss']}")
-        self._write(step, {f"heldout_{name}": value for name, value in metrics.items()})
-        unit = self._objective.unit
-        line = self._objective.heldout_line(metrics)
-        log.info("held-out at step %d: %s, %s %s read", step, line, f"{metrics[unit]:,.0f}", unit)
-        self._watch()
-        self._window.pause(time.perf_counter() - paused)
-        return metrics
-
-    def _watch(self) -> None:
+    def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
+        """Logs what held-out text says, and what the objective watches."""
         objective = self._objective
+        found = {name.removeprefix("heldout_"): value for name, value in metrics.items()}
+        line, unit = objective.heldout_line(found), objective.unit
+        log.info("held-out at step %d: %s, %s %s read", step, line, f"{found[unit]:,.0f}", unit)
         if objective.watched:
-            parts = hosts.on_host({name: self.state.params[name] for name in objective.watched})
+            parts = hosts.on_host({name: state.params[name] for name in objective.watched})
             if hosts.is_primary():
                 objective.watch(parts)
 
-    def _write(self, step: int, scalars: dict[str, float]) -> None:
-        if self._writer is not None:
-            try:
-                self._writer.write(step, scalars)
-            except ValueError as error:
-                raise ValueError(f"step {step}: {error}; {self._go_on()}") from error
-
-    def _save(self, step: int, heldout: dict[str, float] | None) -> None:
-        paused = time.perf_counter()
-        self._store.save(step, self.state, self._batches, heldout, self._window.unreported)
-        self._window.pause(time.perf_counter() - paused)
+    def where(self, step: int) -> str:
+        """Returns "step N/M"."""
+        return f"step {step}/{self.steps}"

@@ -65,6 +65,16 @@ def check_writable(folder: Path, key: str = "--workdir") -> None:
         raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
 
 
+def check_shared(folder: Path, key: str = "--workdir") -> None:
+    """Checks that all processes see one folder; all must call it.
+
+    Raises:
+      ValueError: on every process, when they do not.
+    """
+    if not hosts.shares(folder):
+        raise ValueError(f"{key}={folder} must be one folder that all hosts share; not all see what process 0 writes")
+
+
 @contextmanager
 def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
     """Makes a folder as `create` does; of what could not begin, nothing stays."""

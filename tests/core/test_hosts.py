@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import test_hosts
-from small_run import ROOT, metrics_without_timings, on_devices
+import several_processes
+from several_processes import PROGRAM, Processes
+from small_run import metrics_without_timings, on_devices
 
-from charlm.config import to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core import checksums, hosts
 from charlm.training.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-# Reads its config from a file, so that nothing depends on how flags are parsed; flags have their own test.
-PROGRAM = """
-import json, sys
-from pathlib import Path
-from charlm.core import hosts
-from charlm.config import from_dict
-from charlm.core.logs import start_logging
-from charlm.training.train import train
-start_logging()
-config = from_dict(json.loads(Path(sys.argv[1]).read_text()))
-hosts.start(sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
-with hosts.ending_together():
-    train(config, sys.argv[2])
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Processes:
-    """Two processes that train together, each with devices, a config and a workdir of its own."""
-
-    def __init__(self, folder: Path, configs: list, workdirs: list[Path], devices: int = 2) -> None:
-        self.logs = [folder / f"{i}.log" for i in range(2)]
-        address = f"127.0.0.1:{free_port()}"
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} "
-            "--xla_cpu_collective_call_terminate_timeout_seconds=600",
-        }
-        self.running = []
-        for i, log in enumerate(self.logs):
-            path = folder / f"{i}.json"
-            path.write_text(to_json(configs[i]))
-            command = [sys.executable, "-c", PROGRAM, str(path), str(workdirs[i]), address, "2", str(i)]
-            with log.open("wb") as file:
-                self.running.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
-
-    def wait_for(self, text: str) -> None:
-        """Returns when process 0 has logged a text."""
-        for _ in range(1200):
-            if text in self.logs[0].read_text():
-                return
-            assert self.running[0].poll() is None, self.logs[0].read_text()
-            time.sleep(0.1)
-        raise AssertionError(self.logs[0].read_text())
-
-    def end(self) -> list[int]:
-        """Waits for both and returns their exit status."""
-        try:
-            return [process.wait(timeout=300) for process in self.running]
-        finally:
-            for process in self.running:
-                process.kill()
-
-    def read(self, process: int) -> str:
-        """Returns what a process logged."""
-        return self.logs[process].read_text()
 
 
 def losses(workdir: Path) -> np.ndarray:
@@ -154,7 +88,7 @@ def test_two_folders_are_not_one_workdir(trained, tmp_path, monkeypatch, begun):
     config.train.steps = 20
     if begun:
         trained.copy(tmp_path / "one")
-    monkeypatch.setattr(test_hosts, "PROGRAM", PROGRAM.replace("start_logging()", "hosts.SHARED_SECONDS = 1"))
+    monkeypatch.setattr(several_processes, "PROGRAM", PROGRAM.replace("start_logging()", "hosts.SHARED_SECONDS = 1"))
     together = Processes(tmp_path, [config] * 2, [tmp_path / "one", tmp_path / "other"])
     assert together.end() == [1, 1]
     for i, name in enumerate(("one", "other")):

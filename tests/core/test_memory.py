@@ -12,7 +12,8 @@ from charlm.config import get_config, load_config_file
 from charlm.core.checkpoint import clear_reads, find
 from charlm.core.memory import clear_exhaustion
 from charlm.finetune import run as finetuning
-from charlm.training.train import _Loop, train
+from charlm.training.loop import Loop
+from charlm.training.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
 ASKED = "out of memory on the device: Out of memory allocating 281474976710656 bytes; "
@@ -24,7 +25,7 @@ def ask_for_too_much(*_):
 
 def test_in_training(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(charlm.training.train, "build", lambda *_: trained.run)
-    monkeypatch.setattr(_Loop, "_step", ask_for_too_much)
+    monkeypatch.setattr(Loop, "_step", ask_for_too_much)
     with pytest.raises(ValueError, match=r"^out of memory") as e:
         train(trained.new_config(), str(tmp_path / "run"))
     assert str(e.value) == (

@@ -13,16 +13,19 @@ from subword_cases import case, ours
 
 from charlm.config import get_config
 from charlm.core.batch import reshape_batch
-from charlm.core.optimizer import decayed, frozen, learning_rate, make_optimizer, with_frozen, without_frozen
+from charlm.core.optimizer import decayed, frozen, with_frozen, without_frozen
 from charlm.core.sharding import path_name
 from charlm.core.state import new_state
 from charlm.core.step import make_train_step
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
+from charlm.families.family import family
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
+from charlm.families.registry import objective_of
+from charlm.training.run import optimizer_of, rate_of
 
 
 def optim_config(steps=100, **changes):
@@ -31,6 +34,12 @@ def optim_config(steps=100, **changes):
     config.optim.learning_rate, config.optim.warmup_steps = 0.1, 10
     config.optim.update(changes)
     return config
+
+
+def spared(of):
+    """What decay spares in pre-training of a family beside biases and LayerNorms."""
+    config = get_config(of)
+    return (*family(of).undecayed, *objective_of(config).idle)
 
 
 def flat(tree):
@@ -48,7 +57,7 @@ def flat(tree):
     ],
 )
 def test_learning_rate(changes, expected):
-    schedule = learning_rate(optim_config(**changes))
+    schedule = rate_of(optim_config(**changes))
     np.testing.assert_allclose([schedule(step) for step in expected], list(expected.values()), atol=1e-8)
 
 
@@ -58,13 +67,13 @@ def test_matrices_and_tables_decay_and_nothing_else(wiring):
     config.model.update({"wiring": wiring, "hidden": 16, "heads": 2, "intra_layers": 1, "inter_layers": 1})
     model, batch = HLMForMaskedLM(model_config(config)), reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), batch))["params"]
-    decays = flat(decayed(params))
-    spared = {name for name, yes in decays.items() if not yes}
-    assert all(name.endswith(("bias", "scale")) or name.startswith("pooler/") for name in spared)
-    assert {"pooler/dense/kernel", "pooler/dense/bias", "head/output_bias", "hlm/embed/norm/scale"} <= spared
-    assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - spared)
-    assert {"hlm/embed/table/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - spared
-    assert any("ffn_in/kernel" in name for name in decays.keys() - spared)
+    decays = flat(decayed(params, spared("hlm")))
+    stays = {name for name, yes in decays.items() if not yes}
+    assert all(name.endswith(("bias", "scale")) or name.startswith("pooler/") for name in stays)
+    assert {"pooler/dense/kernel", "pooler/dense/bias", "head/output_bias", "hlm/embed/norm/scale"} <= stays
+    assert not any(name.endswith(("bias", "scale")) for name in decays.keys() - stays)
+    assert {"hlm/embed/table/embedding", "head/output_kernel", "head/transform/kernel"} <= decays.keys() - stays
+    assert any("ffn_in/kernel" in name for name in decays.keys() - stays)
 
 
 def test_neither_a_pooler_nor_the_table_of_characters_decays():
@@ -73,10 +82,14 @@ def test_neither_a_pooler_nor_the_table_of_characters_decays():
                            max_positions=8, char_hidden=4, windows=(3,))  # fmt: skip
     ids = np.ones((1, 2), np.int32)
     init = lambda: CharBertForMaskedLM(shape).init(jax.random.key(0), CharBertBatch(ids, None, None, ids, ids, ids))
-    decays = flat(decayed(jax.eval_shape(init)["params"]))
-    spared = {name for name, yes in decays.items() if not yes and not name.endswith(("bias", "scale"))}
-    assert spared == {"charbert/pooler/dense/kernel", "charbert/char/table/embedding"}
+    params = jax.eval_shape(init)["params"]
+    decays = flat(decayed(params, spared("charbert")))
+    stays = {name for name, yes in decays.items() if not yes and not name.endswith(("bias", "scale"))}
+    assert stays == {"charbert/pooler/dense/kernel", "charbert/char/table/embedding"}
     assert decays["charbert/embed/token/embedding"]
+    # Fine-tuning has a gradient for the pooler, so that decays there.
+    fine_tuned = flat(decayed(params, family("charbert").undecayed))
+    assert {name for name in fine_tuned if fine_tuned[name] != decays[name]} == {"charbert/pooler/dense/kernel"}
 
 
 def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
@@ -88,7 +101,7 @@ def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
     params = jax.jit(model.init)(jax.random.key(0), batch)["params"]
     params = jax.tree.map(lambda x: jnp.where(x == 0, -0.0, x), params)  # adding 0 would change these bits
     sums = lambda p, micro_batch, _: masked_char_sums(model, p, micro_batch, None)
-    optimizer = make_optimizer(config)
+    optimizer = optimizer_of(config)
     step = make_train_step(sums, optimizer, 0, config.optim.freeze)  # not compiled, which might leave out adding 0
     state, _, norm = step(new_state(params, optimizer), jax.tree.map(lambda x: np.stack([x, x]), batch))
     after, before = flat(state.params), flat(params)
@@ -115,7 +128,7 @@ def test_subword_models_are_frozen_by_name_too(quick, family, body):
     config = optim_config(warmup_steps=0, freeze=(body,))
     z = case(family).arrays
     loss = lambda p: jnp.square(model.apply({"params": with_frozen(p, params)}, z["ids"]).logits).sum()
-    optimizer = make_optimizer(config)
+    optimizer = optimizer_of(config)
     grads = jax.jit(jax.grad(loss))(without_frozen(params, config.optim.freeze))
     assert flat(grads).keys() == {name for name in flat(params) if not re.search(body, name)}
     none = jax.tree.map(jnp.zeros_like, params)
@@ -131,7 +144,7 @@ def test_subword_models_are_frozen_by_name_too(quick, family, body):
 )
 def test_what_cannot_be_frozen_is_named(pattern, message):
     with pytest.raises(ValueError, match=rf"optim\.freeze='{re.escape(pattern)}' {message}"):
-        make_optimizer(optim_config(freeze=(pattern,))).init({"hlm": {"embed": jnp.zeros(2)}})
+        optimizer_of(optim_config(freeze=(pattern,))).init({"hlm": {"embed": jnp.zeros(2)}})
 
 
 def adamw(config, params, grads_by_step):
@@ -142,7 +155,7 @@ def adamw(config, params, grads_by_step):
     for t, grads in enumerate(grads_by_step, start=1):
         norm = np.sqrt(sum((g**2).sum() for g in grads.values()))
         scale = min(1.0, c.clip_norm / norm) if c.clip_norm else 1.0
-        rate = float(learning_rate(config)(t - 1))
+        rate = float(rate_of(config)(t - 1))
         for name, g in grads.items():
             m[name] = c.b1 * m[name] + (1 - c.b1) * g * scale
             v[name] = c.b2 * v[name] + (1 - c.b2) * (g * scale) ** 2
@@ -159,7 +172,7 @@ def test_updates_are_those_of_plain_numpy(clip_norm, eps):
     rng = np.random.default_rng(0)
     draw = lambda: {"kernel": rng.normal(size=(3, 2)), "bias": rng.normal(size=2)}
     start, grads_by_step = draw(), [draw() for _ in range(4)]
-    optimizer = make_optimizer(config)
+    optimizer = optimizer_of(config)
     params = jax.tree.map(jnp.float32, start)
     state = optimizer.init(params)
     for grads in grads_by_step:
@@ -175,7 +188,7 @@ def test_gradients_are_cut_together_to_the_norm():
     config = optim_config(clip_norm=0.5, b1=0.0, b2=0.0, eps=1e6, weight_decay=0.0, warmup_steps=0)
     config.optim.schedule = "constant"  # with such an eps an update is -rate * gradient / eps
     grads = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    optimizer = make_optimizer(config)
+    optimizer = optimizer_of(config)
     updates, _ = optimizer.update(grads, optimizer.init(grads), grads)
     seen = jax.tree.map(lambda u: -u * 1e6 / 0.1, updates)
     np.testing.assert_allclose(seen["a"], [0.3, 0.0], rtol=1e-5)

@@ -97,7 +97,7 @@ def states(model, units, rows, batch_size, shards, lengths):
     packer.measure(rows, groups[:1])  # the others may not fit that shape and take the widest
     found, read = {}, jax.jit(lambda params, inputs: units.states(model.config, params, inputs))
     for group in groups:
-        batch = packer.pack(rows, group)
+        batch = packer.pack(rows, group).batch
         inputs = jax.tree.map(lambda x: x[0], batch.inputs)
         values = np.asarray(read(model.params, inputs))
         for index, value in zip(packer.order(group), values, strict=True):
@@ -170,3 +170,22 @@ def test_lengths_that_cannot_be(model):
         units_of(model, most + 1)
     with pytest.raises(ValueError, match=r"data.max_length=2 leaves no room"):
         units_of(model, 2)
+
+
+def test_operations_are_those_of_what_is_real(model):
+    units, config = units_of(model), model.config
+    rows = [units.join(e) for e in units.encode(["the cat sat", "we slept near old trees"])]
+    count = lambda rows, *shape: units.forward_flops(config, units.pack(rows, units.widest(*shape)))
+    both = count(rows, 2, 24)
+    assert count(rows, 3, 32) == both  # padding is not counted
+    assert 0 < count(rows[:1], 2, 24) < both
+    again = count(rows * 2, 4, 24)  # words that repeat are read once, where they are read by themselves
+    assert both < again < 2 * both if model.family in ("hlm", "char2subword") else again == 2 * both
+    stacked = jax.tree.map(lambda x: np.stack([x, x]), units.pack(rows, units.widest(2, 24)))  # shards
+    assert units.forward_flops(config, stacked) == 2 * both
+    inner = config.inter_ffn if model.family == "hlm" else config.ffn
+    name = "inter_layers" if model.family == "hlm" else "layers"
+    more = dataclasses.replace(config, **{name: getattr(config, name) + 1})
+    dense = 2 * sum(row.length for row in rows) * config.hidden * (4 * config.hidden + 2 * inner)
+    channels = 2 if model.family == "charbert" else 1
+    assert units.forward_flops(more, stacked) / 2 - both >= channels * dense

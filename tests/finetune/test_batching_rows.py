@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
 from finetune.tiny_tasks import source
@@ -68,8 +69,8 @@ def test_what_does_not_fit_the_measured_shape_takes_the_widest(hlm_units):
     packer = Packer(hlm_units, 8)
     groups = eval_groups(made, (16,), 8)
     packer.measure(made[:1], eval_groups(made[:1], (16,), 8))
-    few = packer.pack(made[:1], eval_groups(made[:1], (16,), 8)[0])
-    many = [packer.pack(made, group) for group in groups]
+    few = packer.pack(made[:1], eval_groups(made[:1], (16,), 8)[0]).batch
+    many = [packer.pack(made, group).batch for group in groups]
     assert sum(x.shape[2] for x in many[-1].inputs.chars) > sum(x.shape[2] for x in few.inputs.chars)
     for group, batch in zip(groups, many, strict=True):
         assert batch.inputs.mask_SBW.sum() == sum(made[i].joined.length for i in group.rows)
@@ -79,8 +80,14 @@ def test_a_batch_is_cut_into_micro_batches_and_shards(hlm_units):
     made = [Row(hlm_units.join(e), n, {"n": np.int32(n + 1)}) for n, e in enumerate(hlm_units.encode(["cat"] * 7))]
     packer = Packer(hlm_units, 8, accumulation=2, shards=2)
     (group,) = eval_groups(made, (16,), 8)
-    batch = packer.pack(made, group)
+    batch, rows = packer.pack(made, group)
     assert batch.targets["n"].shape == (2, 2, 2)
+    assert rows == 7
+    for shard in range(2):  # as each of two processes packs it
+        own, own_rows = Packer(hlm_units, 8, accumulation=2, shards=2, local=(shard,)).pack(made, group)
+        assert own_rows == (4, 3)[shard]
+        part = jax.tree.map(lambda x, shard=shard: x[:, shard : shard + 1], batch)
+        jax.tree.map(np.testing.assert_array_equal, own, part)
     order = packer.order(group)
     assert [0 if i is None else i + 1 for i in order] == batch.targets["n"].reshape(-1).tolist()
     assert order.count(None) == 1

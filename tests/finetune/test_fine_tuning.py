@@ -27,7 +27,9 @@ from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.xrayemb.setups import frozen
-from charlm.finetune import batching, loop
+from charlm.finetune import batching
+from charlm.finetune.batching import Packer
+from charlm.finetune.course import Epochs
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
@@ -147,7 +149,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(trained, tmp_path, monkeypatc
     )  # fmt: skip
     whole = fine_tune(config(), str(tmp_path / "whole"))
     for end in (3, 8, 11):  # in the first epoch, in the second, in the third
-        pack, calls = loop.Packer.pack, []
+        pack, calls = Packer.pack, []
 
         def dying(self, rows, group, pack=pack, calls=calls, end=end):
             calls.append(group)
@@ -155,10 +157,10 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(trained, tmp_path, monkeypatc
                 raise Killed
             return pack(self, rows, group)
 
-        monkeypatch.setattr(loop.Packer, "pack", dying)
+        monkeypatch.setattr(Packer, "pack", dying)
         with pytest.raises(Killed):
             fine_tune(config(), str(tmp_path / "broken"))
-        monkeypatch.setattr(loop.Packer, "pack", pack)
+        monkeypatch.setattr(Packer, "pack", pack)
     again = fine_tune(config(), str(tmp_path / "broken"))
     assert again["runs"] == whole["runs"]
     one, two = (from_pretrained(tmp_path / name).params for name in ("whole", "broken"))
@@ -252,13 +254,13 @@ def test_changed_data_is_not_gone_on_with(tmp_path):
 def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path, monkeypatch, log_lines):
     train, dev = write_data("classification", tmp_path)
     scores = iter([0.5, 0.7, 0.6, 0.7, 0.1, 0.1])
-    own = loop.FineTuning._evaluate
+    own = Epochs.evaluate
 
-    def evaluate(self, state, dev, writer, epoch):
-        own(self, state, dev, writer, epoch)
-        return next(scores)
+    def evaluate(self, step, state):
+        judgement, metrics = own(self, step, state)
+        return judgement, metrics | {"dev_accuracy": next(scores)}
 
-    monkeypatch.setattr(loop.FineTuning, "_evaluate", evaluate)
+    monkeypatch.setattr(Epochs, "evaluate", evaluate)
     config = small("classification", quickest(), train, dev, train__epochs=6, train__patience=2)
     (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
     assert result["step"] == 12  # six steps an epoch: the second was the best

@@ -10,7 +10,8 @@ import pytest
 from flax import traverse_util
 
 from charlm.config.finetuning import get_config
-from charlm.finetune.optimizer import learning_rate, make_optimizer
+from charlm.families.family import family
+from charlm.finetune.learning import optimizer_of, rate_of
 
 SHAPES = {
     "bert/dense/kernel": (3, 2), "bert/dense/bias": (2,), "bert/norm/scale": (2,), "bert/norm/bias": (2,),
@@ -34,19 +35,20 @@ def optim_config(**changes):
         ({}, {0: 0.0, 5: 0.05, 10: 0.1, 55: 0.05, 91: 0.01, 100: 0.0, 200: 0.0}),  # a tenth of the steps warms up
         ({"warmup_share": 0.0}, {0: 0.1, 50: 0.05, 100: 0.0}),
         ({"warmup_share": 0.25}, {0: 0.0, 5: 0.02, 25: 0.1, 70: 0.04, 100: 0.0}),
+        ({"schedule": "cosine", "warmup_share": 0.0}, {0: 0.1, 25: 0.05 * (1 + 2**-0.5), 50: 0.05, 100: 0.0}),
         ({"schedule": "constant"}, {0: 0.0, 5: 0.05, 10: 0.1, 99: 0.1, 100: 0.1}),
         ({"schedule": "constant", "warmup_share": 0.0}, {0: 0.1, 99: 0.1}),
     ],
 )
 def test_learning_rate(changes, expected):
-    schedule = learning_rate(optim_config(**changes), 100, 0.1)
+    schedule = rate_of(optim_config(**changes), 100)
     np.testing.assert_allclose([schedule(step) for step in expected], list(expected.values()), atol=1e-8)
 
 
 def test_the_rate_is_the_peak_s_that_was_asked_for_and_of_a_single_step_there_is_one():
-    assert learning_rate(optim_config(), 100, 7.0)(10) == pytest.approx(7.0)
-    assert learning_rate(optim_config(), 1, 0.1)(0) == pytest.approx(0.1)  # a tenth of a step does not warm up
-    assert learning_rate(optim_config(warmup_share=0.9), 1, 0.1)(0) == 0.0
+    assert rate_of(optim_config(), 100, 7.0)(10) == pytest.approx(7.0)
+    assert rate_of(optim_config(), 1)(0) == pytest.approx(0.1)  # a tenth of a step does not warm up
+    assert rate_of(optim_config(warmup_share=0.9), 1)(0) == 0.0
 
 
 def rate_at(optim, step, peak):
@@ -79,7 +81,7 @@ def adamw(optim, params, grads_by_step, new, stays=()):
 def trained(config, start, grads_by_step):
     """Returns the parameters after the steps, and all changes of each parameter by step."""
     tree = lambda flat: traverse_util.unflatten_dict(jax.tree.map(jnp.float32, flat), sep="/")
-    optimizer = make_optimizer(config, STEPS, NEW)
+    optimizer = optimizer_of(config, STEPS, family("bert"), NEW)
     params = tree(start)
     state = optimizer.init(params)
     for grads in grads_by_step:

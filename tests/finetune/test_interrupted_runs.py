@@ -17,8 +17,10 @@ from finetune.test_fine_tuning import Killed, quickest, small, write_data
 from small_run import metrics_without_timings
 
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune import batching, loop
-from charlm.finetune.progress import Best, Position
+from charlm.finetune import batching
+from charlm.finetune.batching import Packer
+from charlm.finetune.course import Epochs
+from charlm.finetune.epochs import Best, Position
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
 
@@ -36,25 +38,25 @@ def _one_shape(monkeypatch):
 @pytest.fixture
 def _told_accuracies(monkeypatch):
     """Development data are scored as `ACCURACIES` says, whichever process trains."""
-    evaluate, scores, at = loop.FineTuning._evaluate, Classification.scores, []
+    evaluate, scores, at = Epochs.evaluate, Classification.scores, []
 
-    def noting(self, state, dev, writer, epoch):
-        at[:] = [epoch]
+    def noting(self, step, state):
+        at[:] = [self._batches.taken[0] - 1]
         try:
-            return evaluate(self, state, dev, writer, epoch)
+            return evaluate(self, step, state)
         finally:
             at.clear()
 
     def told(self, examples, predictions):
         return scores(self, examples, predictions) | ({"accuracy": ACCURACIES[at[0]]} if at else {})
 
-    monkeypatch.setattr(loop.FineTuning, "_evaluate", noting)
+    monkeypatch.setattr(Epochs, "evaluate", noting)
     monkeypatch.setattr(Classification, "scores", told)
 
 
 def ended_at(monkeypatch, calls, how):
     """Ends the next run when that many full batches were packed, batches made ahead among them."""
-    pack, seen = loop.Packer.pack, []
+    pack, seen = Packer.pack, []
 
     def ending(self, rows, group):
         if len(group.rows) == 8 and threading.current_thread() is not threading.main_thread():
@@ -63,8 +65,8 @@ def ended_at(monkeypatch, calls, how):
                 how()
         return pack(self, rows, group)
 
-    monkeypatch.setattr(loop.Packer, "pack", ending)
-    return lambda: monkeypatch.setattr(loop.Packer, "pack", pack)
+    monkeypatch.setattr(Packer, "pack", ending)
+    return lambda: monkeypatch.setattr(Packer, "pack", pack)
 
 
 def kill():
@@ -122,8 +124,8 @@ def test_an_interrupted_run_ends_as_the_unbroken_one(tmp_path, monkeypatch):
 
 def test_an_equal_score_is_not_better():
     best = Best()
-    assert [best.add(score) for score in (0.5, 0.7, 0.7, math.nan, 0.71, -math.inf)] == [
-        True, True, False, False, True, False,
+    assert [best.add(score) for score in (math.nan, math.nan, 0.5, 0.7, 0.7, math.nan, 0.71, -math.inf)] == [
+        True, False, True, True, False, False, True, False,
     ]  # fmt: skip
     assert (best.score, best.since) == (0.71, 1)
 

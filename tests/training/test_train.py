@@ -29,9 +29,10 @@ from charlm.families.hlm.shape import batch_shape
 from charlm.predict import Predictor
 from charlm.text.chars import MASK, CharVocab
 from charlm.training.evaluate import evaluate
+from charlm.training.loop import Loop, NonFiniteLoss
 from charlm.training.progress import duration, read_metrics, stop_signal
 from charlm.training.run import build
-from charlm.training.train import NonFiniteLoss, _Loop, train
+from charlm.training.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -43,7 +44,7 @@ def same_run(trained, monkeypatch):
     def build(config, data):
         objective = copy.copy(trained.run.objective)
         objective.data = data
-        return dataclasses.replace(trained.run, objective=objective)
+        return dataclasses.replace(trained.run, learning=objective)
 
     monkeypatch.setattr(charlm.training.train, "build", build)
 
@@ -66,14 +67,14 @@ def assert_ended_as_unbroken(trained, workdir):
 
 def after_step(monkeypatch, step, action):
     """Does something in the training loop, right after a step."""
-    do = _Loop._step
+    do = Loop._step
 
     def wrapped(self, now):
         do(self, now)
         if now == step:
             action(self)
 
-    monkeypatch.setattr(_Loop, "_step", wrapped)
+    monkeypatch.setattr(Loop, "_step", wrapped)
 
 
 def snapshot(folder):
@@ -201,10 +202,11 @@ def test_killed_at_once_and_built_anew(trained, tmp_path):
 import json, os
 from pathlib import Path
 from charlm.config import from_dict
-from charlm.training.train import _Loop, train
+from charlm.training.loop import Loop
+from charlm.training.train import train
 from small_run import on_devices
-step = _Loop._step
-_Loop._step = lambda self, now: os._exit(7) if now == 11 else step(self, now)
+step = Loop._step
+Loop._step = lambda self, now: os._exit(7) if now == 11 else step(self, now)
 with on_devices(1):
     train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(workdir)!r})
 """

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from charlm.core.flops import Lengths, lengths_of
+from charlm.families.char2subword.flops import char2subword_forward
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.spelling import spell_rows
 from charlm.families.char2subword.words import SpelledWords
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
+from charlm.families.subword.flops import bert_forward
 from charlm.families.units import Encoded, checked_longest
 from charlm.text.words import get_splitter
 
@@ -89,6 +92,12 @@ class Char2SubwordUnits(SpelledUnits):
     def codes(self, words: Sequence[str]) -> np.ndarray:
         """Returns the units of words, int32 [W]."""
         return self.spellings.codes(self.words.read(words))
+
+    def forward_flops(self, config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
+        """Returns the operations of the module, for the distinct spellings, and of the layers."""
+        spellings = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
+        words = bert_forward(config, lengths_of(inputs.mask_SBL))
+        return char2subword_forward(config.characters, spellings) + words
 
     def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""

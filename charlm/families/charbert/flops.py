@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from charlm.core.flops import TRAINING, Lengths, lengths_of
-from charlm.families.charbert.batch import NoisyBatch
+from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.flops import bert_forward
@@ -32,6 +32,12 @@ def charbert_forward(
     return flops + 2 * masked * (read * D + D * config.vocab_size) + 2 * noised * D * (D + config.word_vocab_size)
 
 
+def characters_of(inputs: CharBertBatch) -> float:
+    """Returns how many characters the GRU reads of a host batch."""
+    used = np.where(inputs.mask_BL, inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
+    return float(used.sum())
+
+
 def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
     """Returns the useful operations of a training step of a CharBERT, or of its control without characters."""
     words = lengths_of(batch.inputs.mask_BL)
@@ -39,5 +45,4 @@ def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
     if not isinstance(config, CharBertConfig):
         D = config.hidden
         return TRAINING * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size))
-    used = np.where(batch.inputs.mask_BL, batch.inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
-    return TRAINING * charbert_forward(config, words, float(used.sum()), masked, noised)
+    return TRAINING * charbert_forward(config, words, characters_of(batch.inputs), masked, noised)

@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
+from charlm.core.flops import lengths_of
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
+from charlm.families.charbert.flops import characters_of, charbert_forward
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.units import SubwordUnits
 from charlm.families.units import Encoded, Joined
@@ -116,6 +118,10 @@ class CharBertUnits(SubwordUnits):
     def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
         """Returns the last states of both channels side by side [N, L, 2D], as heads read them; see `Units.states`."""
         return CharBert(config).apply({"params": params["charbert"]}, _merged(inputs)).both_BLE
+
+    def forward_flops(self, config: CharBertConfig, inputs: CharBertBatch) -> float:
+        """Returns the operations of both channels; see `Units.forward_flops`."""
+        return charbert_forward(config, lengths_of(inputs.mask_BL), characters_of(inputs))
 
 
 def _merged(inputs: CharBertBatch) -> CharBertBatch:

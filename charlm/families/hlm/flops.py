@@ -33,8 +33,8 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
     return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
 
 
-def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
-    """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
+def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
+    """Returns the operations of the layers, forward: within words, between them, and the head's over characters."""
     D, table, masked, words, labels = config.hidden, *lengths
     P = config.position_buckets
     stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
@@ -44,7 +44,13 @@ def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
     else:
         flops += stack(1, table, config.intra_ffn)
     flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
-    chars = labels.total - labels.count
+    return flops
+
+
+def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
+    """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
+    D, flops = config.hidden, hlm_states(config, lengths)
+    chars = lengths.labels.total - lengths.labels.count
     if config.wiring == "reference":
         flops += 2 * chars * 2 * D * D
     return flops + 2 * chars * D * (D * config.head_transform + config.vocab_size)

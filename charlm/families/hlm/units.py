@@ -17,6 +17,7 @@ from charlm.data.batching import Sequence as WordSequence
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.flops import hlm_states, lengths_of_batch
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Encoded, Joined, Units, checked_longest
@@ -131,6 +132,10 @@ class HLMUnits(Units):
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
         return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+
+    def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
+        """Returns the operations for the distinct words, and between words; see `Units.forward_flops`."""
+        return hlm_states(config, lengths_of_batch(inputs))
 
     def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
         """Returns the contextual word vectors; see `Units.states`."""

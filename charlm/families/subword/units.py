@@ -9,7 +9,9 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.core.flops import lengths_of
 from charlm.families.subword.bert import Bert, BertConfig
+from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.units import Encoded, Joined, Units, checked_longest
 from charlm.text.subwords import Subwords
@@ -134,6 +136,10 @@ class SubwordUnits(Units):
         if isinstance(config, GPT2Config):
             return self._run(GPT2(config), params["gpt2"], inputs).states_BLD
         return self._run(Bert(config), params["bert"], inputs).states_BLD
+
+    def forward_flops(self, config: BertConfig | GPT2Config, inputs: SubwordRows) -> float:
+        """Returns the operations of the layers; see `Units.forward_flops`."""
+        return bert_forward(config, lengths_of(inputs.mask_BL))
 
     def _run(self, model: nn.Module, params: Any, inputs: SubwordRows, **options: Any) -> Any:
         ids, types, mask = (x.reshape(-1, x.shape[-1]) for x in inputs)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import jax
 
+from charlm.core.flops import Lengths, lengths_of
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
+from charlm.families.subword.flops import bert_forward
 from charlm.families.units import Encoded
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.conversion import chars_of
+from charlm.families.xrayemb.flops import xr_encoder_forward
 from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbConfig, XRayEmbGPT2, XRayEmbGPT2Config
 from charlm.families.xrayemb.policies import Policy, get_policy, is_random, no_words, text_rng
 from charlm.families.xrayemb.words import Collapsed, XRayWords
@@ -107,6 +110,11 @@ class XRayEmbUnits(SpelledUnits):
         """Returns an encoded text, or words that were given, with the words that the policy selects."""
         rng = text_rng(self._seed, *texts) if is_random(self.policy) else None
         return self.words.collapse(item, self.policy, rng, given=given)
+
+    def forward_flops(self, config: XRayEmbConfig, inputs: SpelledBatch) -> float:
+        """Returns the operations of the encoder, for the distinct words, and of the backbone's layers."""
+        words = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
+        return xr_encoder_forward(config.encoder, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
     def states(self, config: XRayEmbConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""

@@ -126,7 +126,7 @@ def test_a_finished_run_is_left_alone(stages, log_lines):
 
 def test_asked_to_stop_in_every_stage(stages, same_runs, tmp_path, monkeypatch):
     plan = [(1, 2), (1, 7), (2, 1), (2, 6), (3, 3)]
-    step = charlm.training.train._Loop._step
+    step = charlm.training.loop.Loop._step
 
     def stop_at(self, now):
         number = int(Path(self._workdir).name[0])
@@ -135,7 +135,7 @@ def test_asked_to_stop_in_every_stage(stages, same_runs, tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         step(self, now)
 
-    monkeypatch.setattr(charlm.training.train._Loop, "_step", stop_at)
+    monkeypatch.setattr(charlm.training.loop.Loop, "_step", stop_at)
     for left in (4, 3, 2, 1, 0):
         assert not train_stages(stages.config(), str(tmp_path / "run"))
         assert len(plan) == left
@@ -150,11 +150,11 @@ import json, os
 from pathlib import Path
 from charlm.config import from_dict
 from charlm.training.stages import train_stages
-from charlm.training.train import _Loop
+from charlm.training.loop import Loop
 from small_run import on_devices
-step = _Loop._step
+step = Loop._step
 dies = lambda loop, now: now == {step} and Path(loop._workdir).name[0] == "{number}"
-_Loop._step = lambda self, now: os.kill(os.getpid(), 9) if dies(self, now) else step(self, now)
+Loop._step = lambda self, now: os.kill(os.getpid(), 9) if dies(self, now) else step(self, now)
 with on_devices(1):
     train_stages(from_dict(json.loads(Path({str(folder / "config.json")!r}).read_text())), {str(folder / "run")!r})
 """

@@ -142,10 +142,11 @@ def test_killed_at_once_and_built_anew(charbert, tmp_path):
 import json, os
 from pathlib import Path
 from charlm.config import from_dict
-from charlm.training.train import _Loop, train
+from charlm.training.loop import Loop
+from charlm.training.train import train
 from small_run import on_devices
-step = _Loop._step
-_Loop._step = lambda self, now: os._exit(7) if now == 6 else step(self, now)
+step = Loop._step
+Loop._step = lambda self, now: os._exit(7) if now == 6 else step(self, now)
 with on_devices(1):
     train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(workdir)!r})
 """

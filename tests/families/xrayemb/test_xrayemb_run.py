@@ -169,10 +169,11 @@ def test_killed_at_once_and_started_again(xray, same_run, tmp_path):
 import json, os
 from pathlib import Path
 from charlm.config import from_dict
-from charlm.training.train import _Loop, train
+from charlm.training.loop import Loop
+from charlm.training.train import train
 from small_run import on_devices
-step = _Loop._step
-_Loop._step = lambda self, now: os.kill(os.getpid(), 9) if now == 6 else step(self, now)
+step = Loop._step
+Loop._step = lambda self, now: os.kill(os.getpid(), 9) if now == 6 else step(self, now)
 with on_devices(1):
     train(from_dict(json.loads(Path({str(tmp_path / "config.json")!r}).read_text())), {str(tmp_path / "run")!r})
 """
@@ -198,8 +199,8 @@ def test_a_gpt2_stopped_between_two_checkpoints_goes_on_exactly(xray, tmp_path, 
     monkeypatch.setattr(charlm.training.train, "build", lambda config, data: run)
     assert train(xray.config(**changes), str(tmp_path / "whole"))
     with pytest.MonkeyPatch.context() as patch:
-        step = charlm.training.train._Loop._step
-        patch.setattr(charlm.training.train._Loop, "_step", lambda self, now: 1 / 0 if now == 5 else step(self, now))
+        step = charlm.training.loop.Loop._step
+        patch.setattr(charlm.training.loop.Loop, "_step", lambda self, now: 1 / 0 if now == 5 else step(self, now))
         with pytest.raises(ZeroDivisionError):
             train(xray.config(**changes), str(tmp_path / "run"))
     assert checkpoints.find(tmp_path / "run").name == "4"

@@ -1,0 +1,131 @@
+"""The course of a fine-tuning run: epochs, development scores after each, the best epoch's model kept, patience."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+import optax
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core import hosts
+from charlm.core.state import TrainState
+from charlm.families.pretrained import Pretrained
+from charlm.finetune.epochs import EpochBatches
+from charlm.finetune.evaluate import Evaluator
+from charlm.tasks.base import Task
+from charlm.training.loop import Course, Judgement
+from charlm.training.progress import read_metrics
+
+log = logging.getLogger("charlm")
+
+
+class Epochs(Course):
+    """So many epochs, or fewer when `train.patience` runs out.
+
+    Args:
+      steps: of all epochs. rate: of learning. batches: of the run. evaluator: of its model. dev: development examples.
+      model: without parameters, as it is kept. metadata: that is kept with it. folder: of the run.
+    """
+
+    judged_on = "development"
+    rate_key = "optim.learning_rate"
+
+    def __init__(
+        self,
+        config: ml_collections.ConfigDict,
+        steps: int,
+        rate: optax.Schedule,
+        batches: EpochBatches,
+        evaluator: Evaluator,
+        dev: list[Any],
+        model: Pretrained,
+        metadata: dict[str, Any],
+        folder: Path,
+    ) -> None:
+        train = config.train
+        self.steps, self.log_every, self.checkpoint_every = steps, train.log_every, train.checkpoint_every
+        self.rate, self.peak_rate = rate, config.optim.learning_rate
+        self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)
+        self._epochs, self._patience = train.epochs, train.patience
+        self._batches, self._evaluator, self._dev = batches, evaluator, evaluator.prepare(dev)
+        self._model, self._metadata, self._folder = model, metadata, folder
+        self._score = f"dev_{self._task.metric}"
+        past = (metrics[self._score] for metrics in read_metrics(folder) if "dev_loss" in metrics)
+        self._best = batches.position.best_among(past)
+        self._seconds = 0.0  # that the last evaluation took
+
+    @property
+    def _task(self) -> Task[Any, Any]:
+        return self._evaluator.task
+
+    def over(self, step: int) -> bool:
+        """Says whether all epochs are done, or no better score came in time."""
+        return self._batches.position.place.epoch >= self._epochs or self._out_of_patience
+
+    @property
+    def _out_of_patience(self) -> bool:
+        return bool(self._patience) and self._best.since >= self._patience
+
+    def evaluates(self, step: int) -> bool:
+        """Says whether an epoch has ended."""
+        return step > 0 and self._batches.epoch_ended
+
+    def reports(self, step: int) -> bool:
+        """Says whether there is a progress line: also at the end of an epoch."""
+        return step % self.log_every == 0 or self._batches.epoch_ended
+
+    def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
+        """Predicts the development examples; what their labels choose is set anew. Every epoch's state is saved."""
+        started = time.perf_counter()
+        predictions, losses_E2 = self._evaluator.predict_with_loss(state.params, self._dev)
+        total, weight = losses_E2.sum(axis=0).tolist()
+        self._task.tune(self._dev.examples, predictions)
+        found = {"loss": total / max(weight, 1.0)} | self._task.scores(self._dev.examples, predictions)
+        self._seconds = time.perf_counter() - started
+        return Judgement(found["loss"], worth_saving=True), {f"dev_{name}": value for name, value in found.items()}
+
+    def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
+        """Logs the scores; keeps the model if it is the best so far."""
+        epoch, _, _ = self._batches.taken
+        scores = {name.removeprefix("dev_"): value for name, value in metrics.items() if name != "dev_loss"}
+        log.info("epoch %d  dev loss %.4f  %s  (%.0f s)", epoch, metrics["dev_loss"], shown(scores), self._seconds)
+        if self._best.add(hosts.from_primary(metrics[self._score])):
+            self._keep(step, state)
+        if self._out_of_patience and epoch < self._epochs:
+            log.info("no better score in %d epochs: training ends", self._patience)
+
+    def _keep(self, step: int, state: TrainState) -> None:
+        """Keeps the model as the best so far; the one before goes when this one is complete."""
+        params = state.params if hosts.alone() else hosts.on_host(state.params)
+        if not hosts.is_primary():
+            return
+        folder = self._folder / checkpoints.FOLDER
+        before = checkpoints.complete_steps(folder)
+        if step not in before:
+            metadata = self._metadata | {"task": self._task.settings()}
+            kept = dataclasses.replace(self._model, params=params, metadata=metadata)
+            kept.save_pretrained(folder / str(step))
+        for older in before:
+            if older != step:
+                shutil.rmtree(folder / str(older), ignore_errors=True)
+
+    def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
+        """Returns the metrics of a progress line, with how many epochs are done."""
+        epoch, at, of = self._batches.taken
+        return {f"train_{name}": value for name, value in scalars.items()} | {"train_epoch": epoch - 1 + at / of}
+
+    def where(self, step: int) -> str:
+        """Returns "epoch E/N  batch B/M"."""
+        epoch, at, of = self._batches.taken
+        return f"epoch {epoch}/{self._epochs}  batch {at}/{of}"
+
+
+def shown(scores: dict[str, float]) -> str:
+    """Returns scores as people read them."""
+    return "  ".join(f"{name} {value:.4f}" for name, value in scores.items() if isinstance(value, int | float))

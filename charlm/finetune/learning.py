@@ -1,0 +1,83 @@
+"""A task as something to learn: the loss of a model with the task's head over batches of rows, and its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import ml_collections
+import optax
+
+from charlm.core.flops import TRAINING
+from charlm.core.learning import Learning
+from charlm.core.optimizer import learning_rate, make_optimizer
+from charlm.families.family import Family
+from charlm.families.pretrained import Pretrained
+from charlm.families.units import Units
+from charlm.finetune.batching import Batch, Packed
+from charlm.tasks.base import Task, TaskSums
+
+
+def rate_of(config: ml_collections.ConfigDict, steps: int, peak: float | None = None) -> optax.Schedule:
+    """Returns the learning rate of a fine-tuning run of so many steps; peak: None: `optim.learning_rate`."""
+    return learning_rate(config.optim, steps, round(config.optim.warmup_share * steps), peak)
+
+
+def optimizer_of(
+    config: ml_collections.ConfigDict, steps: int, family: Family, new: Collection[str]
+) -> optax.GradientTransformation:
+    """Returns the optimizer of a fine-tuning run.
+
+    Args:
+      steps: of the whole run. family: of the model. new: names of the parameters that begin at random.
+    """
+    head = config.optim.head_learning_rate
+    own_rate = rate_of(config, steps, head) if head else None
+    return make_optimizer(config.optim, rate_of(config, steps), family.undecayed, new, own_rate)
+
+
+class TaskLearning(Learning):
+    """The loss of a task.
+
+    Args:
+      task: with its labels. model: with the task's head. units: how it reads text. config: of fine-tuning.
+    """
+
+    sums = TaskSums
+    unit = "rows"
+
+    def __init__(
+        self, task: Task[Any, Any], model: Pretrained, units: Units, config: ml_collections.ConfigDict
+    ) -> None:
+        self._task, self._model, self._units = task, model, units
+        self._frozen = bool(config.optim.freeze)
+
+    def loss_sums(self, params: Any, micro_batch: Batch, dropout_key: jax.Array | None) -> TaskSums:
+        """Returns the sums of a micro-batch [S, ...]."""
+        logits = self._units.apply(self._model.model, params, micro_batch.inputs, dropout_key)
+        targets = {name: x.reshape(-1, *x.shape[2:]) for name, x in micro_batch.targets.items()}
+        return self._task.sums(logits, targets)
+
+    def count(self, batch: Packed) -> int:
+        """Returns the rows of this process."""
+        return batch.rows
+
+    def training_flops(self, batch: Packed) -> float:
+        """Returns the useful operations of a step, without the task's small head; 0 where something is frozen.
+
+        How far a gradient runs back then depends on what is.
+        """
+        if self._frozen:
+            return 0.0
+        return TRAINING * self._units.forward_flops(self._model.config, batch.batch.inputs)
+
+    @staticmethod
+    def summarize(sums: TaskSums) -> dict[str, float]:
+        """Returns the mean loss (nats, or squared errors) and the share of what was predicted exactly."""
+        weight = max(float(sums.weight), 1.0)
+        return {"loss": float(sums.loss) / weight, "right": float(sums.right) / weight}
+
+    def progress_line(self, scalars: dict[str, float]) -> str:
+        """Returns loss and share of right answers."""
+        return f"loss {scalars['loss']:.4f}  right {100 * scalars['right']:.1f} %"

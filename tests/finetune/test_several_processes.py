@@ -1,0 +1,84 @@
+"""Fine-tuning on several processes: as one on as many devices, stopped and gone on with, one folder, one voice."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from finetune.test_fine_tuning import quickest, small, write_data
+from several_processes import Processes
+from small_run import metrics_without_timings, on_devices
+
+from charlm.families.pretrained import from_pretrained
+from charlm.finetune.run import fine_tune
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+EPOCHS, STEPS = 3, 6  # steps of an epoch
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    train, dev = write_data("classification", folder, train=STEPS * 8)
+    return small(
+        "classification", quickest(), train, dev, train__epochs=EPOCHS, train__log_every=1, data__accumulation=2,
+        data__test=(str(dev),), model__dropout=0.1, optim__freeze=("embed/position",), train__checkpoint_every=2,
+    )  # fmt: skip
+
+
+def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path):
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    copy = config.copy_and_resolve_references
+    run = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
+    run.wait_for("epoch 1/3  batch 4/6")
+    run.running[1].send_signal(signal.SIGTERM)  # asked of one, done by both
+    assert run.end() == [0, 0], run.read(0) + run.read(1)
+    assert "stopped by signal at step" in run.read(0)
+    assert "rows/s" not in run.read(1)  # one of them speaks
+    assert not (together / "result.json").exists()
+
+    run = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
+    assert run.end() == [0, 0], run.read(0) + run.read(1)
+    assert "resuming at step" in run.read(0)
+    assert "frozen parameters unchanged: 1 arrays" in run.read(0)
+    assert not (together / "state").exists()
+
+    with on_devices(2):
+        fine_tune(copy(), str(alone))
+    lines = [metrics_without_timings(folder) for folder in (together, alone)]
+    assert [line.keys() for line in lines[0]] == [line.keys() for line in lines[1]]
+    assert lines[0][-1]["step"] == EPOCHS * STEPS
+    for one, other in zip(*lines, strict=True):
+        np.testing.assert_allclose(list(one.values()), list(other.values()), atol=1e-5)
+    one, other = (json.loads((folder / "result.json").read_text()) for folder in (together, alone))
+    assert one.keys() == other.keys() == {"seed", "step", "dev", "test"}
+    assert one["step"] == other["step"]
+    for part in ("dev", "test"):
+        np.testing.assert_allclose(list(one[part].values()), list(other[part].values()), atol=1e-5)
+    trees = [jax.tree.leaves(from_pretrained(folder).params) for folder in (together, alone)]
+    for a, b in zip(*trees, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+    finished = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
+    assert finished.end() == [0, 0], finished.read(0) + finished.read(1)
+    assert "holds a finished run: nothing to do" in finished.read(0)
+
+
+def test_other_examples_on_another_process_are_no_run(config, tmp_path):
+    """One name, as of a disk that each host has of its own."""
+    own, folders = config.copy_and_resolve_references(), [tmp_path / name for name in ("0", "1")]
+    lines = Path(own.data.train[0]).read_text().splitlines(keepends=True)
+    for folder, end in zip(folders, (len(lines), -1), strict=True):
+        folder.mkdir()
+        (folder / "train.tsv").write_text("".join(lines[:end]))
+    own.data.train = ("train.tsv",)
+    together = Processes(tmp_path, [own] * 2, [tmp_path / "run"] * 2, devices=1, folders=folders)
+    assert together.end() == [1, 1], together.read(0) + together.read(1)
+    assert "error: process 1: not the examples of process 0: data.train" in together.read(1)
+    assert "error: process 0: another process has other examples" in together.read(0)
+    assert not list((tmp_path / "run").glob("*.json"))
