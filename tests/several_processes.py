@@ -67,10 +67,10 @@ class Processes:
             time.sleep(0.1)
         raise AssertionError(self.logs[0].read_text())
 
-    def end(self) -> list[int]:
-        """Waits for both and returns their exit status."""
+    def end(self, seconds: float = 300) -> list[int]:
+        """Waits for both, so long, and returns their exit status."""
         try:
-            return [process.wait(timeout=300) for process in self.running]
+            return [process.wait(timeout=seconds) for process in self.running]
         finally:
             for process in self.running:
                 process.kill()

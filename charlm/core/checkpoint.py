@@ -18,7 +18,7 @@ import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
-from charlm.core import checksums
+from charlm.core import checksums, hosts
 from charlm.core.checkpoint_parts import Position
 from charlm.core.sharding import path_name
 
@@ -238,14 +238,23 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
         abstract_params = traverse_util.unflatten_dict({name: flat[name] for name in names}, sep="/")
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
+    placed = [x.sharding for x in jax.tree.leaves(abstract_params)]
+    if not hosts.alone() and all(where is None or where.is_fully_addressable for where in placed):
+        _without_others(context)  # which may not read it now: orbax would wait for them
     with clear_reads(checkpoint), context:
         loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
 
 
+def _without_others(context: ocp.Context) -> None:
+    this = jax.process_index()
+    options = context.multiprocessing
+    options.primary_host, options.active_processes, options.barrier_sync_key_prefix = this, {this}, f"process_{this}"
+
+
 def on_one_device(abstract: Any) -> Any:
     """Returns abstract arrays that `load_params` places on the first device."""
-    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
 
 
@@ -254,6 +263,7 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
 
     Args:
       folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, as `read_metadata` wants.
+      params: whole on this host. Of several processes the first writes them, while the others call `save_beside`.
 
     Raises:
       ValueError: when it cannot be written.
@@ -263,13 +273,20 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
     # would hold them a second time to save a tenth of the disk.
     context.memory.deepcopy_host_arrays = False
     context.array.saving.use_compression = False
+    folder = Path(hosts.from_primary(os.fspath(folder)))
     try:
         with context:
             stored = checksums.described(metadata)
             ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=stored)
-        checksums.write(folder)
+        if hosts.is_primary():
+            checksums.write(folder)
     except Exception as error:  # orbax raises every kind
         raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
+
+
+def save_beside(params: Any) -> None:
+    """Takes part in a `save_params` of process 0, on all others: orbax waits for every process."""
+    save_params(Path(), params, {})
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:

@@ -70,7 +70,7 @@ def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | Non
 
 def one_device() -> Mesh:
     """Returns the mesh of the first device alone."""
-    return Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    return Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:

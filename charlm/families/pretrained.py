@@ -126,7 +126,7 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")
     converter, model = _read(path, family, head, changes)
     target = converter.target(model.metadata, str(model.source))
-    params = jax.device_put(model.params, jax.devices()[0])
+    params = jax.device_put(model.params, jax.local_devices()[0])
     head = converter.head_of(model.metadata)
     return Pretrained(target.module, params, target.config, converter.name, head, model.folder, model.metadata)
 

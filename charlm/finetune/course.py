@@ -103,17 +103,18 @@ class Epochs(Course):
     def _keep(self, step: int, state: TrainState) -> None:
         """Keeps the model as the best so far; the one before goes when this one is complete."""
         params = state.params if hosts.alone() else hosts.on_host(state.params)
-        if not hosts.is_primary():
-            return
         folder = self._folder / checkpoints.FOLDER
-        before = checkpoints.complete_steps(folder)
-        if step not in before:
+        before = hosts.from_primary(checkpoints.complete_steps(folder))
+        if step not in before and hosts.is_primary():
             metadata = self._metadata | {"task": self._task.settings()}
             kept = dataclasses.replace(self._model, params=params, metadata=metadata)
             kept.save_pretrained(folder / str(step))
-        for older in before:
-            if older != step:
-                shutil.rmtree(folder / str(older), ignore_errors=True)
+        elif step not in before:
+            checkpoints.save_beside(params)
+        if hosts.is_primary():
+            for older in before:
+                if older != step:
+                    shutil.rmtree(folder / str(older), ignore_errors=True)
 
     def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
         """Returns the metrics of a progress line, with how many epochs are done."""

@@ -69,6 +69,19 @@ def test_a_run_of_one_process_goes_on_in_two(trained, tmp_path):
     np.testing.assert_allclose(losses(workdir), losses(trained.workdir), atol=1e-5, err_msg=together.read(0))
 
 
+def test_one_process_reads_a_model_while_the_other_does_not(trained, tmp_path, monkeypatch):
+    """As pre-training does that starts from a checkpoint: the text is prepared by one process after the other."""
+    alone = (
+        "    if hosts.is_primary():\n        from_pretrained(sys.argv[2])\n    print(hosts.total(1), 'were there')\n"
+    )
+    body = PROGRAM.index("    (fine_tune")
+    program = "from charlm.families.pretrained import from_pretrained\n" + PROGRAM[:body] + alone
+    monkeypatch.setattr(several_processes, "PROGRAM", program)
+    together = Processes(tmp_path, [trained.new_config()] * 2, [trained.workdir] * 2)
+    assert together.end(60) == [0, 0], together.read(0) + together.read(1)
+    assert "2 were there" in together.read(0)
+
+
 def test_what_fails_on_one_fails_on_both_at_once(trained, tmp_path):
     configs = [trained.new_config(), trained.new_config()]
     (tmp_path / "file").write_text("")

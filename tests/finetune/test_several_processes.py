@@ -28,6 +28,7 @@ def config(tmp_path_factory):
     return small(
         "classification", quickest(), train, dev, train__epochs=EPOCHS, train__log_every=1, data__accumulation=2,
         data__test=(str(dev),), model__dropout=0.1, optim__freeze=("embed/position",), train__checkpoint_every=2,
+        optim__eps=0.01,  # or AdamW makes much of gradients that differ in the last digit
     )  # fmt: skip
 
 
@@ -63,10 +64,6 @@ def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path
     trees = [jax.tree.leaves(from_pretrained(folder).params) for folder in (together, alone)]
     for a, b in zip(*trees, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
-
-    finished = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
-    assert finished.end() == [0, 0], finished.read(0) + finished.read(1)
-    assert "holds a finished run: nothing to do" in finished.read(0)
 
 
 def test_other_examples_on_another_process_are_no_run(config, tmp_path):
