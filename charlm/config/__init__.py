@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from charlm.core.local_paths import check_path
 from charlm.families.family import pretrainable
 
 __all__ = ["PRE_TRAINING", "get_config"]
-
-TASKS = (PRE_TRAINING, *finetuning.TASKS)
 
 LARGEST_SEED = 2**63 - 1  # that jax.random takes
 
@@ -42,11 +40,11 @@ def family_of(config: ml_collections.ConfigDict) -> str:
     return family
 
 
-def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
+def choices_of(config: ml_collections.ConfigDict) -> dict[str, Collection[str]]:
     """Returns the values that the keys of a config may have, of those that have a few."""
     if is_fine_tuning(config):
         return finetuning.CHOICES
-    return {"task": TASKS, "family": pretrainable()} | pretraining.choices(family_of(config))
+    return {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
 
 
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -59,6 +57,10 @@ def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
     """Says whether a config is one of `charlm.config.finetuning`."""
     return config.get("task", PRE_TRAINING) in finetuning.TASKS
+
+
+def _tasks() -> tuple[str, ...]:
+    return (PRE_TRAINING, *finetuning.TASKS)
 
 
 def find_config_file(spec: str) -> str:
@@ -122,7 +124,7 @@ def apply_variants(
     return config
 
 
-def _check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
+def _check_choice(key: str, value: Any, choices: Collection[str]) -> None:
     if value not in choices:
         named = ", ".join(choice or "empty" for choice in choices)
         raise ValueError(f"{key}={value!r} is not one of {named}{_nearest(str(value), choices)}")
@@ -183,12 +185,14 @@ def validate(config: ml_collections.ConfigDict) -> None:
     Raises:
       ValueError: naming key, value and what is expected.
     """
-    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    _check_choice("task", config.get("task", PRE_TRAINING), _tasks())
     flat, defaults = flatten(config), defaults_of(config)
     known = flatten(defaults)
     for key in flat:
         if key not in known:
             raise ValueError(unknown_key(key, defaults))
+    if missing := [key for key in known if key not in flat and is_fine_tuning(config)]:
+        raise ValueError(f"{missing[0]} is missing: charlm.config.finetuning.get_config({config.task!r}) has it")
     for key, value in flat.items():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, str):
@@ -206,7 +210,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
-    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    _check_choice("task", config.get("task", PRE_TRAINING), _tasks())
     for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
         node = config.get(section, {}) if section else config
         if key not in node:  # a file of one task, set to another: `validate` says so
