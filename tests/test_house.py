@@ -35,6 +35,7 @@ ROOMS = {
     "main": "cli config core finetune training",
     "predict": "families finetune text",
     "table_report": "families",
+    "register": "config families.family families.fusions tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,13 @@ def family_of(config: ml_collections.ConfigDict) -> str:
     return family
 
 
-def choices_of(config: ml_collections.ConfigDict) -> dict[str, Collection[str]]:
+def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
     """Returns the values that the keys of a config may have, of those that have a few."""
     if is_fine_tuning(config):
-        return finetuning.CHOICES
-    return {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
+        choices = finetuning.CHOICES
+    else:
+        choices = {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
+    return {key: tuple(values) for key, values in choices.items()}
 
 
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -124,7 +126,7 @@ def apply_variants(
     return config
 
 
-def _check_choice(key: str, value: Any, choices: Collection[str]) -> None:
+def _check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         named = ", ".join(choice or "empty" for choice in choices)
         raise ValueError(f"{key}={value!r} is not one of {named}{_nearest(str(value), choices)}")
