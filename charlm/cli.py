@@ -19,6 +19,7 @@ from ml_collections import config_flags
 
 from charlm.config import (
     CARRIED,
+    check_task,
     defaults_of,
     find_config_file,
     finetuning,
@@ -118,7 +119,9 @@ def _parse(argv: list[str]) -> list[str]:
     try:
         argv = _with_carried(argv)
         _READER.task = _task_of(argv)
-        TASKS.get(_READER.task)  # a package that cannot be loaded says so, and not absl for it
+        if _READER.task:
+            check_task(_READER.task)  # before its keys, which nobody knows without it
+            TASKS.get(_READER.task)  # a package that cannot be loaded says so, and not absl for it
         rest = flags.FLAGS([_LISTS.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
             flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read

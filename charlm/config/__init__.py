@@ -61,6 +61,11 @@ def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
     return config.get("task", PRE_TRAINING) in finetuning.TASKS
 
 
+def check_task(name: str) -> None:
+    """Raises ValueError, naming the nearest, when there is no task of that name."""
+    _check_choice("task", name, _tasks())
+
+
 def _tasks() -> tuple[str, ...]:
     return (PRE_TRAINING, *finetuning.TASKS)
 
@@ -187,7 +192,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     Raises:
       ValueError: naming key, value and what is expected.
     """
-    _check_choice("task", config.get("task", PRE_TRAINING), _tasks())
+    check_task(config.get("task", PRE_TRAINING))
     flat, defaults = flatten(config), defaults_of(config)
     known = flatten(defaults)
     for key in flat:
@@ -212,7 +217,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
-    _check_choice("task", config.get("task", PRE_TRAINING), _tasks())
+    check_task(config.get("task", PRE_TRAINING))
     for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
         node = config.get(section, {}) if section else config
         if key not in node:  # a file of one task, set to another: `validate` says so
