@@ -102,7 +102,7 @@ def test_help_lists_what_is_installed_and_needs_no_jax():
         "shouting whether a line is shouted",
         "vowels deletes a vowel; rate: share of vowels",
         "config keys of pre-training short_hlm with their defaults, each set by --config.KEY=VALUE:",
-        "model.shortness = 2 how short the words are",
+        "short.words = 2 how short the words are",
         "config keys of fine-tuning on shouting with their defaults, each set by --config.KEY=VALUE:",
         "shouting.sign = '!' what a shouted line ends with",
     } <= lines
