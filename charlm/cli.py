@@ -19,11 +19,13 @@ from ml_collections import config_flags
 
 from charlm.config import (
     CARRIED,
+    check_task,
     defaults_of,
     find_config_file,
     finetuning,
     flatten,
     get_config,
+    is_fine_tuning,
     load_config_file,
     no_config_file,
     pretraining,
@@ -31,10 +33,14 @@ from charlm.config import (
     unknown_key,
     validate,
 )
+from charlm.config.finetuning import add_task_keys
 from charlm.core import interrupts
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
-from charlm.families.family import family, pretrainable
+from charlm.families.family import FAMILIES, family, pretrainable
+from charlm.families.fusions import FUSIONS
+from charlm.tasks.table import TASKS
+from charlm.text.noise import KINDS
 
 CONFIG = config_flags.DEFINE_config_file(
     "config",
@@ -42,6 +48,32 @@ CONFIG = config_flags.DEFINE_config_file(
     "File that defines get_config(), with its variant if it has some, e.g. configs/hlm_base.py:tiny. A configs/NAME.py "
     "that the current folder does not have is the one that charlm carries.",
 )
+
+
+class _WithTaskKeys(flags.ArgumentParser):
+    """Reads the config file, and gives its config the keys of the task that the command line sets."""
+
+    def __init__(self, reader: flags.ArgumentParser) -> None:
+        self._reader, self.task = reader, ""
+
+    def parse(self, argument: str) -> Any:
+        """Returns the config."""
+        return with_task(self._reader.parse(argument), self.task)
+
+    def flag_type(self) -> str:
+        """Returns what absl calls the flag's values."""
+        return self._reader.flag_type()
+
+
+def with_task(config: Any, task: str) -> Any:
+    """Returns a config as --config.task=NAME finds it: with the keys of its own that such a task brings."""
+    if isinstance(config, ml_collections.ConfigDict) and is_fine_tuning(config) and task in TASKS:
+        add_task_keys(config, task)
+    return config
+
+
+_READER = _WithTaskKeys(flags.FLAGS["config"].parser)
+flags.FLAGS["config"].parser = _READER
 
 # Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
 _LISTS = re.compile(r"(--?config\.(?:data\.(?:train|heldout|dev|test|noise|skip_labels)|optim\.freeze)=)([^(\['\"].*)")
@@ -86,6 +118,10 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(0)
     try:
         argv = _with_carried(argv)
+        _READER.task = _task_of(argv)
+        if _READER.task:
+            check_task(_READER.task)  # before its keys, which nobody knows without it
+            TASKS.get(_READER.task)  # a package that cannot be loaded says so, and not absl for it
         rest = flags.FLAGS([_LISTS.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
             flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
@@ -112,11 +148,24 @@ def _with_carried(argv: list[str]) -> list[str]:
     return found
 
 
+def _task_of(argv: list[str]) -> str:
+    """Returns the task that the command line sets; "": none."""
+    found = ""
+    for i, argument in enumerate(argv):
+        name, equals, value = argument.partition("=")
+        if name.lstrip("-") == "config.task" and name.startswith("-"):
+            found = value if equals else "".join(argv[i + 1 : i + 2])
+    return found
+
+
 def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
     # The file is read by itself: with a key that does not exist the flag has no value.
     spec = next((a.partition("=")[2] for a in argv if a.lstrip("-").startswith("config=")), "")
     try:
-        defaults = defaults_of(load_config_file(spec))
+        config = load_config_file(spec)
+        if task := _task_of(argv):
+            config.task = task
+        defaults = defaults_of(config)
     except (ValueError, OSError):
         defaults = get_config()
     for argument in argv:
@@ -152,7 +201,22 @@ def _help_text() -> str:
     for what, defaults, meanings in _key_tables():
         lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
         lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in meanings.items()]
+    for what, names in _name_tables():
+        lines += ["", f"{what}:"]
+        lines += [_entry(name, meaning) for name, meaning in names]
     return "\n".join(lines)
+
+
+def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns every table of names that a key may have, with those that are added: what it is, names and meanings."""
+    kinds = [(name, f"{kind.line}; rate: share of {kind.share_of}") for name, kind in KINDS.usable()]
+    trained = [(name, one.title) for name, one in FAMILIES.usable() if one.objectives]
+    return [
+        ("families, --config.family=NAME in pre-training", trained),
+        ("tasks, --config.task=NAME in fine-tuning", [(name, entry.line) for name, entry in TASKS.usable()]),
+        ("kinds of noise, --config.data.noise=NAME:RATE in fine-tuning", kinds),
+        ("fusions, --config.model.fusion=NAME of a CharBERT", [(name, one.line) for name, one in FUSIONS.usable()]),
+    ]
 
 
 def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
@@ -160,7 +224,13 @@ def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
     tables = [("pre-training", flatten(get_config()), _meanings(pretraining))]
     for name in pretrainable():
         tables.append((f"pre-training {name}", flatten(get_config(name)), _meanings(family(name).get_keys())))
-    return [*tables, ("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning))]
+    tables.append(("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning)))
+    for name, entry in TASKS.usable():
+        if entry.keys:
+            defaults = {key: told.default for key, told in entry.keys.items()}
+            meanings = {key: told.meaning for key, told in entry.keys.items()}
+            tables.append((f"fine-tuning on {name}", defaults, meanings))
+    return tables
 
 
 def _meanings(source: ModuleType) -> dict[str, str]:

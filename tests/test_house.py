@@ -1,37 +1,41 @@
-"""The rules of the house: which room may import which, checked on the source text of every module."""
+"""The rules of the house: which room may import which, and who may ask which task it is, checked on source text."""
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from charlm.tasks.table import TASKS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
 ROOMS = {
-    "text": "core.durable core.extras core.reading",
+    "text": "core.durable core.extras core.reading core.registry",
     "nn": "",
     "core": "",
     "data": "core text",
     "metrics": "core.extras core.reading data",
-    "config": "core.extras core.local_paths core.reading text families.family",
+    "config": "core.extras core.local_paths core.reading text families.family tasks.table",
     "convert": "core nn text",
     "families": "config convert core data nn text",
-    "tasks": "convert core.extras data families metrics text",
+    "tasks": "convert core.extras core.registry data families metrics text",
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
     "robustness": "core data families finetune metrics tasks text training.workdir",
     "statistics": "convert core data families text",
     "benchmark": "config convert core data families nn text training",
     # What users type: these may ask for anything but each other.
-    "cli": "config core families",
+    "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "families finetune text",
     "table_report": "families",
+    "register": "config families.family families.fusions tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"
@@ -44,6 +48,15 @@ COMMANDS = (
     "charlm.data.corpus",
     "charlm.families.char2subword.table_report",
 )
+# Words that are names of tasks, and who may write them outside of charlm/tasks, where they mean something else.
+ALSO_MEANS = {
+    "charlm.config.finetuning": ("tagging",),  # the task of a config that names none
+    "charlm.convert.heads": ("question_answering",),  # a head
+    "charlm.families": ("question_answering",),  # that head
+    "charlm.metrics.compare": ("classification", "regression", "ranking"),  # kinds of sums
+    "charlm.finetune.run": ("classification", "ranking"),  # goes when the loop asks `Task.group` and `scores_of_sums`
+}
+PROBES = ("charlm.finetune.data",)  # goes when it asks `Task.context`
 
 
 class Import(NamedTuple):
@@ -63,17 +76,23 @@ def sources(root: Path) -> dict[str, str]:
     return found
 
 
+@functools.cache
+def nodes_of(text: str) -> list[ast.AST]:
+    """Every node of a module's tree."""
+    return list(ast.walk(ast.parse(text)))
+
+
 def imports(modules: Mapping[str, str]) -> Iterator[Import]:
     """Every import of charlm, those of type checkers and those inside functions, too."""
     for module, text in modules.items():
-        tree = ast.parse(text)
+        nodes = nodes_of(text)
         late = {
             id(inner)
-            for outer in ast.walk(tree)
+            for outer in nodes
             if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef)
             for inner in ast.walk(outer)
         }
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "charlm":
                 for alias in node.names:
                     full = f"{node.module}.{alias.name}"
@@ -135,6 +154,32 @@ def is_used_from_below(found: Import) -> bool:
     return any(room(found.target) == top != room(found.module) for top in ("robustness", "benchmark"))
 
 
+def asks_which_task(module: str, text: str) -> list[str]:
+    """Where a module outside of charlm/tasks asks which task it is: by its name, or by what examples and predictions
+    look like."""
+    if room(module) == "tasks":
+        return []
+    nodes = nodes_of(text)
+    allowed = {
+        word for name, words in ALSO_MEANS.items() if module == name or module.startswith(f"{name}.") for word in words
+    }
+    found = [
+        f"{module}:{node.lineno}: {node.value!r}"
+        for node in nodes
+        if isinstance(node, ast.Constant) and node.value in TASKS.own and node.value not in allowed
+    ]
+    for node in nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+            continue
+        kinds = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+        asked = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
+        by_type = node.func.id == "isinstance" and any(kind.endswith(("Example", "Prediction")) for kind in kinds)
+        by_field = node.func.id in ("getattr", "hasattr") and asked in ("example", "prediction")
+        if by_type or (by_field and module not in PROBES):
+            found.append(f"{module}:{node.lineno}: {node.func.id}")
+    return found
+
+
 def circles(modules: Mapping[str, str]) -> list[list[str]]:
     """Modules that import each other by any way, typing and functions of others than commands included."""
     edges: dict[str, set[str]] = {module: set() for module in modules}
@@ -178,6 +223,25 @@ def test_there_are_no_circles(modules):
 
 def test_every_room_has_a_line(modules):
     assert {room(module) for module in modules} - {""} == ROOMS.keys()
+
+
+def test_only_tasks_ask_which_task_it_is(modules):
+    assert [place for module, text in modules.items() for place in asks_which_task(module, text)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if task.name == 'tagging':\n    pass",
+        "columns = {'ranking': ('pair',)}.get(task.name, ('text', 'pair'))",
+        "isinstance(example, TaggedExample)",
+        "isinstance(found, ClassPrediction | float)",
+        "hasattr(example, 'question')",
+    ],
+)
+def test_a_question_for_the_task_is_found(line):
+    assert len(asks_which_task("charlm.robustness.measure", line)) == 1
+    assert asks_which_task("charlm.tasks.tagging", line) == []
 
 
 BROKEN = [

@@ -24,8 +24,6 @@ from charlm.families.family import pretrainable
 
 __all__ = ["PRE_TRAINING", "get_config"]
 
-TASKS = (PRE_TRAINING, *finetuning.TASKS)
-
 LARGEST_SEED = 2**63 - 1  # that jax.random takes
 
 Variant = Callable[[ml_collections.ConfigDict], None]
@@ -45,8 +43,10 @@ def family_of(config: ml_collections.ConfigDict) -> str:
 def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
     """Returns the values that the keys of a config may have, of those that have a few."""
     if is_fine_tuning(config):
-        return finetuning.CHOICES
-    return {"task": TASKS, "family": pretrainable()} | pretraining.choices(family_of(config))
+        choices = finetuning.CHOICES
+    else:
+        choices = {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
+    return {key: tuple(values) for key, values in choices.items()}
 
 
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
@@ -59,6 +59,15 @@ def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
     """Says whether a config is one of `charlm.config.finetuning`."""
     return config.get("task", PRE_TRAINING) in finetuning.TASKS
+
+
+def check_task(name: str) -> None:
+    """Raises ValueError, naming the nearest, when there is no task of that name."""
+    _check_choice("task", name, _tasks())
+
+
+def _tasks() -> tuple[str, ...]:
+    return (PRE_TRAINING, *finetuning.TASKS)
 
 
 def find_config_file(spec: str) -> str:
@@ -183,12 +192,14 @@ def validate(config: ml_collections.ConfigDict) -> None:
     Raises:
       ValueError: naming key, value and what is expected.
     """
-    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    check_task(config.get("task", PRE_TRAINING))
     flat, defaults = flatten(config), defaults_of(config)
     known = flatten(defaults)
     for key in flat:
         if key not in known:
             raise ValueError(unknown_key(key, defaults))
+    if missing := [key for key in known if key not in flat and is_fine_tuning(config)]:
+        raise ValueError(f"{missing[0]} is missing: charlm.config.finetuning.get_config({config.task!r}) has it")
     for key, value in flat.items():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, str):
@@ -206,7 +217,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
-    _check_choice("task", config.get("task", PRE_TRAINING), TASKS)
+    check_task(config.get("task", PRE_TRAINING))
     for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
         node = config.get(section, {}) if section else config
         if key not in node:  # a file of one task, set to another: `validate` says so

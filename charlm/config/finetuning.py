@@ -1,21 +1,24 @@
 """Every configuration key of fine-tuning, once, with its meaning and unit; those of pre-training:
 `charlm.config.pretraining`.
 
-The shape of the model is that of `init_from`. The files in `configs/` change what their task changes.
+The shape of the model is that of `init_from`. The files in `configs/` change what their task changes. A task that is
+added brings keys of its own, see `charlm.tasks.table.TaskEntry`: a config of that task has them, too.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import ml_collections
 
 from charlm.families.family import family_with_option
-from charlm.text.noise import Noise
+from charlm.tasks.table import TASKS, Key, TaskEntry
+from charlm.text.noise import KINDS, Noise
 from charlm.text.words import SPLITTERS
 
-TASKS = ("classification", "regression", "tagging", "question_answering", "ranking")
-CHOICES = {
+CHOICES: dict[str, Collection[str]] = {
     "task": TASKS,
     "data.header": ("auto", "yes", "no"),
     "data.scheme": ("auto", "iob1", "iob2", "iobes", "none"),
@@ -35,9 +38,49 @@ LISTS = (
 
 
 def get_config(task: str = "tagging") -> ml_collections.ConfigDict:
-    """Returns the defaults of a task."""
+    """Returns the defaults of a task, with the keys of its own if it has some.
+
+    Raises:
+      ValueError: when a package that brings the task is broken, or a key of its own is one of charlm's.
+    """
+    config = _shared_keys(task)
+    if task in TASKS:
+        add_task_keys(config, task)
+    return config
+
+
+def add_task_keys(config: ml_collections.ConfigDict, task: str) -> None:
+    """Adds the keys of a task's own that a config does not have; ValueError as `get_config`."""
+    keys = task_keys(task)
+    with config.unlocked():
+        for key, told in keys.items():
+            section, leaf = key.split(".")
+            if section not in config:
+                config[section] = ml_collections.ConfigDict()
+            if leaf not in config[section]:
+                config[section][leaf] = told.default
+
+
+def task_keys(task: str) -> Mapping[str, Key]:
+    """Returns the keys of a task's own, by full name; ValueError when one of them is charlm's already."""
+    entry = TASKS[task]
+    check_keys_are_free(task, entry)
+    return entry.keys
+
+
+def check_keys_are_free(task: str, entry: TaskEntry) -> None:
+    """Raises ValueError when a key of a task's own is one that every fine-tuning config has."""
+    taken = _shared_keys(task)
+    for key in entry.keys:
+        section, _, leaf = key.partition(".")
+        if section in taken and (not isinstance(taken[section], ml_collections.ConfigDict) or leaf in taken[section]):
+            raise ValueError(f"task {task!r}: its key {key} is taken by charlm; choose another name")
+
+
+def _shared_keys(task: str) -> ml_collections.ConfigDict:
+    """Returns the keys of every task."""
     config = ml_collections.ConfigDict()
-    config.task = task  # "classification", "regression", "tagging", "question_answering" or "ranking"
+    config.task = task  # what is learned: a name of the table of tasks below
     config.seed = 0  # seeds the head's first parameters, dropout, the order of examples and noise
     config.seeds = 1  # runs, with seeds `seed`, `seed` + 1, ...: mean and standard deviation of all
     config.init_from = ""  # workdir, checkpoint, or folder of PyTorch weights of a pre-trained or fine-tuned model
@@ -133,18 +176,9 @@ NOT_NEGATIVE = (
     "optim.head_learning_rate", "optim.eps", "optim.weight_decay", "optim.clip_norm",
 )  # fmt: skip
 SHARES = ("optim.b1", "optim.b2", "optim.warmup_share")
-OF_TASKS = {  # keys that only these tasks read: anything but the default is a mistake elsewhere
-    ("classification", "regression", "ranking"): ("data.text", "data.pair", "data.label", "data.id", "data.header"),
-    ("classification", "regression"): ("data.multi_label", "data.separator", "data.fold_column", "data.skip_labels"),
-    ("classification",): ("data.metric",),
-    ("ranking",): ("data.group",),
-    ("tagging",): ("data.word", "data.tag", "data.scheme"),
-    ("question_answering",): ("data.stride", "data.max_question", "data.max_answer", "data.n_best",
-                              "data.noise_context"),
-}  # fmt: skip
 
 
-def validate(flat: dict[str, object]) -> None:
+def validate(flat: dict[str, Any]) -> None:
     """Checks what types cannot; `flat` as `charlm.config.flatten` gives it.
 
     Raises:
@@ -169,8 +203,8 @@ def validate(flat: dict[str, object]) -> None:
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]
-    if any(kind.kind == "misspelling" for kind in kinds) and not flat["data.misspellings"]:
-        raise ValueError("data.noise: misspelling needs a list; data.misspellings names none")
+    if needy := [noise.kind for noise in kinds if KINDS[noise.kind].listed and not flat["data.misspellings"]]:
+        raise ValueError(f"data.noise: {needy[0]} needs a list; data.misspellings names none")
     if not 0 <= flat["data.noise_share"] <= 1:
         raise ValueError(f"data.noise_share={flat['data.noise_share']} must lie in [0, 1]")
     if not kinds:
@@ -181,8 +215,9 @@ def validate(flat: dict[str, object]) -> None:
         raise ValueError(f"data.dev_share={flat['data.dev_share']}, but data.dev names files: nothing is set aside")
     if flat["data.folds"] and flat["data.fold_column"]:
         raise ValueError("data.folds deals rows to folds, data.fold_column has them dealt already: choose one")
-    if not flat["data.test_labels"] and flat["task"] == "ranking":
-        raise ValueError("data.test_labels=False: the files of ranking always hold the relevance of passages")
+    entry = TASKS[flat["task"]]
+    if not (flat["data.test_labels"] or entry.unlabelled):
+        raise ValueError(f"data.test_labels=False: the files of {flat['task']} always hold what there is to predict")
     if flat["data.folds"] == 1:
         raise ValueError("data.folds=1: cross-validation needs at least 2")
     if not flat["data.train"]:
@@ -191,10 +226,21 @@ def validate(flat: dict[str, object]) -> None:
         raise ValueError("init_from names no model to fine-tune; a workdir, a checkpoint, or a folder of weights")
     if (flat["data.folds"] or flat["data.fold_column"]) and (flat["data.dev"] or flat["data.test"]):
         raise ValueError("data.folds: cross-validation splits data.train itself; leave data.dev and data.test empty")
-    for tasks, keys in OF_TASKS.items():
-        for key in keys:
-            if flat["task"] not in tasks and flat[key] != _default(key):
-                raise ValueError(f"{key}={flat[key]!r} is of {' and '.join(tasks)}, but the task is {flat['task']}")
+    for key, told in task_keys(flat["task"]).items():
+        told.check(key, flat[key])
+    for key, tasks in _readers():
+        if key not in entry.reads and flat[key] != _default(key):
+            raise ValueError(f"{key}={flat[key]!r} is of {' and '.join(tasks)}, but the task is {flat['task']}")
+
+
+def _readers() -> Iterator[tuple[str, list[str]]]:
+    """Yields each key that not every task reads, with those of charlm's tasks that do.
+
+    Anything but the default is a mistake where the task does not read it.
+    """
+    own = {name: entry for name, entry in TASKS.own.items() if isinstance(entry, TaskEntry)}
+    for key in dict.fromkeys(key for entry in own.values() for key in entry.reads):
+        yield key, [name for name, entry in own.items() if key in entry.reads]
 
 
 def _default(key: str) -> object:

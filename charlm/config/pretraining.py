@@ -9,6 +9,7 @@ some, the keys of its own that stand in the places of others).
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import ml_collections
@@ -18,7 +19,7 @@ from charlm.text.words import SPLITTERS
 
 PRE_TRAINING = "masked_lm"
 
-CHOICES = {
+CHOICES: dict[str, Collection[str]] = {
     "text.splitter": SPLITTERS,
     "data.masking": ("paper", "reference"),
     "model.initializer": ("bert", "torch", "lecun"),
@@ -140,7 +141,7 @@ def _training_keys(config: ml_collections.ConfigDict) -> None:
     mesh.model = 1  # devices over which single matrices are spread
 
 
-def choices(family: str) -> dict[str, tuple[str, ...]]:
+def choices(family: str) -> dict[str, Collection[str]]:
     """Returns the values that keys of a family may have, of those that have a few."""
     return CHOICES | family_named(family).get_keys().CHOICES
 

@@ -48,7 +48,7 @@ def load(what: str, module: str) -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and error.name == module:  # an older release, perhaps
             error.msg = f"it has no {module}"
         raise ValueError(
-            f"{what}: {_PACKAGES[package].name} cannot be imported ({error.msg}): {_install([package])}"
+            f"{what}: {_package(package).name} cannot be imported ({error.msg}): {_install([package])}"
         ) from error
 
 
@@ -63,12 +63,17 @@ def missing(*packages: str) -> str:
     absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if not absent:
         return ""
-    names = " and ".join(_PACKAGES[package].name for package in absent)
+    names = " and ".join(_package(package).name for package in absent)
     return f"{names} {'is' if len(absent) == 1 else 'are'} not installed: {_install(absent)}"
 
 
+def _package(module: str) -> _Package:
+    """Returns the package that a module is of; one that charlm does not know has the module's name."""
+    return _PACKAGES.get(module, _Package(module, ""))
+
+
 def _install(packages: list[str]) -> str:
-    found = [_PACKAGES[package] for package in packages]
+    found = [_package(package) for package in packages]
     extras = ",".join(dict.fromkeys(package.extra for package in found if package.extra))
     names = [package.name for package in found if not package.extra]
     return " ".join(["pip install", *([f'-e ".[{extras}]"'] if extras else []), *names])

@@ -6,6 +6,8 @@ parameters and optimizer state; "model" spreads single matrices.
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from typing import Any
 
@@ -17,10 +19,12 @@ from jax.sharding import PartitionSpec as P
 
 from charlm.core import hosts
 
+log = logging.getLogger("charlm")
+
 AXES = ("data", "fsdp", "model")
 
-# Exactly one rule matches each parameter. Embedding tables may be spread over their rows only: a spread feature axis
-# makes XLA gather the whole table at every lookup; ours are small, so they are copied.
+# Exactly one rule matches each parameter of charlm's models. Embedding tables may be spread over their rows only: a
+# spread feature axis makes XLA gather the whole table at every lookup; ours are small, so they are copied.
 RULES: tuple[tuple[str, P], ...] = (
     (r"embedding$", P()),
     (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
@@ -139,22 +143,35 @@ def place_state(state: Any, placed: Any) -> Any:
 def state_sharding(state: Any, mesh: Mesh) -> Any:
     """Returns the placement of every array of a training state (abstract or real) by `RULES`.
 
-    Optimizer moments end in the name of their parameter, so the same rules place them; scalars are copied.
+    Optimizer moments end in the name of their parameter, so the same rules place them; scalars are copied. So is what
+    no rule matches, as the layers that others add, and the log names it: right on any mesh, if not the smallest.
 
     Raises:
-      ValueError: when an array matches no rule or several, naming it.
+      ValueError: when an array matches several rules, naming it.
     """
+    copied: list[str] = []
 
     def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
         if leaf.ndim == 0:
             return NamedSharding(mesh, P())
         name = path_name(path)
         specs = [spec for pattern, spec in RULES if re.search(pattern, name)]
-        if len(specs) != 1:
-            raise ValueError(f"sharding: {len(specs)} rules match {name} {leaf.shape}; exactly one must")
-        return NamedSharding(mesh, specs[0])
+        if len(specs) > 1:
+            raise ValueError(f"sharding: {len(specs)} rules match {name} {leaf.shape}; one at most may")
+        if not specs:
+            copied.append(name)
+        return NamedSharding(mesh, specs[0] if specs else P())
 
-    return jax.tree_util.tree_map_with_path(place, state)
+    placed = jax.tree_util.tree_map_with_path(place, state)
+    if copied and mesh.size > 1:
+        _say_copied(tuple(name for name in copied if not re.search("/(mu|nu)/", name)))
+    return placed
+
+
+@functools.cache  # once for each set of names: the same arrays are placed more than once
+def _say_copied(names: tuple[str, ...]) -> None:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    log.warning("sharding: no rule places %s%s: every device holds a copy", ", ".join(names[:3]), more)
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")

@@ -9,19 +9,34 @@ the modules beside this one: `objective` (pre-training), `units` (how text is re
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
+from charlm.core.registry import Table, load
+
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
     from charlm.families.objective import Objective
     from charlm.families.units import Units
+
+
+# What a module of config keys has, see `charlm.config.pretraining`.
+KEYS_HAVE = (
+    "CHOICES",
+    "POSITIVE",
+    "NOT_NEGATIVE",
+    "SHARES",
+    "MEASURED",
+    "RESUMABLE",
+    "SET_BY",
+    "family_keys",
+    "validate",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +127,8 @@ class Family:
         load(self.check_options[name])(value)
 
 
-# The table: a line a family, in the order in which messages name them and files are recognised.
-FAMILIES: dict[str, str] = {
+# charlm's own: a line a family, in the order in which messages name them and files are recognised.
+_OWN: dict[str, str | Family] = {
     "hlm": "charlm.families.hlm:FAMILY",
     "bert": "charlm.families.subword:BERT",
     "roberta": "charlm.families.subword:ROBERTA",
@@ -124,11 +139,35 @@ FAMILIES: dict[str, str] = {
 }
 
 
-def load(reference: str) -> Any:
-    """Returns what "module:name" names, or the module itself."""
-    module, _, name = reference.partition(":")
-    loaded = importlib.import_module(module)
-    return getattr(loaded, name) if name else loaded
+def _checked(name: str, thing: Any) -> Family:
+    """Returns a family that is added; ValueError naming the part that it lacks."""
+    if not isinstance(thing, Family):
+        raise ValueError(f"family {name!r}: expected a charlm.families.family.Family, got {thing!r}")
+    if thing.name != name:
+        raise ValueError(f"family {name!r}: its name is {thing.name!r}, expected {name!r}")
+    needed = {part: getattr(thing, part) for part in ("converter", "units", "predictor", "golden")}
+    for part, reference in needed.items():
+        if not reference:
+            raise ValueError(f"family {name!r}: it lacks its {part}, as module:name")
+    if bool(thing.keys) != bool(thing.objectives):
+        raise ValueError(f"family {name!r}: keys and objectives belong together: it is pre-trained with both, or not")
+    for part, reference in {**needed, "keys": thing.keys, **thing.objectives}.items():
+        module = reference.partition(":")[0]
+        if reference and not _is_module(module):
+            raise ValueError(f"family {name!r}: {part or 'objective'}={reference!r}: there is no module {module}")
+    if thing.keys and (missing := [name for name in KEYS_HAVE if not hasattr(load(thing.keys), name)]):
+        raise ValueError(f"family {name!r}: its keys, {thing.keys}, lack {', '.join(missing)}")
+    return thing
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+FAMILIES: Table[Family] = Table("family", "charlm.families", _OWN, _checked)
 
 
 def family(name: str) -> Family:
@@ -138,14 +177,13 @@ def family(name: str) -> Family:
       ValueError: when there is none, naming the nearest.
     """
     if name not in FAMILIES:
-        close = difflib.get_close_matches(str(name), FAMILIES, n=1, cutoff=0.0)
-        raise ValueError(f"family={name!r} is not one of {', '.join(FAMILIES)}; did you mean {close[0]}?")
-    return load(FAMILIES[name])
+        raise ValueError(f"family={FAMILIES.unknown(name)}")
+    return FAMILIES[name]
 
 
 def families() -> Iterator[Family]:
-    """Returns all families in the order of the table."""
-    return map(load, FAMILIES.values())
+    """Returns all families in the order of the table; those that a broken package brings are left out."""
+    return (one for _, one in FAMILIES.usable())
 
 
 def pretrainable() -> tuple[str, ...]:

@@ -19,14 +19,6 @@ from charlm.tasks.question_answering import AnswerPrediction
 from charlm.tasks.registry import task_of_model
 from charlm.text.words import Span, get_splitter
 
-ASKED = {  # what can be asked: by the task that answers
-    "tag": ("tagging",),
-    "classify": ("classification",),
-    "measure": ("regression",),
-    "answer": ("question_answering",),
-    "rank": ("ranking",),
-}
-
 
 class TaggedText(NamedTuple):
     """Words of a text, their characters (start, end) in it, and their tags."""
@@ -71,7 +63,7 @@ class FineTuned:
     @property
     def ability(self) -> str:
         """The method that the model answers."""
-        return next(ability for ability, tasks in ASKED.items() if self.task.name in tasks)
+        return self.task.ability
 
     def require(self, ability: str) -> None:
         """Raises ValueError naming what the model was fine-tuned for, unless it can do this."""
@@ -80,6 +72,10 @@ class FineTuned:
 
     def _predict(self, ability: str, examples: list[Any]) -> list[Any]:
         self.require(ability)
+        return self.predict(examples)
+
+    def predict(self, examples: Sequence[Any]) -> list[Any]:
+        """Returns what the model says of examples of its task, whatever that is."""
         return self.evaluator.predict(self.params, self.evaluator.prepare(examples)) if examples else []
 
     def tag(

@@ -19,6 +19,7 @@ from typing import Any
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.robustness.settings import ALL, LEVELS, Settings, planned
+from charlm.text.noise import KINDS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -26,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m charlm.robustness",
         description=paragraphs[0],
-        epilog="\n\n".join(paragraphs[1:]),
+        epilog="\n\n".join([*paragraphs[1:], _kinds()]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
@@ -47,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--examples", type=int, default=0, metavar="N", help="only the first so many; 0: all (default)")
     add("--samples", type=int, default=1000, help=f"resamples behind each interval {usual}")
     return parser
+
+
+def _kinds() -> str:
+    lines = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
+    return "\n".join(["kinds of noise:", *lines])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from charlm.data.examples import TaggedExample
 from charlm.robustness.batches import Batches
 from charlm.robustness.versions import SPLITTER
 from charlm.tasks.base import Task
@@ -46,29 +45,36 @@ class Attacked(NamedTuple):
     attacked_prediction: Any
 
 
+class Part(NamedTuple):
+    """A field of an example: how many words it has, and what lies around them; None: it holds words."""
+
+    field: str
+    count: int
+    gaps: tuple[str, ...] | None
+
+
 class Editable(NamedTuple):
     """An example as words that may be edited, all its texts together.
 
     Attributes:
-      example: before. parts: of a text by the name of its field; () for words. words: now.
+      example: before. parts: its texts in order. words: now.
     """
 
     example: Any
-    parts: tuple[tuple[str, SplitText], ...]
+    parts: tuple[Part, ...]
     words: tuple[str, ...]
 
     @classmethod
     def of(cls, task: Task[Any, Any], example: Any) -> Editable:
-        """Takes the words of a sentence, of a text and its pair, or of a question.
-
-        Of ranking, only the passage may be edited: the query is that of other passages, too.
-        """
-        if isinstance(example, TaggedExample):
-            return cls(example, (), example.words)
-        names = {"question_answering": ("question",), "ranking": ("pair",)}.get(task.name, ("text", "pair"))
-        texts = [(name, getattr(example, name)) for name in names]
-        parts = tuple((name, split(text, SPLITTER)) for name, text in texts if text is not None)
-        return cls(example, parts, tuple(word for _, part in parts for word in part.words))
+        """Takes the words of the texts that the task has attacked."""
+        parts: list[Part] = []
+        words: list[str] = []
+        for field, text in task.attacked(example).items():
+            found = split(text, SPLITTER) if isinstance(text, str) else None
+            own = text if found is None else found.words
+            parts.append(Part(field, len(own), None if found is None else found.gaps))
+            words += own
+        return cls(example, tuple(parts), tuple(words))
 
     def replaced(self, number: int, word: str) -> Editable:
         """Returns it with another word in the place of one."""
@@ -76,12 +82,10 @@ class Editable(NamedTuple):
 
     def build(self) -> Any:
         """Returns the example with its words as they are now."""
-        if not self.parts:
-            return self.example._replace(words=self.words) if isinstance(self.example, TaggedExample) else self.example
         words, fields = iter(self.words), {}
-        for name, part in self.parts:
-            own = tuple(itertools.islice(words, len(part.words)))
-            fields[name] = part.gaps[0] + "".join(w + gap for w, gap in zip(own, part.gaps[1:], strict=True))
+        for field, count, gaps in self.parts:
+            own = tuple(itertools.islice(words, count))
+            fields[field] = own if gaps is None else SplitText(own, (), gaps).restore()
         return self.example._replace(**fields)
 
 

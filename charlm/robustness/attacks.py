@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from charlm.core.durable import replacing
-from charlm.data.examples import TaggedExample
-from charlm.data.squad import Candidate
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.settings import Settings
 from charlm.robustness.subjects import Subject
 from charlm.tasks.base import Task
-from charlm.tasks.classification import ClassPrediction
-from charlm.tasks.question_answering import AnswerPrediction
 
 log = logging.getLogger("charlm")
 
@@ -45,36 +41,33 @@ def attacked(
 
 def _cell(subject: Subject, examples: Sequence[Any], settings: Settings) -> Cell:
     found = attack(subject.task, subject.batches, examples, settings.adversarial, settings.language)
-    return Cell({"rows": [_row(before, after) for before, after in zip(examples, found, strict=True)]}, {})
+    return Cell({"rows": [_row(subject.task, *pair) for pair in zip(examples, found, strict=True)]}, {})
 
 
-def _row(example: Any, attacked: Attacked) -> dict[str, Any]:
+def _row(task: Task[Any, Any], example: Any, attacked: Attacked) -> dict[str, Any]:
     return {
         "id": example.id,
         "place": example.place,
-        "original": _shown(example),
-        "attacked": _shown(attacked.example),
+        "original": _shown(task, example),
+        "attacked": _shown(task, attacked.example),
         "edits": [edit._asdict() for edit in attacked.edits],
         "loss": attacked.loss,
         "attacked_loss": attacked.attacked_loss,
-        "prediction": attacked.prediction,
-        "attacked_prediction": attacked.attacked_prediction,
+        "prediction": task.encoded(attacked.prediction),
+        "attacked_prediction": task.encoded(attacked.attacked_prediction),
     }
 
 
-def _shown(example: Any) -> Any:
-    """Returns what may be edited of an example."""
-    if isinstance(example, TaggedExample):
-        return list(example.words)
-    if hasattr(example, "question"):
-        return example.question
-    return example.text if example.pair is None else [example.text, example.pair]
+def _shown(task: Task[Any, Any], example: Any) -> Any:
+    """Returns the texts of an example; the text itself where it has one."""
+    texts = [text if isinstance(text, str) else list(text) for text in task.texts(example).values()]
+    return texts[0] if len(texts) == 1 else texts
 
 
 def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]], edits: int) -> dict[str, Any]:
     task = subject.task
-    before, after = ([decoded(task, row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
-    said = [(answer_of(task, a), answer_of(task, b)) for a, b in zip(before, after, strict=True)]
+    before, after = ([task.decoded(row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
+    said = [(task.answer(a), task.answer(b)) for a, b in zip(before, after, strict=True)]
     flipped = None if said[0][0] is None else sum(a != b for a, b in said) / len(said)
     return {
         "model": subject.name,
@@ -87,26 +80,6 @@ def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]]
     }
 
 
-def decoded(task: Task[Any, Any], prediction: Any) -> Any:
-    """Returns a prediction from what JSON makes of it."""
-    if task.name == "tagging":
-        return tuple(prediction)
-    if task.name == "classification":
-        return ClassPrediction(prediction[0], tuple(prediction[1]))
-    if task.name == "question_answering":
-        return AnswerPrediction(tuple(Candidate(*candidate) for candidate in prediction[0]), prediction[1])
-    return float(prediction)
-
-
-def answer_of(task: Task[Any, Any], prediction: Any) -> Any:
-    """Returns the tags, class or answer of a prediction; None of a number, which moves with every edit."""
-    if task.name == "question_answering":
-        return task.answer(prediction)
-    if task.name == "classification":
-        return prediction.label
-    return prediction if task.name == "tagging" else None
-
-
 def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Path:
     """Writes the examples that were attacked as JSON lines; returns the file."""
     path = folder / FOLDER / f"{subject.name.replace('/', '_')}.jsonl"
@@ -116,8 +89,7 @@ def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Pat
         for row in rows:
             shown = dict(row)
             for name in ("prediction", "attacked_prediction"):
-                prediction = decoded(task, row[name])
-                answer = answer_of(task, prediction)
-                shown[name] = prediction if answer is None else answer
+                answer = task.answer(task.decoded(row[name]))
+                shown[name] = row[name] if answer is None else answer
             file.write(json.dumps(shown, ensure_ascii=False) + "\n")
     return path

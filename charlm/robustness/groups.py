@@ -15,7 +15,7 @@ from charlm.robustness.cells import Cell
 from charlm.robustness.scoring import CHANGED, ENTITIES, RIGHT, STATISTICS
 from charlm.robustness.segmentation import pieces_of
 from charlm.robustness.subjects import Subject
-from charlm.robustness.versions import sentences_of, split, texts_of
+from charlm.robustness.versions import sentences_of, split, words_of
 from charlm.tasks.base import Task
 from charlm.text.subwords import SubwordTokenizer
 
@@ -38,19 +38,19 @@ def known_words(file: str, subject: Subject, notes: list[str]) -> set[str] | Non
             return set(read_text(file).split())
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"--train-words={file} cannot be read: {error}") from error
-    files: list[str] = []
+    task, files = subject.task, []
     try:
         for spec in subject.train_files:
             files += [spec] if spec.startswith("tfds:") else matching_files(spec, "data.train")
-        examples = subject.task.read(files, training=False) if files else []
+        examples = task.read(files, training=False) if files else []
     except (ValueError, OSError) as error:
         notes.append(f"no words seen in training: {error} (--train-words FILE gives them)")
         return None
     if not examples:
         notes.append(f"no words seen in training: {subject.name} names no files (--train-words FILE gives them)")
         return None
-    words = {word for sentence in sentences_of(examples) for word in sentence}
-    return words | {word for context in {getattr(e, "context", "") for e in examples} for word in split(context)}
+    words = {word for sentence in sentences_of(task, examples) for word in sentence}
+    return words | {word for context in {task.context(example) for example in examples} for word in split(context)}
 
 
 def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[str]) -> SubwordTokenizer | None:
@@ -76,7 +76,7 @@ def masks(
     A word is `WHOLE` when it is one piece, and not the unknown one. A row is `SPLIT` or `UNSEEN` when any of its words
     is, else `WHOLE` or `SEEN`.
     """
-    rows = _rows(task, examples)
+    rows = [[word for words in words_of(texts) for word in words] for texts in task.scored(examples)]
     words = [word for row in rows for word in row]
     found: dict[str, np.ndarray] = {}
     if tokenizer is not None:
@@ -87,18 +87,6 @@ def masks(
         found[UNSEEN] = np.array([any(word not in known for word in row) for row in rows], bool)
         found[SEEN] = ~found[UNSEEN]
     return found
-
-
-def _rows(task: Task[Any, Any], examples: Sequence[Any]) -> list[list[str]]:
-    """Returns the words of what is scored: each word alone, each example's texts, each query."""
-    if task.name == "tagging":
-        return [[word] for example in examples for word in example.words]
-    if task.name == "ranking":
-        queries: dict[str, str] = {}
-        for example in examples:
-            queries.setdefault(example.group, example.text)
-        return [split(query) for query in queries.values()]
-    return [[word for text in texts_of(example) for word in split(text)] for example in examples]
 
 
 def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metric) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def _measure(
     known = groups.known_words(settings.train_words, subjects[0], notes)
     tokenizer = groups.reference_tokenizer(settings.tokenizer, subjects, notes)
     measured = Measurement(settings, levels, misspellings, subjects, examples).run()
-    if measured.sensitivity and len(sentences_of(examples)) > SENTENCES:
+    if measured.sensitivity and len(sentences_of(task, examples)) > SENTENCES:
         notes.append(f"sensitivity is that of the first {SENTENCES} sentences")
     results = {
         "format": FORMAT,
@@ -115,10 +115,6 @@ def _examples(task: Task[Any, Any], files: Sequence[str], settings: Settings) ->
     if not examples:
         raise ValueError(f"--data: no examples in {', '.join(settings.data)}")
     for example in examples:
-        if task.name == "question_answering":
-            labelled = bool(example.answers) or example.impossible
-        else:
-            labelled = (example.tags if task.name == "tagging" else example.label) is not None
-        if not labelled:
+        if not task.is_labelled(example):
             raise ValueError(f"--data: {example.place} has no label: nothing to compare predictions with")
     return examples

@@ -16,23 +16,20 @@ from charlm.robustness.settings import Level, Settings
 from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import KEY, sentences_of, versions_of
 from charlm.tasks.base import Task
-from charlm.text.noise import Noise, Noiser
+from charlm.text.noise import KINDS, Noise, Noiser
 from charlm.text.noise.misspellings import Misspellings
 
 log = logging.getLogger("charlm")
 
-RESIZING = ("hlm_drop", "hlm", "spaces")  # kinds of noise that merge or cut words
 SENTENCES = 1000  # at most, of which the sensitivity is measured: their states are held in memory
 
 
 def first_of(task: Task[Any, Any], examples: Sequence[Any], count: int) -> list[Any]:
-    """Returns the first `count` examples (0: all); of ranking, with the other passages of their queries."""
+    """Returns the first `count` examples (0: all), with those that are scored together with one of them."""
     if not count:
         return list(examples)
-    if task.name == "ranking":
-        queries = {example.group for example in examples[:count]}
-        return [example for example in examples if example.group in queries]
-    return list(examples[:count])
+    groups = {task.group(example) for example in examples[:count]} - {None}
+    return [example for n, example in enumerate(examples) if n < count or task.group(example) in groups]
 
 
 class Measured(NamedTuple):
@@ -84,7 +81,7 @@ class Measurement:
                 noisy[subject.name, level] = [clean[subject.name]] if level.noise is None else []
             for noise, seed, subject in self._draws(level):
                 noisy[subject.name, level].append(self._scored(subject, noise, seed))
-                if seed == 0 and noise.kind not in RESIZING:
+                if seed == 0 and not KINDS[noise.kind].resizes:
                     place = {"model": subject.name, "kind": level.kind, "level": level.level}
                     sensed.append(place | self._sensed(subject, noise).values)
         self._clean_states.clear()
@@ -100,11 +97,11 @@ class Measurement:
 
     def _digest(self, examples: Sequence[Any]) -> str:
         """Returns a digest of examples, and of how noise is put into them."""
-        in_context = getattr(self._task, "noise_context", False)
+        in_context = self._task.noise_context
         return stable_hash(self._task.name, in_context, [example._replace(place="") for example in examples])
 
     def _depends(self, subject: Subject, noise: Noise | None, seed: int) -> list[Any]:
-        words = self._words_digest if noise is not None and noise.kind == "misspelling" else ""
+        words = self._words_digest if noise is not None and KINDS[noise.kind].listed else ""
         return [subject.digest, self._data_digest, str(noise), seed, words]
 
     def _count_found(self) -> None:
@@ -130,9 +127,10 @@ class Measurement:
         return self._cells.get(_name("sensitivity", subject, noise, 0), key, compute)
 
     def _sensitivity(self, subject: Subject, noise: Noise) -> dict[str, Any]:
-        sentences = [words for words in sentences_of(self._examples) if words][:SENTENCES]
-        if self._task.name == "tagging":  # the very text that is scored
-            noisy = [words for words in sentences_of(self._versions(noise, 0).examples) if words][:SENTENCES]
+        task = self._task
+        sentences = [words for words in sentences_of(task, self._examples) if words][:SENTENCES]
+        if task.by_word:  # the very text that is scored
+            noisy = [words for words in sentences_of(task, self._versions(noise, 0).examples) if words][:SENTENCES]
         else:
             noiser = Noiser(noise, 0, self._words)
             noisy = [noiser.words(words, f"{KEY}/{n}").words for n, words in enumerate(sentences)]

@@ -76,7 +76,7 @@ def groups(view: View) -> list[Block]:
         return [[noise, str(group), *(_group(view, row, score, count) for row in of)] for (noise, group), of in found]
 
     header: list[Text] = ["noise", "group", *(Name(model) for model in models)]
-    if view.task == "tagging":
+    if view.by_word:
         caption = "Share of right tags in each group of words; in brackets, how many words were scored."
     else:
         caption = f"{view.metric_name} of each group of examples by their words; in brackets, how many were scored."

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from charlm.robustness.render_parts import NOTHING
+from charlm.tasks.registry import task_named
 from charlm.text.noise import KINDS, Kind
 
 KEYS = (
@@ -73,6 +74,7 @@ class View:
         check(results)
         self.results = results
         self.task: str = results["task"]
+        self._task = task_named(self.task)
         self.metric: str = results["metric"]
         self.settings: dict[str, Any] = results["settings"] or {}
         # Level 0 is the text as it is, whatever the kind: it is the clean score, and no condition.
@@ -87,6 +89,11 @@ class View:
         self.levels = levels
         self.conditions: list[Condition] = [(kind, level) for kind in kinds for level in levels[kind]]
         self._rows = {(row["model"], row["kind"], row["level"]): row for row in self.noise}
+
+    @property
+    def by_word(self) -> bool:
+        """Whether words are counted, not examples."""
+        return self._task.by_word
 
     def row(self, model: str, condition: Condition) -> dict[str, Any] | None:
         """Returns what was measured of a model under noise, or None."""
@@ -161,7 +168,7 @@ class View:
             return f"{value:.0f}"
         if score in _LOWER_IS_BETTER or score.endswith("_thresh"):
             return f"{value:+.4g}" if signed else f"{value:.4g}"
-        hundred = self.task == "question_answering" and score.split("_")[-1] in ("exact", "f1")
+        hundred = score.split("_")[-1] in self._task.hundredths
         return fixed(value, 2 if hundred else 3, signed)
 
     def interval(self, found: Interval | None, score: str | None = None, signed: bool = False) -> str:

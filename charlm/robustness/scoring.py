@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from charlm import metrics
 from charlm.metrics.compare import Metric
 from charlm.robustness.cells import Cell
 from charlm.robustness.segmentation import segmentation
@@ -24,7 +23,7 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
     Scores are against the labels of the examples before noise. The cell holds "scores", "kind" (of the statistics),
     "changed" (share of the words) and "segmentation"; the arrays `STATISTICS` [rows, sums], and of tagging `RIGHT`
     and `CHANGED` [W], for each word whether its tag is right, and whether noise changed it; of tags that mark entities
-    `ENTITIES`, see `charlm.metrics.entity_spans`.
+    `ENTITIES`; see `Task.word_scores`.
     """
     task = subject.task
     read = list(examples) if version is None else version.examples
@@ -33,14 +32,13 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
         predictions = [task.restored(p, trace) for p, trace in zip(predictions, version.traces, strict=True)]
     kind, rows = task.statistics(examples, predictions)
     arrays = {STATISTICS: summed(kind, rows)}
-    if task.name == "tagging":
-        pairs = zip(examples, predictions, strict=True)
-        right = [a == b for e, tags in pairs for a, b in zip(e.tags, tags, strict=True)]
-        arrays[RIGHT] = np.array(right, bool)
-        arrays[CHANGED] = np.zeros(len(right), bool) if version is None else version.changed
-    if kind == "entities":
-        arrays[ENTITIES] = metrics.entity_spans([example.tags for example in examples], predictions)
-    cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences_of(read))
+    if words := task.word_scores(examples, predictions):
+        arrays[RIGHT] = words.right
+        arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed
+        if words.entities is not None:
+            arrays[ENTITIES] = words.entities
+    sentences = sentences_of(task, read)
+    cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences)
     changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
     values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}
     return Cell(values | {"segmentation": cut._asdict()}, arrays)
@@ -64,8 +62,14 @@ def summed(kind: str, rows: np.ndarray) -> np.ndarray:
 
 def metric_of(task: Task[Any, Any], kind: str) -> Metric:
     """Returns the task's metric as a function of sums of statistics [R, S]."""
-    options = {"positive": 1} if kind == "classification" and task.metric == "f1" else {}
-    return metrics.score_of(kind, task.metric, **options)
+
+    def metric(sums_RS: np.ndarray) -> np.ndarray:
+        scores = task.scores_of_sums(kind, sums_RS)
+        if task.metric not in scores:
+            raise ValueError(f"score {task.metric!r} of {task.name}: expected one of {', '.join(scores)}")
+        return scores[task.metric]
+
+    return metric
 
 
 def pooled(cells: Sequence[Cell]) -> np.ndarray:

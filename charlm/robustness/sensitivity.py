@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.data.examples import TaggedExample
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import Batches
 from charlm.tasks.base import Row
-from charlm.tasks.tagging import Tagging
+from charlm.tasks.tagging import word_rows
 
 
 class Sensitivity(NamedTuple):
@@ -54,9 +53,8 @@ def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: B
       batches: of the model, when there are some already: what was compiled for them is used again.
     """
     batches = batches or Batches(model)
-    examples = [TaggedExample("", "", tuple(words)) for words in sentences]
     starts = np.concatenate([[0], np.cumsum([len(words) for words in sentences])]).astype(int)
-    rows = Tagging(labels=("O",)).rows(examples, model.evaluator.units, training=False) if examples else []
+    rows = word_rows(sentences, model.evaluator.units)
     found: dict[str, np.ndarray] = {}
 
     def take(row: Row, states_LD: np.ndarray) -> None:

@@ -117,14 +117,15 @@ def _specs(settings: Settings, notes: list[str]) -> list[str]:
     specs: list[str] = []
     for spec in settings.noise:
         if spec != ALL:
-            kind = Noise.parse(spec).kind
-            if kind == "misspelling" and not settings.misspellings:
+            if KINDS[Noise.parse(spec).kind].listed and not settings.misspellings:
                 raise ValueError(f"noise {spec!r} needs a list of misspellings: --misspellings FILE")
             specs.append(spec)
             continue
-        specs += [kind for kind in KINDS if kind != "misspelling" or settings.misspellings]
-        if not settings.misspellings:
-            notes.append("misspelling is not measured: no list of misspellings was given (--misspellings)")
+        for name, kind in KINDS.usable():
+            if kind.listed and not settings.misspellings:
+                notes.append(f"{name} is not measured: no list of misspellings was given (--misspellings)")
+            else:
+                specs.append(name)
     return specs
 
 

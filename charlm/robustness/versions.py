@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from charlm.data.examples import TaggedExample
 from charlm.tasks.base import Task
 from charlm.text.noise import Noise, NoisedText, NoisedWords, Noiser
 from charlm.text.noise.misspellings import Misspellings
@@ -79,22 +78,14 @@ def split(text: str) -> list[str]:
     return [text[start:end] for start, end in SPLITTER.spans(text)]
 
 
-def sentences_of(examples: Sequence[Any]) -> list[tuple[str, ...]]:
+def words_of(texts: Mapping[str, str | tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Returns the words of each of the texts that `Task.texts` gives; words that are given stay as they are."""
+    return [tuple(split(text)) if isinstance(text, str) else text for text in texts.values()]
+
+
+def sentences_of(task: Task[Any, Any], examples: Sequence[Any]) -> list[tuple[str, ...]]:
     """Returns the words of every text that is read: sentences as they are split, texts and pairs, questions."""
-    found: list[tuple[str, ...]] = []
-    for example in examples:
-        if isinstance(example, TaggedExample):
-            found.append(example.words)
-        else:
-            found += [tuple(split(text)) for text in texts_of(example)]
-    return found
-
-
-def texts_of(example: Any) -> list[str]:
-    """Returns text and pair, or the question."""
-    if hasattr(example, "question"):
-        return [example.question]
-    return [example.text] + ([] if example.pair is None else [example.pair])
+    return [words for example in examples for words in words_of(task.texts(example))]
 
 
 Versions = Callable[[Noise, int], Version]

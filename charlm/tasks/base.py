@@ -6,14 +6,16 @@ A task reads and cuts text through `charlm.families.units` alone, so each works 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
+from charlm import metrics
 from charlm.core import extras
 from charlm.families.units import Joined, Units
 from charlm.text.noise import Noiser
@@ -46,21 +48,55 @@ class TaskSums(NamedTuple):
     right: jax.Array  # of those, predicted exactly; 0 for numbers
 
 
+class WordScores(NamedTuple):
+    """Which words of examples are predicted rightly.
+
+    Attributes:
+      right: bool [W], every word of every example in order.
+      entities: of tags that mark entities, as `charlm.metrics.entity_spans` gives them; None: they mark none.
+    """
+
+    right: np.ndarray
+    entities: np.ndarray | None = None
+
+
 class Task(abc.ABC, Generic[Example, Prediction]):
     """A task.
 
     Attributes:
-      name: of the task. head: of the model that does it, see `charlm.families.subword.labels`.
+      name: of the task. head: of the model that does it, one of `charlm.convert.heads.FINE_TUNED`.
+      ability: the method of `charlm.finetune.predictor.FineTuned` that asks a model of the task.
       metric: the score that says which of two models is better; larger is better.
       labels: what there is to predict, in the order of the logits; () where it is a number or a place.
       scored_with: module of an optional package that the scores need; "": none. It is known with the labels.
+      fields: of an example that hold the texts that noise may change: each a text, None, or a tuple of words.
+      by_word: whether there is a prediction for every word of an example, so that words are counted, not examples.
+      noise_context: whether `noised` changes what `context` returns, too.
+      hundredths: scores from 0 to 100; the others are from 0 to 1, or of a unit of their own.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
+    ability: ClassVar[str] = "predict"
     metric: str
     labels: tuple[str, ...] = ()
     scored_with: str = ""
+    fields: ClassVar[tuple[str, ...]] = ("text", "pair")
+    by_word: ClassVar[bool] = False
+    noise_context: bool = False
+    hundredths: ClassVar[tuple[str, ...]] = ()
+
+    # How it is made
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+        """Returns the task of a fine-tuning config, which has seen no data yet."""
+        return cls()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+        """Returns the task that `settings` described; `settings` without the name. TypeError when they do not fit."""
+        return cls(**settings)
 
     @property
     @abc.abstractmethod
@@ -74,7 +110,9 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Returns what makes the task anew from JSON, by `charlm.tasks.registry.from_settings`."""
+        """Returns name and what makes the task anew from JSON, by `from_settings`."""
+
+    # Examples, rows and loss
 
     @abc.abstractmethod
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[Example]:
@@ -119,6 +157,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
           logits: float32 [N, outputs], or [N, L, outputs]. targets: of its rows by name, [N] or [N, L].
         """
 
+    # Predictions and scores
+
     @abc.abstractmethod
     def predict(
         self, examples: Sequence[Example], rows: Sequence[Row], logits: Sequence[np.ndarray]
@@ -135,14 +175,28 @@ class Task(abc.ABC, Generic[Example, Prediction]):
 
     @abc.abstractmethod
     def statistics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> tuple[str, np.ndarray]:
-        """Returns what the scores are sums of, for comparisons: a kind of `charlm.metrics.score_of`, a row an example.
+        """Returns what the scores are sums of, for comparisons: the kind of the sums, and a row for each example.
 
-        Of ranking, a row a query.
+        The kind is one of `charlm.metrics.score_from_statistics`, unless `scores_of_sums` knows more. Where examples
+        are scored together, there is a row for each `group`.
         """
+
+    def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
+        """Returns the scores that sums of rows of `statistics` come to, `metric` among them.
+
+        Args:
+          sums: [S], or [R, S] of R resamples: then every score is an array of R.
+        """
+        return metrics.score_from_statistics(kind, sums)
 
     @abc.abstractmethod
     def write(self, folder: Path, name: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Writes predictions as files of the task's usual formats, named after `name`."""
+
+    def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Sets what is chosen on development data, such as the threshold of no answer."""
+
+    # Under noise and attack (`charlm.robustness`)
 
     @abc.abstractmethod
     def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Any]:
@@ -156,8 +210,47 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def restored(self, prediction: Prediction, trace: Any) -> Prediction:
         """Returns what a prediction for a noised example says of the example before."""
 
-    def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Sets what is chosen on development data, such as the threshold of no answer."""
+    def is_labelled(self, example: Example) -> bool:
+        """Says whether it is known what there is to predict of an example."""
+        return getattr(example, "label", None) is not None
+
+    def texts(self, example: Example) -> dict[str, str | tuple[str, ...]]:
+        """Returns the texts of an example that noise may change, by field: a text, or words that are given as such."""
+        found = {name: getattr(example, name) for name in self.fields}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def attacked(self, example: Example) -> dict[str, str | tuple[str, ...]]:
+        """Returns those of `texts` that an adversary may edit."""
+        return self.texts(example)
+
+    def context(self, example: Example) -> str:
+        """Returns a text that several examples share, beside `texts`; "": none. They are set aside together."""
+        return ""
+
+    def group(self, example: Example) -> Hashable | None:
+        """Returns what tells the examples apart that are scored together, as the passages of a query; None: each is
+        scored on its own."""
+        return None
+
+    def scored(self, examples: Sequence[Example]) -> list[dict[str, str | tuple[str, ...]]]:
+        """Returns for each row of `statistics` the texts, as `texts`, whose words say which groups it is in."""
+        return [self.texts(example) for example in examples]
+
+    def word_scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> WordScores | None:
+        """Returns which words are right; None unless `by_word`."""
+        return None
+
+    def answer(self, prediction: Prediction) -> Any:
+        """Returns what a prediction comes to: a class, tags, a text; None of a number, which moves with every edit."""
+        return None
+
+    def encoded(self, prediction: Prediction) -> Any:
+        """Returns a prediction as JSON holds it."""
+        return prediction
+
+    def decoded(self, value: Any) -> Prediction:
+        """Returns the prediction that JSON makes of `encoded`: a list where there was a tuple."""
+        return value
 
 
 def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:

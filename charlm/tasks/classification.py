@@ -5,15 +5,17 @@ from __future__ import annotations
 import abc
 import logging
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from charlm import metrics
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.data.examples import TextExample
 from charlm.data.tables import write_tsv_predictions
 from charlm.families.units import Encoded, Joined, Units
@@ -34,7 +36,7 @@ class ClassPrediction(NamedTuple):
     probabilities: tuple[float, ...]
 
 
-class _TextTask(Task[TextExample, Any]):
+class TextTask(Task[TextExample, Any]):
     """What tasks on a text or a pair share: each example is one row, cut to the longest the model reads.
 
     Args:
@@ -43,6 +45,19 @@ class _TextTask(Task[TextExample, Any]):
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+        """Returns the task with the columns that a config names."""
+        return cls(Columns.of(config.data))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+        """Returns the task that `settings` described; labels are taken by those that have some."""
+        named = {name: value for name, value in settings.items() if name != "labels"}
+        if "columns" in named:
+            named["columns"] = Columns.from_dict(named["columns"])
+        return cls(**named)
 
     def settings(self) -> dict[str, Any]:
         """Returns name, columns and labels."""
@@ -89,7 +104,7 @@ def warn_of_joined(labels: Set[str]) -> None:
             return
 
 
-class Classification(_TextTask):
+class Classification(TextTask):
     """One of several classes for a text or pair.
 
     Args:
@@ -98,12 +113,25 @@ class Classification(_TextTask):
     """
 
     name = "classification"
-    head = "sequence_classification"
+    head = SEQUENCE_CLASSIFICATION
+    ability = "classify"
     scored_with = "sklearn.metrics"
 
     def __init__(self, columns: Columns, labels: Sequence[str] = (), metric: str = "accuracy") -> None:
         super().__init__(columns)
         self.labels, self.metric = tuple(labels), metric
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+        """Returns the task with the columns and the metric that a config names."""
+        return cls(Columns.of(config.data), metric=config.data.metric or "accuracy")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+        """Returns the task that `settings` described."""
+        task = super().from_settings(settings)
+        task.labels = tuple(settings.get("labels", ()))
+        return task
 
     @property
     def outputs(self) -> int:
@@ -167,6 +195,19 @@ class Classification(_TextTask):
         gold = [str(example.label) for example in examples]
         return "classification", metrics.per_example_classes(gold, [p.label for p in predictions], labels=self.labels)
 
+    def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
+        """Returns the scores of sums; F1 of two classes is that of the second."""
+        positive = {"positive": 1} if len(self.labels) == 2 else {}
+        return metrics.score_from_statistics(kind, sums, **positive)
+
+    def answer(self, prediction: ClassPrediction) -> str:
+        """Returns the class."""
+        return prediction.label
+
+    def decoded(self, value: Any) -> ClassPrediction:
+        """Returns the prediction that JSON makes a list of."""
+        return ClassPrediction(value[0], tuple(value[1]))
+
     def write(
         self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
     ) -> None:
@@ -180,14 +221,15 @@ class Classification(_TextTask):
         )
 
 
-class Regression(_TextTask):
+class Regression(TextTask):
     """A number for a text or pair, such as how alike two sentences are.
 
     The model predicts it in units of its own: (number - mean) / sd of the training data.
     """
 
     name = "regression"
-    head = "sequence_classification"
+    head = SEQUENCE_CLASSIFICATION
+    ability = "measure"
     metric = "pearson"
     scored_with = "scipy.stats"
 
@@ -243,6 +285,10 @@ class Regression(_TextTask):
         """Returns sums of both numbers."""
         gold = [float(example.label) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
+
+    def decoded(self, value: Any) -> float:
+        """Returns the number."""
+        return float(value)
 
     def write(self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[float]) -> None:
         """Writes a table with id and number."""

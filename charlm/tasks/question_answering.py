@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 
 from charlm import metrics
+from charlm.convert import heads
 from charlm.data.examples import Answer, QuestionExample, Skipped
 from charlm.data.squad import (
     Candidate,
@@ -61,8 +63,11 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     """
 
     name = "question_answering"
-    head = "question_answering"
+    head = heads.QUESTION_ANSWERING
+    ability = "answer"
     metric = "f1"
+    fields = ("question",)
+    hundredths = ("exact", "f1")
     outputs = 2
 
     def __init__(
@@ -77,6 +82,12 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     ) -> None:
         self.stride, self.max_question, self.max_answer, self.n_best = stride, max_question, max_answer, n_best
         self.impossible, self.threshold, self.noise_context = impossible, threshold, noise_context
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+        """Returns the task with the sizes that a config names."""
+        names = ("stride", "max_question", "max_answer", "n_best", "noise_context")
+        return cls(**{name: config.data[name] for name in names})
 
     def settings(self) -> dict[str, Any]:
         """Returns name, sizes and threshold."""
@@ -225,6 +236,18 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         if self.impossible:
             texts, odds = self._by_id(examples, predictions)
             self.threshold = metrics.squad_scores(examples, texts, null_odds=odds)["best_f1_thresh"]
+
+    def is_labelled(self, example: QuestionExample) -> bool:
+        """Says whether an answer is known, or that there is none."""
+        return bool(example.answers) or example.impossible
+
+    def context(self, example: QuestionExample) -> str:
+        """Returns the text that is searched."""
+        return example.context
+
+    def decoded(self, value: Any) -> AnswerPrediction:
+        """Returns the prediction that JSON makes lists of."""
+        return AnswerPrediction(tuple(Candidate(*candidate) for candidate in value[0]), value[1])
 
     def _by_id(
         self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]

@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm import metrics
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.tables import read_passages, write_tsv_predictions
 from charlm.tasks.base import Row, TaskSums
-from charlm.tasks.classification import _TextTask
+from charlm.tasks.classification import TextTask
 from charlm.tasks.tables import Columns, column
 
 log = logging.getLogger("charlm")
 
 
-class Ranking(_TextTask):
+class Ranking(TextTask):
     """How likely each passage is to answer its query.
 
     Args:
@@ -29,7 +30,8 @@ class Ranking(_TextTask):
     """
 
     name = "ranking"
-    head = "sequence_classification"
+    head = SEQUENCE_CLASSIFICATION
+    ability = "rank"
     metric = "mrr"
     outputs = 1
 
@@ -91,6 +93,25 @@ class Ranking(_TextTask):
     def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
         """Returns the scores of each query."""
         return "ranking", metrics.per_example_ranking(*_columns(examples), predictions)
+
+    def attacked(self, example: TextExample) -> dict[str, str | tuple[str, ...]]:
+        """Returns the passage: the query is that of other passages, too."""
+        return {"pair": self.texts(example)["pair"]}
+
+    def group(self, example: TextExample) -> str:
+        """Returns the query's id."""
+        return example.group
+
+    def scored(self, examples: Sequence[TextExample]) -> list[dict[str, str | tuple[str, ...]]]:
+        """Returns the queries."""
+        queries: dict[str, str] = {}
+        for example in examples:
+            queries.setdefault(example.group, example.text)
+        return [{"text": query} for query in queries.values()]
+
+    def decoded(self, value: Any) -> float:
+        """Returns the score."""
+        return float(value)
 
     def write(self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[float]) -> None:
         """Writes a table with id and score."""

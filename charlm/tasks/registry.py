@@ -1,4 +1,4 @@
-"""The tasks by name: made from a config, or from what a fine-tuned checkpoint stores."""
+"""The task that something is of: a config, what a checkpoint stores, a model from elsewhere. Open it to ask for one."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ from charlm.families.pretrained import Pretrained
 from charlm.tasks.base import Task
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.question_answering import QuestionAnswering
-from charlm.tasks.ranking import Ranking
+from charlm.tasks.table import TASKS, class_of
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 
-TASKS: dict[str, type[Task[Any, Any]]] = {
-    task.name: task for task in (Classification, Regression, Tagging, QuestionAnswering, Ranking)
-}
+
+def task_named(name: str) -> type[Task[Any, Any]]:
+    """Returns the class of a task.
+
+    Raises:
+      ValueError: when there is none of that name, naming the nearest, or the package that brings it is broken.
+    """
+    if name not in TASKS:
+        raise ValueError(f"task {TASKS.unknown(name)}")
+    return class_of(name)
 
 
 def task_of(config: ml_collections.ConfigDict) -> Task[Any, Any]:
     """Returns the task of a fine-tuning config, which has seen no data yet."""
-    data = config.data
-    if config.task == "tagging":
-        return Tagging(data.word, data.tag, data.scheme)
-    if config.task == "question_answering":
-        names = ("stride", "max_question", "max_answer", "n_best", "noise_context")
-        return QuestionAnswering(**{name: data[name] for name in names})
-    group = data.fold_column or data.group
-    names = ("header", "multi_label", "separator", "skip_labels")
-    columns = Columns(data.text, data.pair, data.label, group, data.id, **{name: data[name] for name in names})
-    if config.task == "classification":
-        return Classification(columns, metric=data.metric or "accuracy")
-    return Regression(columns) if config.task == "regression" else Ranking(columns)
+    return task_named(config.task).from_config(config)
 
 
 def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
@@ -44,15 +40,10 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
       ValueError: when there is no such task, or it does not have these settings.
     """
     named = dict(settings)
-    name, columns, labels = named.pop("name", ""), named.pop("columns", None), named.pop("labels", ())
-    if name not in TASKS:
-        raise ValueError(f"task {name!r} is not one of {', '.join(TASKS)}")
+    name = named.pop("name", "")
+    task = task_named(name)
     try:
-        if columns is not None:
-            named["columns"] = Columns(**{**columns, "skip_labels": tuple(columns.get("skip_labels", ()))})
-        if name in ("classification", "tagging"):
-            named["labels"] = tuple(labels)
-        return TASKS[name](**named)
+        return task.from_settings(named)
     except TypeError as error:
         raise ValueError(f"task {name}: its settings cannot be read: {error}") from None
 

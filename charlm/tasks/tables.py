@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charlm.data.examples import Skipped, TextExample
@@ -32,6 +32,18 @@ class Columns:
     multi_label: str = "error"
     separator: str = ""
     skip_labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, data: Any) -> Columns:
+        """Returns the columns that the section `data` of a fine-tuning config names."""
+        names = ("header", "multi_label", "separator", "skip_labels")
+        group = data.fold_column or data.group
+        return cls(data.text, data.pair, data.label, group, data.id, **{name: data[name] for name in names})
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Columns:
+        """Returns what `to_dict` returned, from JSON; TypeError for fields that there are not."""
+        return cls(**{**fields, "skip_labels": tuple(fields.get("skip_labels", ()))})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields."""

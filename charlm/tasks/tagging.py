@@ -7,19 +7,21 @@ overlap, and each word's tag comes from the window where it has the most context
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import ml_collections
 import numpy as np
 
 from charlm import metrics
+from charlm.convert.heads import TOKEN_CLASSIFICATION
 from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
-from charlm.tasks.base import Row, Task, TaskSums, label_loss
+from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss
 from charlm.tasks.classification import learned
 from charlm.tasks.tables import column
 from charlm.text.noise import Noiser
@@ -47,7 +49,10 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     """
 
     name = "tagging"
-    head = "token_classification"
+    head = TOKEN_CLASSIFICATION
+    ability = "tag"
+    fields = ("words",)
+    by_word = True
 
     def __init__(
         self,
@@ -59,6 +64,16 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     ) -> None:
         self.word, self.tag, self.scheme = word, tag, scheme
         self.labels, self.entities = tuple(labels), entities
+
+    @classmethod
+    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+        """Returns the task with the columns and the scheme that a config names."""
+        return cls(config.data.word, config.data.tag, config.data.scheme)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+        """Returns the task that `settings` described."""
+        return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
 
     @property
     def metric(self) -> str:
@@ -177,6 +192,29 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # rare tags, never seen in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
 
+    def is_labelled(self, example: TaggedExample) -> bool:
+        """Says whether the tags are known."""
+        return example.tags is not None
+
+    def scored(self, examples: Sequence[TaggedExample]) -> list[dict[str, str | tuple[str, ...]]]:
+        """Returns every word alone."""
+        return [{"words": (word,)} for example in examples for word in example.words]
+
+    def word_scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> WordScores:
+        """Returns which tags are right."""
+        gold = [example.tags or () for example in examples]
+        pairs = zip(gold, predictions, strict=True)
+        right = np.array([a == b for tags, found in pairs for a, b in zip(tags, found, strict=True)], bool)
+        return WordScores(right, metrics.entity_spans(gold, predictions) if self.entities else None)
+
+    def answer(self, prediction: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the tags."""
+        return prediction
+
+    def decoded(self, value: Any) -> tuple[str, ...]:
+        """Returns the tags that JSON makes a list of."""
+        return tuple(value)
+
     def write(
         self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> None:
@@ -193,6 +231,12 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def restored(self, prediction: tuple[str, ...], trace: NoisedWords) -> tuple[str, ...]:
         """Returns a tag for every word of the sentence before noise."""
         return tuple(collect(prediction, trace))
+
+
+def word_rows(sentences: Sequence[Sequence[str]], units: Units) -> list[Row]:
+    """Returns rows that read sentences word by word; `places` of each says which position speaks for which word."""
+    examples = [TaggedExample("", "", tuple(words)) for words in sentences]
+    return Tagging(labels=("O",)).rows(examples, units, training=False) if examples else []
 
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -49,6 +49,7 @@ def test_the_extra_to_install_is_named(monkeypatch):
         extras.load("--plot", "sklearn.metrics")
     with pytest.raises(ValueError, match=r"^--plot: torch is not installed"):
         extras.check("--plot", "torch")
+    assert extras.missing("no_such_package") == "no_such_package is not installed: pip install no_such_package"
 
 
 def test_what_is_there_is_loaded_and_what_is_broken_says_so(monkeypatch, tmp_path):

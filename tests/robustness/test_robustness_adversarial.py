@@ -9,7 +9,7 @@ import pytest
 
 from charlm.robustness import adversarial
 from charlm.robustness.adversarial import Editable, attack
-from charlm.robustness.attacks import attacked, decoded
+from charlm.robustness.attacks import attacked
 from charlm.robustness.cells import Cells
 from charlm.robustness.settings import Settings
 from charlm.robustness.subjects import load
@@ -124,7 +124,7 @@ def test_the_entry_is_counted_from_the_examples(case, tmp_path):
     if task.name == "classification":
         assert entry["flipped"] == np.mean([a.prediction.label != a.attacked_prediction.label for a in found])
     for one, row in zip(found, rows, strict=True):
-        assert decoded(task, row["prediction"]) == one.prediction
+        assert task.decoded(row["prediction"]) == one.prediction
     more = Settings((subject.path,), ("x",), str(tmp_path), adversarial=2)
     entry, rows = attacked(subject, examples, "key", more, Cells(tmp_path))
     assert entry["edits"] == 2

@@ -169,7 +169,7 @@ def test_versions_count_changed_words_of_all_texts():
     examples = [TextExample(str(n), "", "the old cat sat", "on every mat", "x") for n in range(20)]
     version = version_of(task, examples, Noise("repeat", 0.2), 3, None)
     assert len(version.changed) == 20 * 7
-    before, after = sentences_of(examples), sentences_of(version.examples)
+    before, after = sentences_of(task, examples), sentences_of(task, version.examples)
     want = [a != b for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)]
     assert version.changed.tolist() == want
     assert 0.2 < version.changed.mean() < 0.7

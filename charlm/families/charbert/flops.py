@@ -7,6 +7,7 @@ import numpy as np
 from charlm.core.flops import TRAINING, Lengths, lengths_of
 from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.model import CharBertConfig
+from charlm.families.fusions import layer_of
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.flops import bert_forward
 
@@ -24,10 +25,8 @@ def charbert_forward(
     flops = 2 * bert_forward(config, words)
     if config.char_encoder == "gru":
         flops += 2 * characters * 2 * 3 * (D // 4) * (E + D // 4)
-    if config.fusion != "none":
-        filters = D / len(config.windows)
-        linear = (4 if config.fusion == "paper" else 2) * D * D
-        flops += config.layers * 2 * words.total * (linear + sum(config.windows) * 2 * D * filters)
+    if fusion := layer_of(config.fusion):
+        flops += config.layers * 2 * words.total * fusion.products(config)
     read = D if config.nlm else 2 * D
     return flops + 2 * masked * (read * D + D * config.vocab_size) + 2 * noised * D * (D + config.word_vocab_size)
 

@@ -20,6 +20,7 @@ from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TO
 from charlm.convert.rules import import_state
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertLayout
+from charlm.families.fusions import FUSIONS
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
@@ -90,7 +91,7 @@ def _pretraining(case: Case, batch: CharBertBatch) -> Named:
     yield "embeddings_out", Ours(seen["embed/__call__"][0])
     yield "char_gru_all_hiddens", Ours(seen["char/states"][0])
     yield "char_embeddings_out", Ours(seen["char/__call__"][0])
-    shared = model.config.fusion == "reference"  # one module, called for every layer
+    shared = FUSIONS[model.config.fusion].shared  # one module, called for every layer
     for n in range(model.config.layers):
         both_BCLD = seen["encoder/transformer"][n]
         name, call = ("fusion", n) if shared else (f"fusion_{n}", 0)

@@ -5,14 +5,18 @@ Sections and equations are those of Ma et al., COLING 2020, arXiv 2011.01513.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import ml_collections
 
-CHOICES = {
+from charlm.families.fusions import FUSIONS
+
+CHOICES: dict[str, Collection[str]] = {
     "data.noise": ("paper", "reference"),
     "model.backbone": ("", "bert", "roberta"),
     "model.activation": ("", "gelu", "gelu_new", "relu"),
     "model.char_encoder": ("gru", "embedding"),
-    "model.fusion": ("paper", "reference", "none"),
+    "model.fusion": FUSIONS,
 }
 POSITIVE = (
     "text.pieces", "text.chars", "text.terms", "data.chars_per_piece", "model.layers", "model.ffn", "model.char_hidden",
@@ -55,7 +59,7 @@ def family_keys(config: ml_collections.ConfigDict) -> None:
     model.char_channel = True  # False: AdvBERT, a BERT that learns from the same noised text (section 4.5)
     model.char_hidden = 256  # width of a character's embedding (released code)
     model.char_encoder = "gru"  # "gru" (section 3.3) or "embedding" (Table 4, w/o GRU; char_hidden half of hidden)
-    model.fusion = "paper"  # "paper" (section 3.4), "reference" (the released code) or "none" (Table 4, w/o HI)
+    model.fusion = "paper"  # where the channels meet: "paper", "reference", "none", or one of the fusions below
     model.windows = (3, 4, 5)  # tokens under each convolution of the fusion; released code: (3,)
     model.nlm = True  # predict misspelled words (section 3.5); False: MLM reads both channels (Table 4, w/o NLM)
     model.shared_head_norm = False  # both prediction heads have one LayerNorm (released code on RoBERTa)
@@ -84,8 +88,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError("data.noise_rate=0 leaves nothing for model.nlm=True to predict; set model.nlm=False")
     if not all(isinstance(size, int) and size > 0 for size in model.windows) or not model.windows:
         raise ValueError(f"model.windows={model.windows} must name positive numbers of tokens")
-    if model.fusion == "reference" and len(model.windows) > 1:
-        raise ValueError(f"model.windows={model.windows}, but model.fusion=reference has one window, such as (3,)")
+    if FUSIONS[model.fusion].one_window and len(model.windows) > 1:
+        raise ValueError(f"model.windows={model.windows}, but model.fusion={model.fusion} has one window, such as (3,)")
     if model.char_encoder == "embedding" and model.char_channel and 2 * model.char_hidden != model.hidden:
         raise ValueError(
             f"model.char_hidden={model.char_hidden}, but model.char_encoder=embedding needs half of "

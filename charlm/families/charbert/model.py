@@ -11,8 +11,6 @@ which; weights of the authors need `fusion="reference"` and `compat_reference=Tr
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 from typing import Literal
 
 import flax.linen as nn
@@ -20,11 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from charlm.families.charbert.batch import CharBertBatch
+from charlm.families.fusions import FUSIONS, layer_of
 from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
 from charlm.nn.blocks import block_class, check_inputs
-from charlm.nn.embed import Dense, gelu, kernel_init, layer_norm, table_init
+from charlm.nn.embed import table_init
 from charlm.nn.heads import Pooler
-from charlm.nn.kernels import sum_dtype
 from charlm.nn.outputs import CharBertOutput
 from charlm.nn.recurrent import BiGRU
 
@@ -39,9 +37,9 @@ class CharBertConfig(BertConfig):
       word_vocab_size: words that noisy language modelling tells apart.
       char_encoder: "gru"; "embedding": the table's rows instead of a GRU's states (Table 4, w/o GRU). A token is its
         first and last row, so `char_hidden` must be half of `hidden`.
-      fusion: "paper": each layer has its own, tanh, and a GELU layer for each channel (section 3.4); "reference": one
-        for all layers, a linear convolution added to both channels (released code); "none": the channels never meet
-        (Table 4, w/o HI).
+      fusion: where the channels meet, a name of `charlm.families.fusions.FUSIONS`. "paper": each layer has its own,
+        tanh, and a GELU layer for each channel (section 3.4); "reference": one for all layers, a linear convolution
+        added to both channels (released code); "none": the channels never meet (Table 4, w/o HI).
       windows: tokens under each of the convolutions of the fusion; they share its `hidden` filters. The paper gives no
         sizes; (3, 4, 5) are those of Kim (2014), whom it follows. The released code has (3,).
       nlm: whether there is noisy language modelling on the character channel; without, the masked tokens are predicted
@@ -56,7 +54,7 @@ class CharBertConfig(BertConfig):
     char_hidden: int = 256
     word_vocab_size: int = 30001
     char_encoder: Literal["gru", "embedding"] = "gru"
-    fusion: Literal["paper", "reference", "none"] = "paper"
+    fusion: str = "paper"
     windows: tuple[int, ...] = (3, 4, 5)
     nlm: bool = True
     shared_head_norm: bool = False
@@ -67,14 +65,15 @@ class CharBertConfig(BertConfig):
         for name in ("char_vocab_size", "char_hidden", "word_vocab_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"charbert: {name}={getattr(self, name)}, expected a positive number")
-        for name, choices in (("char_encoder", ("gru", "embedding")), ("fusion", ("paper", "reference", "none"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"charbert: {name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
+        if self.char_encoder not in ("gru", "embedding"):
+            raise ValueError(f"charbert: char_encoder={self.char_encoder!r} is not one of gru, embedding")
+        if self.fusion not in FUSIONS:
+            raise ValueError(f"charbert: fusion={FUSIONS.unknown(self.fusion)}")
         object.__setattr__(self, "windows", tuple(self.windows))  # a list, where it comes from a file
         if not self.windows or min(self.windows) < 1 or len(self.windows) > self.hidden:
             raise ValueError(f"charbert: windows={self.windows}, expected positive numbers of tokens")
-        if self.fusion == "reference" and len(self.windows) > 1:
-            raise ValueError(f"charbert: windows={self.windows}, but fusion='reference' has one, (3,) as released")
+        if FUSIONS[self.fusion].one_window and len(self.windows) > 1:
+            raise ValueError(f"charbert: windows={self.windows}, but fusion={self.fusion!r} has one, (3,) as released")
         if self.char_encoder == "gru" and self.hidden % 4:
             raise ValueError(f"charbert: hidden={self.hidden}, expected a multiple of 4: two ends of two directions")
         if self.char_encoder == "embedding" and 2 * self.char_hidden != self.hidden:
@@ -113,50 +112,6 @@ class CharEncoder(nn.Module):
         return jnp.arange(inputs.chars_BN.shape[1])[None] <= ends_BL.max(axis=1, keepdims=True)
 
 
-class Fusion(nn.Module):
-    """The heterogeneous interaction after a layer: both channels mixed, and given back to each (section 3.4)."""
-
-    config: CharBertConfig
-
-    @nn.compact
-    def __call__(
-        self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL1: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the channels after it; padding, where `mask_BL1` is False, reaches no other position."""
-        cfg = self.config
-        paper = cfg.fusion == "paper"
-        linear = functools.partial(_dense, cfg, paper)
-        mixed_BLE = jnp.concatenate([linear("word_linear")(tokens_BLD), linear("char_linear")(chars_BLD)], axis=-1)
-        if mask_BL1 is not None:
-            mixed_BLE = jnp.where(mask_BL1, mixed_BLE, 0)
-        ends = [cfg.hidden * n // len(cfg.windows) for n in range(len(cfg.windows) + 1)]
-        sizes = zip(cfg.windows, ends[:-1], ends[1:], strict=True)
-        parts = [_convolution(cfg, n, size, end - start)(mixed_BLE) for n, (size, start, end) in enumerate(sizes)]
-        m_BLD = jnp.concatenate(parts, axis=-1).astype(cfg.dtype)
-        to_tokens = to_chars = m_BLD
-        if paper:
-            m_BLD = jnp.tanh(m_BLD)
-            to_tokens, to_chars = gelu(linear("word_split")(m_BLD)), gelu(linear("char_split")(m_BLD))
-        self.sow("intermediates", "mixed", m_BLD)
-        norm = functools.partial(layer_norm, cfg.epsilon, cfg.dtype)
-        return norm(name="word_norm")(tokens_BLD + to_tokens), norm(name="char_norm")(chars_BLD + to_chars)
-
-
-def _dense(cfg: CharBertConfig, bias: bool, name: str) -> Dense:
-    return Dense(cfg.hidden, cfg.dtype, kernel_init(cfg.initializer), use_bias=bias, name=name)
-
-
-def _convolution(cfg: CharBertConfig, n: int, size: int, filters: int) -> nn.Conv:
-    """Returns a convolution over tokens with as many outputs as inputs; zeros beyond both ends."""
-    bound = 1 / math.sqrt(2 * cfg.hidden * size)  # PyTorch's nn.Conv1d, as the released code leaves it
-    init = lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
-    padding = ((size - 1) // 2, size // 2)
-    return nn.Conv(
-        filters, (size,), padding=(padding,), dtype=sum_dtype(cfg.dtype), kernel_init=init, bias_init=init,
-        name=f"convolution_{n}",
-    )  # fmt: skip
-
-
 class CharBertEncoder(nn.Module):
     """A stack of layers over both channels, which meet after every layer."""
 
@@ -165,11 +120,10 @@ class CharBertEncoder(nn.Module):
     def setup(self) -> None:
         cfg = self.config
         self.layer = [block_class(cfg.remat)(cfg.block) for _ in range(cfg.layers)]
-        fusion = nn.remat(Fusion) if cfg.remat else Fusion
-        if cfg.fusion == "reference":
-            self.fusion = fusion(cfg)
-        elif cfg.fusion == "paper":
-            self.fusion = [fusion(cfg) for _ in range(cfg.layers)]
+        entry = FUSIONS[cfg.fusion]
+        if layer := layer_of(cfg.fusion):
+            fusion = nn.remat(layer) if cfg.remat else layer
+            self.fusion = fusion(cfg) if entry.shared else [fusion(cfg) for _ in range(cfg.layers)]
 
     def __call__(
         self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL: jax.Array | None, deterministic: bool = True
@@ -181,15 +135,15 @@ class CharBertEncoder(nn.Module):
         if mask_BL is not None:
             visible = jnp.broadcast_to(mask_BL[:, None], (B, 2, L)).reshape(2 * B, 1, 1, L)
         mask_BL1 = None if mask_BL is None or cfg.compat_reference else mask_BL[:, :, None]
-        states = [(tokens_BLD, chars_BLD)]
+        states, entry = [(tokens_BLD, chars_BLD)], FUSIONS[cfg.fusion]
         for n, layer in enumerate(self.layer):
             # One call for both. Side by side in each row, since the batch may be spread over devices.
             both = jnp.stack(states[-1], axis=1).reshape(2 * B, L, D)
             both = layer(both, visible, None, None, deterministic, False)[0].reshape(B, 2, L, D)
             self.sow("intermediates", "transformer", both)
             channels = both[:, 0], both[:, 1]
-            if cfg.fusion != "none":
-                fusion = self.fusion if cfg.fusion == "reference" else self.fusion[n]
+            if entry.layer:
+                fusion = self.fusion if entry.shared else self.fusion[n]
                 channels = fusion(*channels, mask_BL1)
             states.append(channels)
         return states

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
 import numpy as np
+from flax import traverse_util
 
 from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
@@ -22,6 +24,7 @@ from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, g
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import LABEL_MODELS, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.fusions import FUSIONS
 from charlm.families.subword.bert_tensors import ACTIVATIONS, FIXED, KEYS, encoder_rules, roberta_positions
 from charlm.families.subword.layout import Head, Layout
 
@@ -37,6 +40,7 @@ _GRU = {
 }
 COMPAT_KEY = "charlm_compat_reference"  # of our exports' config, where the model is not one of the authors'
 _NO_NAME = "ours."  # begins the names of what their code does not have
+_FUSION = re.compile(r"(^|/)encoder/fusion(_|/)")  # in our names of the parameters of fusions
 
 
 def _channels(theirs: str, ours: str, convolution: str) -> list[Rule]:
@@ -107,7 +111,12 @@ class CharBertLayout(Layout):
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
         params = abstract_params(model, _smallest)
-        return model, params, build_table(self.heads[head].rules, params)
+        rules = self.heads[head].rules
+        if config.fusion not in FUSIONS.own:  # the released code has none such: its parameters keep our names
+            rules = [rule for rule in rules if not _FUSION.search(rule.ours)]
+            names = traverse_util.flatten_dict(params, sep="/")
+            rules += [Rule(f"{_NO_NAME}{name}", name) for name in names if _FUSION.search(name)]
+        return model, params, build_table(rules, params)
 
     def aliases(self, config: CharBertConfig, head: str) -> list[Leave]:
         """Returns the second names of tensors that files of theirs have."""

@@ -110,8 +110,8 @@ class Noiser:
     """
 
     def __init__(self, noise: Noise, seed: int, misspellings: Misspellings | None = None) -> None:
-        """Raises ValueError for noise of kind "misspelling" without a list."""
-        if noise.kind == "misspelling" and misspellings is None:
+        """Raises ValueError for noise that needs a list of misspellings, without one."""
+        if KINDS[noise.kind].listed and misspellings is None:
             raise ValueError(f"noise {str(noise)!r} needs a list of misspellings: Noiser(..., misspellings=...)")
         self.noise = noise
         self.seed = operator.index(seed)

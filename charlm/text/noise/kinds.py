@@ -1,14 +1,14 @@
-"""The table of all kinds of noise."""
+"""The table of all kinds of noise. Open it to add one to charlm; `charlm.register.noise` adds one from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from charlm.core.registry import Table
 from charlm.text.noise import operations, words
 from charlm.text.noise.characters import Characters
 from charlm.text.noise.edits import Edit
@@ -27,6 +27,8 @@ class Kind:
       line: what it does, and where that is from.
       min_length: words of fewer characters are left alone where a spec does not say otherwise.
       highest: the highest rate there can be.
+      resizes: whether it may merge or cut words, so that there are not as many as before.
+      listed: whether it needs a list of misspellings.
     """
 
     operation: Callable[[Characters, How, np.random.Generator], list[Edit]]
@@ -36,6 +38,8 @@ class Kind:
     line: str
     min_length: int = 1
     highest: float = 1.0
+    resizes: bool = False
+    listed: bool = False
 
 
 _IN_WORDS = "characters of words"
@@ -43,136 +47,162 @@ _ALL = "characters, spaces and punctuation too"
 _CASED = "letters that have another case"
 _EQUAL = "a swap of equal letters changes none"
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
-    {
-        "drop": Kind(
-            operation=operations.drop,
-            unit="character",
-            share_of=_IN_WORDS,
-            rate=0.1,
-            line="deletes a character",
-        ),
-        "repeat": Kind(
-            operation=operations.repeat,
-            unit="character",
-            share_of=_IN_WORDS,
-            rate=0.1,
-            line="doubles a character",
-        ),
-        "case": Kind(
-            operation=operations.case,
-            unit="character",
-            share_of=_CASED,
-            rate=0.1,
-            line="puts a letter into the other case",
-        ),
-        "swap": Kind(
-            operation=operations.swap,
-            unit="character",
-            share_of="pairs of neighbours in a word that differ",
-            rate=0.1,
-            highest=0.5,
-            line="exchanges two characters, each at most once",
-        ),
-        "insert": Kind(
-            operation=operations.insert,
-            unit="character",
-            share_of=_IN_WORDS,
-            rate=0.1,
-            line="inserts a letter behind a character",
-        ),
-        "keyboard": Kind(
-            operation=operations.keyboard,
-            unit="character",
-            share_of="letters that are on the keyboard",
-            rate=0.1,
-            line="replaces a letter by one beside it on the keyboard",
-        ),
-        "toggle": Kind(
-            operation=words.per_word(words.toggle),
-            unit="word",
-            share_of="words with a letter that has another case",
-            rate=0.1,
-            line="puts one letter into the other case (Char2Subword, table 1)",
-        ),
-        "punctuation": Kind(
-            operation=words.per_word(words.punctuation),
-            unit="word",
-            share_of="words of two characters or more",
-            rate=0.1,
-            line="inserts one of -.'_ inside (Char2Subword, table 1)",
-        ),
-        "hlm_drop": Kind(
-            operation=operations.hlm_drop,
-            unit="character",
-            share_of=_ALL,
-            rate=0.1,
-            line="deletes a character (HLM, section 4.2)",
-        ),
-        "hlm_repeat": Kind(
-            operation=operations.hlm_repeat,
-            unit="character",
-            share_of=_ALL,
-            rate=0.2,
-            line="adds one to three copies of a character (HLM, section 4.2)",
-        ),
-        "hlm_case": Kind(
-            operation=operations.hlm_case,
-            unit="character",
-            share_of=f"{_CASED}; half of those hit change",
-            rate=1.0,
-            line="draws the case of a letter anew (HLM, section 4.2)",
-        ),
-        "hlm": Kind(
-            operation=operations.hlm,
-            unit="character",
-            share_of=_ALL,
-            rate=0.1,
-            line="deletes a character or adds one to three copies (HLM, section 4.2: 0.05 to 0.2)",
-        ),
-        "charbert": Kind(
-            operation=words.per_word(words.charbert),
-            unit="word",
-            share_of=f"words; {_EQUAL}, nor a mistyped digit",
-            rate=1.0,
-            min_length=4,
-            line="drops, adds, swaps or mistypes a character inside (CharBERT, section 4.5)",
-        ),
-        "charbert_nlm": Kind(
-            operation=words.per_word(words.charbert_nlm),
-            unit="word",
-            share_of=f"words; {_EQUAL}",
-            rate=0.15,
-            line="drops or swaps; inserts in words of fewer than four characters (released code of CharBERT)",
-        ),
-        "charbert_inner": Kind(
-            operation=words.per_word(words.charbert_inner),
-            unit="word",
-            share_of="words of two characters or more",
-            rate=0.15,
-            line="drops, adds or swaps a character inside (CharBERT, section 3.5)",
-        ),
-        "char2subword": Kind(
-            operation=words.per_word(words.char2subword),
-            unit="word",
-            share_of=f"words; {_EQUAL}",
-            rate=0.5,
-            min_length=5,
-            line="mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1)",
-        ),
-        "spaces": Kind(
-            operation=operations.spaces,
-            unit="word",
-            share_of="words between spaces, but a last one of one character",
-            rate=0.1,
-            line="deletes the space behind a word or puts one inside",
-        ),
-        "misspelling": Kind(
-            operation=words.misspelling,
-            unit="word",
-            share_of="words that the list of misspellings has",
-            rate=0.1,
-            line="writes a word as people misspell it (natural noise of Belinkov and Bisk)",
-        ),
-    }
-)
+_OWN: dict[str, Kind] = {
+    "drop": Kind(
+        operation=operations.drop,
+        unit="character",
+        share_of=_IN_WORDS,
+        rate=0.1,
+        line="deletes a character",
+    ),
+    "repeat": Kind(
+        operation=operations.repeat,
+        unit="character",
+        share_of=_IN_WORDS,
+        rate=0.1,
+        line="doubles a character",
+    ),
+    "case": Kind(
+        operation=operations.case,
+        unit="character",
+        share_of=_CASED,
+        rate=0.1,
+        line="puts a letter into the other case",
+    ),
+    "swap": Kind(
+        operation=operations.swap,
+        unit="character",
+        share_of="pairs of neighbours in a word that differ",
+        rate=0.1,
+        highest=0.5,
+        line="exchanges two characters, each at most once",
+    ),
+    "insert": Kind(
+        operation=operations.insert,
+        unit="character",
+        share_of=_IN_WORDS,
+        rate=0.1,
+        line="inserts a letter behind a character",
+    ),
+    "keyboard": Kind(
+        operation=operations.keyboard,
+        unit="character",
+        share_of="letters that are on the keyboard",
+        rate=0.1,
+        line="replaces a letter by one beside it on the keyboard",
+    ),
+    "toggle": Kind(
+        operation=words.per_word(words.toggle),
+        unit="word",
+        share_of="words with a letter that has another case",
+        rate=0.1,
+        line="puts one letter into the other case (Char2Subword, table 1)",
+    ),
+    "punctuation": Kind(
+        operation=words.per_word(words.punctuation),
+        unit="word",
+        share_of="words of two characters or more",
+        rate=0.1,
+        line="inserts one of -.'_ inside (Char2Subword, table 1)",
+    ),
+    "hlm_drop": Kind(
+        operation=operations.hlm_drop,
+        unit="character",
+        share_of=_ALL,
+        rate=0.1,
+        line="deletes a character (HLM, section 4.2)",
+        resizes=True,
+    ),
+    "hlm_repeat": Kind(
+        operation=operations.hlm_repeat,
+        unit="character",
+        share_of=_ALL,
+        rate=0.2,
+        line="adds one to three copies of a character (HLM, section 4.2)",
+    ),
+    "hlm_case": Kind(
+        operation=operations.hlm_case,
+        unit="character",
+        share_of=f"{_CASED}; half of those hit change",
+        rate=1.0,
+        line="draws the case of a letter anew (HLM, section 4.2)",
+    ),
+    "hlm": Kind(
+        operation=operations.hlm,
+        unit="character",
+        share_of=_ALL,
+        rate=0.1,
+        line="deletes a character or adds one to three copies (HLM, section 4.2: 0.05 to 0.2)",
+        resizes=True,
+    ),
+    "charbert": Kind(
+        operation=words.per_word(words.charbert),
+        unit="word",
+        share_of=f"words; {_EQUAL}, nor a mistyped digit",
+        rate=1.0,
+        min_length=4,
+        line="drops, adds, swaps or mistypes a character inside (CharBERT, section 4.5)",
+    ),
+    "charbert_nlm": Kind(
+        operation=words.per_word(words.charbert_nlm),
+        unit="word",
+        share_of=f"words; {_EQUAL}",
+        rate=0.15,
+        line="drops or swaps; inserts in words of fewer than four characters (released code of CharBERT)",
+    ),
+    "charbert_inner": Kind(
+        operation=words.per_word(words.charbert_inner),
+        unit="word",
+        share_of="words of two characters or more",
+        rate=0.15,
+        line="drops, adds or swaps a character inside (CharBERT, section 3.5)",
+    ),
+    "char2subword": Kind(
+        operation=words.per_word(words.char2subword),
+        unit="word",
+        share_of=f"words; {_EQUAL}",
+        rate=0.5,
+        min_length=5,
+        line="mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1)",
+    ),
+    "spaces": Kind(
+        operation=operations.spaces,
+        unit="word",
+        share_of="words between spaces, but a last one of one character",
+        rate=0.1,
+        line="deletes the space behind a word or puts one inside",
+        resizes=True,
+    ),
+    "misspelling": Kind(
+        operation=words.misspelling,
+        unit="word",
+        share_of="words that the list of misspellings has",
+        rate=0.1,
+        line="writes a word as people misspell it (natural noise of Belinkov and Bisk)",
+        listed=True,
+    ),
+}
+
+
+def _checked(name: str, kind: Any) -> Kind:
+    """Returns a kind that is added; ValueError naming what it lacks."""
+    if not isinstance(kind, Kind):
+        raise ValueError(f"noise {name!r}: expected a charlm.text.noise.Kind, got {kind!r}")
+    if not callable(kind.operation):
+        raise ValueError(f"noise {name!r}: its operation is {kind.operation!r}, expected a function that makes edits")
+    if kind.unit not in ("character", "word"):
+        raise ValueError(f"noise {name!r}: its unit is {kind.unit!r}, expected 'character' or 'word'")
+    for field in ("share_of", "line"):
+        if not (isinstance(getattr(kind, field), str) and getattr(kind, field)):
+            raise ValueError(
+                f"noise {name!r}: it lacks {field}, which says what its rate is a share of, or what it does"
+            )
+    if not 0 <= kind.rate <= kind.highest <= 1 or kind.min_length < 1:
+        raise ValueError(
+            f"noise {name!r}: rate={kind.rate}, highest={kind.highest}, min_length={kind.min_length}, expected "
+            "0 <= rate <= highest <= 1 and a shortest word of at least 1"
+        )
+    return kind
+
+
+KINDS: Table[Kind] = Table("noise", "charlm.noises", _OWN, _checked)

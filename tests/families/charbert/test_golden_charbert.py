@@ -12,8 +12,7 @@ import pytest
 from charlm.convert.__main__ import main
 from charlm.convert.golden import Skipped, compare, find_cases
 from charlm.families.charbert import golden as charbert_golden
-from charlm.families.charbert import model as charbert
-from charlm.nn import recurrent
+from charlm.nn import fusions, recurrent
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -48,8 +47,8 @@ def other_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def activated(monkeypatch: pytest.MonkeyPatch) -> None:
-    convolution = charbert._convolution
-    monkeypatch.setattr(charbert, "_convolution", lambda *a: lambda x: jnp.tanh(convolution(*a)(x)))
+    convolution = fusions._convolution
+    monkeypatch.setattr(fusions, "_convolution", lambda *a: lambda x: jnp.tanh(convolution(*a)(x)))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""Tables of what has a name and others may add to: families, tasks, kinds of noise, fusions.
+
+Open it to see how charlm finds what an installed package brings, and which names it refuses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")  # of what is added: specs and lists of names put : @ and , between names
+log = logging.getLogger("charlm")
+
+
+def load(reference: str) -> Any:
+    """Returns what "module:name" names, or the module itself; ValueError when the module has no such name."""
+    module, _, name = reference.partition(":")
+    loaded = importlib.import_module(module)
+    if name and not hasattr(loaded, name):
+        raise ValueError(f"{reference}: the module {module} has no {name}")
+    return getattr(loaded, name) if name else loaded
+
+
+class Table(Mapping[str, T], Generic[T]):
+    """What there is of one sort, by name: charlm's own in their order, then what packages bring, then what code adds.
+
+    A package brings a thing by an entry point, which is imported when the thing is first asked for. To ask for the
+    names, or for a thing of charlm's own, imports nothing.
+
+    Args:
+      sort: what one of them is called in messages. group: of the entry points.
+      own: charlm's; a string is "module:name", loaded when it is asked for.
+      check: a function of a name and a thing that returns the entry of the table, or raises ValueError saying in one
+        line what the thing lacks.
+      reserved: names that none may have.
+    """
+
+    def __init__(
+        self,
+        sort: str,
+        group: str,
+        own: Mapping[str, T | str],
+        check: Callable[[str, Any], T],
+        reserved: tuple[str, ...] = (),
+    ) -> None:
+        self.sort, self.group, self.own = sort, group, own
+        self._check, self._reserved = check, reserved
+        self._added: dict[str, T] = {}
+        self._makers: dict[str, str] = {}  # of what was added: the "module:name" that it was made from
+        self._warned: set[str] = set()
+
+    def add(self, name: str, thing: Any, maker: Any = None) -> T:
+        """Adds a thing and returns its entry.
+
+        Args:
+          maker: the class or function that the thing was made from. One of the same module and name takes its place,
+            so that the cell of a notebook may run again.
+
+        Raises:
+          ValueError: the name is none, or taken, or the thing lacks a part.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{self.sort} {name!r}: expected a name of small letters, digits and _")
+        made_from = f"{maker.__module__}:{maker.__qualname__}" if hasattr(maker, "__qualname__") else ""
+        if owner := self._owner(name, made_from):
+            raise ValueError(f"{self.sort} {name!r}: the name is taken by {owner}; choose another one")
+        entry = self._check(name, thing)
+        self._added[name], self._makers[name] = entry, made_from
+        return entry
+
+    def _owner(self, name: str, made_from: str) -> str:
+        """Returns who has a name that something else wants; "": nobody."""
+        if name in self.own or name in self._reserved:
+            return "charlm"
+        if name in self._added:
+            return "" if made_from and made_from == self._makers[name] else self._makers[name] or "another one"
+        point = self._brought.get(name)  # a package may import what its entry point names before anybody asks for it
+        if point is None or point.module.partition(".")[0] == made_from.partition(":")[0].partition(".")[0]:
+            return ""
+        return f"the package {_package(point)}"
+
+    @functools.cached_property
+    def _brought(self) -> dict[str, EntryPoint]:
+        """The entry points of installed packages by name; of two with one name, the first package's."""
+        found: dict[str, EntryPoint] = {}
+        for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, _package(point))):
+            owner = "charlm" if point.name in self.own or point.name in self._reserved else ""
+            if point.name in found:
+                owner = f"the package {_package(found[point.name])}"
+            if owner:
+                self._warn(f"{self._said(point)} is left out: the name is taken by {owner}")
+            elif not NAME.fullmatch(point.name):
+                self._warn(f"{self._said(point)} is left out: expected a name of small letters, digits and _")
+            else:
+                found[point.name] = point
+        return found
+
+    def _said(self, point: EntryPoint) -> str:
+        return f"package {_package(point)}: {self.sort} {point.name!r}"
+
+    def _warn(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            log.warning("%s", line)
+
+    def __getitem__(self, name: str) -> T:
+        """Returns the entry of a name.
+
+        Raises:
+          KeyError: there is none. ValueError: a package that brings it is broken, or the thing lacks a part.
+        """
+        if name in self.own:
+            entry = self.own[name]
+            return load(entry) if isinstance(entry, str) else entry
+        if name not in self._added:
+            self._import(name)
+        return self._added[name]
+
+    def _import(self, name: str) -> None:
+        point = self._brought[name]
+        try:
+            thing = point.load()
+        except (Exception, SystemExit) as error:  # whatever a stranger's module does
+            raise ValueError(f"{self._said(point)} cannot be loaded from {point.value}: {_reason(error)}") from error
+        if name in self._added:  # by a decorator in the module
+            return
+        try:
+            self._added[name] = self._check(name, thing)
+        except ValueError as error:
+            raise ValueError(f"package {_package(point)}: {error}") from None
+        self._makers[name] = point.value
+
+    def load(self, name: str, part: Any) -> Any:
+        """Returns what a part of the entry of a name is, or where it is: "module:name".
+
+        Raises:
+          ValueError: it cannot be loaded.
+        """
+        if not isinstance(part, str):
+            return part
+        try:
+            return load(part)
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{self.sort} {name!r} cannot be loaded from {part}: {_reason(error)}") from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self._added or name in self._brought
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from self._brought
+        yield from (name for name in self._added if name not in self._brought)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def unknown(self, name: object) -> str:
+        """Returns what is said of a name that is not there: all that are, and the nearest."""
+        close = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.0)
+        return f"{name!r} is not one of {', '.join(self)}; did you mean {close[0]}?"
+
+    def usable(self) -> Iterator[tuple[str, T]]:
+        """Yields every name and its entry; of a broken package, a line in the log once."""
+        for name in self:
+            try:
+                yield name, self[name]
+            except ValueError as error:
+                self._warn(str(error))
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.module

@@ -1,0 +1,78 @@
+"""The table of fusions, layers where two channels meet, by the names that `model.fusion` of a config has.
+
+Open it to add one to charlm; `charlm.register.fusion` adds one from outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from charlm.core.registry import Table, load
+
+
+@dataclasses.dataclass(frozen=True)
+class FusionEntry:
+    """What there is to know of a fusion before its code is imported.
+
+    Attributes:
+      line: what it does, for people. layer: the subclass of `charlm.nn.fusions.Fusion`, or where it is:
+        "module:Class"; "": the channels never meet.
+      shared: whether one is used after every layer of a model; False: each layer has its own.
+      one_window: whether it has one convolution, so that `model.windows` names one size.
+    """
+
+    line: str
+    layer: str | type
+    shared: bool = False
+    one_window: bool = False
+
+
+_OWN = {
+    "paper": FusionEntry(
+        "each layer has its own: convolutions, tanh, a GELU layer for each channel (CharBERT, section 3.4)",
+        "charlm.nn.fusions:PaperInteraction",
+    ),
+    "reference": FusionEntry(
+        "one for all layers: a convolution, added to both channels (released code of CharBERT)",
+        "charlm.nn.fusions:ReleasedInteraction",
+        shared=True,
+        one_window=True,
+    ),
+    "none": FusionEntry("the channels never meet (CharBERT, Table 4, w/o HI)", ""),
+}
+
+
+def _checked(name: str, thing: Any) -> FusionEntry:
+    """Returns the entry of a fusion that is added: a class, or an entry; ValueError for what it lacks."""
+    said = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
+    entry = thing if isinstance(thing, FusionEntry) else FusionEntry(said, thing)
+    if not entry.line:
+        raise ValueError(f"fusion {name!r}: it lacks a line that says what it does")
+    if not isinstance(entry.layer, str):
+        _check_layer(name, entry.layer)
+    return entry
+
+
+def _check_layer(name: str, layer: Any) -> None:
+    base = load("charlm.nn.fusions:Fusion")
+    if not (isinstance(layer, type) and issubclass(layer, base)):
+        raise ValueError(f"fusion {name!r}: expected a subclass of charlm.nn.fusions.Fusion, got {layer!r}")
+    if layer.__call__ is base.__call__:
+        raise ValueError(f"fusion {name!r}: {layer.__name__} lacks __call__(tokens_BLD, chars_BLD, mask_BL1)")
+
+
+def layer_of(name: str) -> Any:
+    """Returns the class of a fusion, a subclass of `charlm.nn.fusions.Fusion`; None where the channels never meet.
+
+    Raises:
+      KeyError: there is no such fusion. ValueError: it cannot be loaded, or lacks a part.
+    """
+    if not (part := FUSIONS[name].layer):
+        return None
+    layer = FUSIONS.load(name, part)
+    _check_layer(name, layer)
+    return layer
+
+
+FUSIONS: Table[FusionEntry] = Table("fusion", "charlm.fusions", _OWN, _checked)

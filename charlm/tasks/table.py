@@ -1,0 +1,144 @@
+"""The table of tasks, with what a config and a help text must know of each before any of its code is imported.
+
+Open it to add a task to charlm; `charlm.register.task` adds one from outside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from charlm.convert.heads import FINE_TUNED
+from charlm.core.registry import Table, load
+
+SECTION = "data"  # of a config, where the keys of charlm's own tasks are
+TEXTS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
+TABLES = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
+
+
+class Key(NamedTuple):
+    """A config key of a task.
+
+    Attributes:
+      default: its value where none is set, and so its type. meaning: a line for --help, with the unit.
+      choices: the values that it may have; (): any. least: of a number, the smallest.
+    """
+
+    default: bool | int | float | str | tuple[Any, ...]
+    meaning: str
+    choices: tuple[Any, ...] = ()
+    least: float = -math.inf
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises ValueError, naming the key, for a value that it cannot have."""
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, self.choices))}")
+        if isinstance(value, int | float) and not value >= self.least:
+            raise ValueError(f"{name}={value} must be at least {self.least:g}")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskEntry:
+    """What there is to know of a task before its code is imported.
+
+    Attributes:
+      line: what is predicted, for people. task: the class, or where it is: "module:Class".
+      reads: the keys that it reads of those that not every task does, see `charlm.config.finetuning`.
+      keys: those of its own, by full name ("data.sign").
+      unlabelled: whether its files can be read where they do not hold what there is to predict.
+    """
+
+    line: str
+    task: str | type
+    reads: tuple[str, ...] = ()
+    keys: Mapping[str, Key] = dataclasses.field(default_factory=dict)
+    unlabelled: bool = True
+
+
+_OWN = {
+    "classification": TaskEntry(
+        "one of several classes for a text or pair",
+        "charlm.tasks.classification:Classification",
+        reads=(*TABLES, "data.metric"),
+    ),
+    "regression": TaskEntry(
+        "a number for a text or pair", "charlm.tasks.classification:Regression", reads=TABLES
+    ),
+    "tagging": TaskEntry(
+        "a tag for every word: entities, parts of speech, languages",
+        "charlm.tasks.tagging:Tagging",
+        reads=("data.word", "data.tag", "data.scheme"),
+    ),
+    "question_answering": TaskEntry(
+        "a span of a context that answers a question, or none",
+        "charlm.tasks.question_answering:QuestionAnswering",
+        reads=("data.stride", "data.max_question", "data.max_answer", "data.n_best", "data.noise_context"),
+    ),
+    "ranking": TaskEntry(
+        "passages by how well they answer a query",
+        "charlm.tasks.ranking:Ranking",
+        reads=(*TEXTS, "data.group"),
+        unlabelled=False,
+    ),
+}  # fmt: skip
+
+
+def _checked(name: str, thing: Any) -> TaskEntry:
+    """Returns the entry of a task that is added: a class, or an entry that names one; ValueError for what it lacks."""
+    entry = thing if isinstance(thing, TaskEntry) else entry_of(thing)
+    if not entry.line:
+        raise ValueError(f"task {name!r}: it lacks a line that says what is predicted")
+    for key, told in entry.keys.items():
+        section, dot, leaf = key.partition(".")
+        if not (dot and section.isidentifier() and leaf.isidentifier()):
+            raise ValueError(f"task {name!r}: its key {key!r} is no SECTION.NAME, such as data.sign")
+        if not (isinstance(told, Key) and told.meaning):
+            raise ValueError(f"task {name!r}: its key {key!r}: expected charlm.register.Key(default, meaning)")
+    if not isinstance(entry.task, str):
+        _check_class(name, entry.task)
+    return entry
+
+
+def class_of(name: str) -> type:
+    """Returns the class of a task, a subclass of `charlm.tasks.base.Task`.
+
+    Raises:
+      KeyError: there is no such task. ValueError: it cannot be loaded, or lacks a part.
+    """
+    task = TASKS.load(name, TASKS[name].task)
+    _check_class(name, task)
+    return task
+
+
+def entry_of(task: Any, **fields: Any) -> TaskEntry:
+    """Returns the entry of a class: what is not given is as its docstring, and the task of charlm's it is made of, say.
+
+    Args:
+      fields: of `TaskEntry`; None: not given.
+    """
+    bases = [f"{base.__module__}:{base.__qualname__}" for base in getattr(task, "__mro__", ())]
+    like = next((entry for base in bases for entry in _OWN.values() if entry.task == base), TaskEntry("", ""))
+    said = (getattr(task, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
+    usual = {"line": said, "reads": like.reads, "unlabelled": like.unlabelled}
+    return TaskEntry(task=task, **usual | {name: value for name, value in fields.items() if value is not None})
+
+
+def _check_class(name: str, task: Any) -> None:
+    base = load("charlm.tasks.base:Task")
+    if not (isinstance(task, type) and issubclass(task, base)):
+        raise ValueError(f"task {name!r}: expected a subclass of charlm.tasks.base.Task, got {task!r}")
+    if missing := sorted(getattr(task, "__abstractmethods__", ())):
+        raise ValueError(f"task {name!r}: {task.__name__} lacks {', '.join(missing)}")
+    if getattr(task, "head", None) not in FINE_TUNED:
+        head = getattr(task, "head", None)
+        raise ValueError(f"task {name!r}: {task.__name__}.head={head!r}, expected one of {', '.join(FINE_TUNED)}")
+    if not hasattr(task, "metric") and task.__init__ is object.__init__:
+        raise ValueError(f"task {name!r}: {task.__name__} lacks metric, the score that says which model is better")
+    if "name" in vars(task) and task.name != name:
+        raise ValueError(f"task {name!r}: {task.__name__}.name={task.name!r}, expected {name!r}")
+    task.name = name
+
+
+TASKS: Table[TaskEntry] = Table("task", "charlm.tasks", _OWN, _checked, reserved=("masked_lm",))
