@@ -54,9 +54,7 @@ ALSO_MEANS = {
     "charlm.convert.heads": ("question_answering",),  # a head
     "charlm.families": ("question_answering",),  # that head
     "charlm.metrics.compare": ("classification", "regression", "ranking"),  # kinds of sums
-    "charlm.finetune.run": ("classification", "ranking"),  # goes when the loop asks `Task.group` and `scores_of_sums`
 }
-PROBES = ("charlm.finetune.data",)  # goes when it asks `Task.context`
 
 
 class Import(NamedTuple):
@@ -175,7 +173,7 @@ def asks_which_task(module: str, text: str) -> list[str]:
         asked = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
         by_type = node.func.id == "isinstance" and any(kind.endswith(("Example", "Prediction")) for kind in kinds)
         by_field = node.func.id in ("getattr", "hasattr") and asked in ("example", "prediction")
-        if by_type or (by_field and module not in PROBES):
+        if by_type or by_field:
             found.append(f"{module}:{node.lineno}: {node.func.id}")
     return found
 

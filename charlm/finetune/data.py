@@ -82,19 +82,20 @@ def _files(specs: Sequence[str], key: str) -> list[str]:
     return found
 
 
-def set_aside(examples: Examples, share: float, seed: int, together: bool = False) -> Examples:
+def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int) -> Examples:
     """Returns the examples with a random part of those to learn from as development examples, if there are none.
 
+    Those about one context stay together, and so do those that the task scores together, as the passages of a query.
+
     Args:
-      share: of the examples. together: those of one group (the passages of a query) stay together; those about one
-        context always do.
+      share: of the examples.
 
     Raises:
       ValueError: when there are too few to part.
     """
     if examples.dev:
         return examples
-    of = [_group(example, n, together) for n, example in enumerate(examples.train)]
+    of = [task.context(example) or task.group(example) or n for n, example in enumerate(examples.train)]
     groups = list(dict.fromkeys(of))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
@@ -105,10 +106,6 @@ def set_aside(examples: Examples, share: float, seed: int, together: bool = Fals
         parts[group in chosen].append(example)
     log.info("data.dev is empty: %d of %d examples set aside", len(parts[1]), len(examples.train))
     return examples._replace(train=parts[0], dev=parts[1])
-
-
-def _group(example: Any, number: int, together: bool) -> Any:
-    return getattr(example, "context", "") or (together and example.group) or number
 
 
 def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list[str]:

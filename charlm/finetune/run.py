@@ -82,7 +82,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     digests = _digests(examples)
     _check_same_data(digests, folder)
     runs = _runs(config, task, examples)
-    parts = {name: _with_dev(config, part, seed) for name, (seed, part) in runs.items()}
+    parts = {name: set_aside(part, task, config.data.dev_share, seed) for name, (seed, part) in runs.items()}
     results = {}
     for name, (seed, _) in runs.items():
         place = folder / name if len(runs) > 1 else folder
@@ -111,10 +111,6 @@ def _read_summary(folder: Path) -> dict[str, Any] | None:
         return json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-def _with_dev(config: ml_collections.ConfigDict, examples: Examples, seed: int) -> Examples:
-    return set_aside(examples, config.data.dev_share, seed, together=config.task == "ranking")
 
 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
@@ -180,9 +176,7 @@ def _all_folds(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict
             by_seed.setdefault(result["seed"], []).append(result[SUMS])
     found = []
     for folds in by_seed.values():
-        kind = folds[0]["kind"]
-        options = {"positive": 1} if kind == "classification" and len(task.labels) == 2 else {}
-        found.append(metrics.score_from_statistics(kind, np.sum([fold["sums"] for fold in folds], axis=0), **options))
+        found.append(task.scores_of_sums(folds[0]["kind"], np.sum([fold["sums"] for fold in folds], axis=0)))
     return {name: _mean_and_sd([one[name] for one in found]) for name in (found[0] if found else {})}
 
 

@@ -269,6 +269,8 @@ class Loop:
         if not math.isfinite(judgement.loss):
             raise self._not_finite(step, f"{self._course.judged_on} loss {judgement.loss}")
         self._write(step, metrics)
+        if not hosts.alone():  # what is kept is written by all processes, too: orbax's two writes would wait crosswise
+            self._store.wait()
         self._course.judged(step, self.state, metrics)
         self._window.pause(time.perf_counter() - paused)
         return judgement
