@@ -54,9 +54,6 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     if coordinator is not None:
         _check_address(coordinator, processes, process)
         log.info("process %s of %s: waiting for the others at %s", process, processes, coordinator)
-    # On processors, programs that were asked for may run side by side, in another order on every host: then each waits
-    # in a collective of a program that another has not begun. Accelerators run them in the order they were asked for.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except Exception as error:  # jax and the cluster detectors raise every kind
