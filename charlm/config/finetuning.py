@@ -7,6 +7,7 @@ The shape of the model is that of `init_from`. The files in `configs/` change wh
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import ml_collections
 
@@ -144,8 +145,8 @@ OF_TASKS = {  # keys that only these tasks read: anything but the default is a m
 }  # fmt: skip
 
 
-def validate(flat: dict[str, object]) -> None:
-    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it.
+def validate(flat: dict[str, Any]) -> None:
+    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it: values of the types of the defaults.
 
     Raises:
       ValueError: naming key, value and what is expected.
