@@ -44,10 +44,13 @@ class Learning(abc.ABC):
     def training_flops(self, batch: Batch) -> float:
         """Returns the useful operations of a step on a host batch, see `charlm.core.flops`; 0: not known."""
 
-    @staticmethod
     @abc.abstractmethod
-    def summarize(sums: Sums) -> dict[str, float]:
-        """Returns the metrics of sums, "loss" among them. ValueError when nothing was asked."""
+    def summarize(self, sums: Any) -> dict[str, float]:
+        """Returns the metrics of sums, which are of the class `sums`; "loss" is among them.
+
+        Raises:
+          ValueError: when nothing was asked.
+        """
 
     @abc.abstractmethod
     def progress_line(self, scalars: dict[str, float]) -> str:

@@ -221,7 +221,7 @@ def record_lanes(
     of: int = 1,
     reader_threads: int = 0,
     read: Callable[[bytes], Any] = read_record,
-) -> dict[int, grain.IterDataset[EncodedRecord]]:
+) -> dict[int, grain.IterDataset[Any]]:
     """Opens encoded corpora (`EncodedCorpus`) as one stream of records, dealt out to `of` lanes in turn.
 
     Args:
@@ -231,7 +231,7 @@ def record_lanes(
       repeat: for ever; else every record once, corpus after corpus.
       lanes: those to return, by their numbers; a lane that gets no record is empty.
       reader_threads: threads that read, over all lanes together.
-      read: parses a record.
+      read: parses a record, and so says of what kind the records of the lanes are.
     """
     corpora = list(corpora)
     sources = [ShardSource(corpus) for corpus in corpora]

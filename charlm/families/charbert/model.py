@@ -189,7 +189,7 @@ class CharBertEncoder(nn.Module):
             self.sow("intermediates", "transformer", both)
             channels = both[:, 0], both[:, 1]
             if cfg.fusion != "none":
-                fusion = self.fusion if cfg.fusion == "reference" else self.fusion[n]
+                fusion = self.fusion if isinstance(self.fusion, Fusion) else self.fusion[n]
                 channels = fusion(*channels, mask_BL1)
             states.append(channels)
         return states

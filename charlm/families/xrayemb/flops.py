@@ -62,6 +62,7 @@ def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str,
         transform = 0 if isinstance(config, GPT2Config) else D
         labels = float(np.count_nonzero(batch.labels_SM >= 0))
         flops += 2 * labels * D * (transform + config.vocab_size)
+    assert generator is not None  # second pre-training is of a model with one
     if weights["generation"]:
         written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
         flops += xr_decoder_forward(generator, written.rows, written.total - written.rows)
