@@ -17,7 +17,7 @@ from charlm.robustness.settings import Settings
 from charlm.robustness.subjects import Subject
 from charlm.tasks.base import Task
 from charlm.tasks.classification import ClassPrediction
-from charlm.tasks.question_answering import AnswerPrediction
+from charlm.tasks.question_answering import AnswerPrediction, QuestionAnswering
 
 log = logging.getLogger("charlm")
 
@@ -100,7 +100,7 @@ def decoded(task: Task[Any, Any], prediction: Any) -> Any:
 
 def answer_of(task: Task[Any, Any], prediction: Any) -> Any:
     """Returns the tags, class or answer of a prediction; None of a number, which moves with every edit."""
-    if task.name == "question_answering":
+    if isinstance(task, QuestionAnswering):
         return task.answer(prediction)
     if task.name == "classification":
         return prediction.label
