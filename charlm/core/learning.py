@@ -28,7 +28,7 @@ class Learning(abc.ABC):
     """
 
     parts: ClassVar[int] = 1
-    sums: ClassVar[type[tuple[Any, ...]]]
+    sums: ClassVar[type[Any]]  # a NamedTuple, which no type says of a class
     unit: ClassVar[str]
     weights: Weights | None = None  # for a loss of several parts, see `charlm.core.step.make_train_step`
 
