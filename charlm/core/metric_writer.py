@@ -85,7 +85,7 @@ class _Board:
         try:
             from tensorboardX import event_file_writer, summary
 
-            # Protobuf makes these when the module is loaded.
+            # Protobuf makes these when their module is loaded.
             from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         except ImportError:
             return None

@@ -29,4 +29,5 @@ def applied(
       variables: `{"params": params}`. rngs: by name, such as "dropout".
       method: what is called in place of `__call__`; one that is named has no type.
     """
-    return functools.partial(model.apply, variables, rngs=rngs, method=method)
+    instead = {} if method is None else {"method": method}
+    return functools.partial(model.apply, variables, rngs=rngs, **instead)

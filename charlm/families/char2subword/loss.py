@@ -22,7 +22,7 @@ class ImitationSums(NamedTuple):
     """
 
     loss: jax.Array  # weighted sum of the terms
-    count: jax.Array  # entries that are trained on  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: jax.Array  # entries trained on  # pyright: ignore[reportIncompatibleMethodOverride]  # no method of tuples
     cosine: jax.Array
     distance: jax.Array
     neighbours: jax.Array

@@ -226,6 +226,7 @@ def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
     Raises:
       ValueError: naming the fields that it does not have.
     """
+    # What makes the default of a field: where a config is inside, its class.
     known: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(kind)}
     if unknown := sorted(fields.keys() - known.keys()):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")
