@@ -58,6 +58,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
     import jax
     import numpy as np
 
+    from charlm.benchmark.hlm import program_text
     from charlm.core.sharding import collectives as collectives_of
     from charlm.data.corpus import prepare
     from charlm.training.run import build
@@ -75,7 +76,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
         config.data.table_shards = devices  # the same batch, however it is spread
         run = build(config, data)
         batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
-        program = run.train_step.lower(run.abstract_state, run.place(batch)).compile().as_text()
+        program = program_text(run.train_step.lower(run.abstract_state, run.place(batch)))
         for kind, shapes in collectives_of(program).items():
             path = ", ".join(f"{axis}={size}" for axis, size in zip(("data", "fsdp", "model"), sizes, strict=True))
             count, mib = len(shapes), sum(4 * int(np.prod(shape)) for shape in shapes) / 2**20
