@@ -15,6 +15,7 @@ EXTRAS = {
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
+        "pyright[nodejs]==1.1.414",  # another version finds other things
         *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
         *EVAL,
     ],

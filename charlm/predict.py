@@ -26,7 +26,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from charlm.core.commands import fail, run_command
 from charlm.core.local_paths import check_options
@@ -43,6 +43,9 @@ from charlm.families.predictor import (
     check_seeds,
 )
 from charlm.text.wordlist import WordList
+
+if TYPE_CHECKING:
+    from charlm.core.cache import WordCache
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
@@ -63,7 +66,7 @@ Answer = Callable[[list[_Asked]], list[dict[str, Any]]]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m charlm.predict", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m charlm.predict", description=(__doc__ or "").split("\n\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
@@ -126,6 +129,7 @@ def _answer_all(args: argparse.Namespace) -> int:
     check_options(vars(args), texts=("text", "pair", "query"), needed=("checkpoint", "context"))
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     _check(args)  # mistakes first: models load slowly
+    predictor = None
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"
         predictor = load_with_policy(Predictor.from_checkpoint, args)
@@ -148,8 +152,9 @@ def _answer_all(args: argparse.Namespace) -> int:
             elif "error" not in result:
                 print(for_people(asked.text, result))
         sys.stdout.flush()
-    if getattr(args, "stats", False):
-        print(predictor.cache.stats, file=sys.stderr)
+    cache: WordCache | None = getattr(predictor, "cache", None)
+    if cache is not None and getattr(args, "stats", False):
+        print(cache.stats, file=sys.stderr)
     return status
 
 
@@ -185,7 +190,7 @@ def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
                 raise too_large("the text", f"longer than {scaled(LINE):,} characters")
             if any("\ud800" <= char <= "\udfff" for char in asked.text):
                 raise ValueError("expected a text in UTF-8")
-        return answer(chunk)
+        return [*answer(chunk)]
     except Exception as error:
         if len(chunk) > 1:
             return [_answers(answer, [asked])[0] for asked in chunk]
@@ -263,7 +268,7 @@ def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal[
     known, options = _known(args.words, predictor) if args.words else None, {}
     if hasattr(predictor, "words"):
         options = {"any_spelling": args.any}
-        if not (args.any or args.words or predictor.words):
+        if not (args.any or args.words or getattr(predictor, "words", None)):
             print(
                 f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some",
                 file=sys.stderr,
@@ -333,7 +338,8 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
     def reply(texts: list[str]) -> list[dict[str, Any]]:
         found = model.answer(texts, [context] * len(texts))
         keep = [[c._asdict() for c in p.candidates[: args.top]] for p in found]
-        return [{"answer": model.task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
+        task: Any = model.task  # of question answering, which `require` has seen to
+        return [{"answer": task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
 
     def rank(texts: list[str]) -> list[dict[str, Any]]:
         return [{"score": round(score, 6)} for score in model.rank(args.query, texts)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import pickle
 import sys
 from pathlib import Path
@@ -31,8 +32,7 @@ class AuthorsHLM(TorchRunner):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         sys.path.insert(0, job.hlm_code)
-        import model.hlm as theirs
-
+        theirs: Any = importlib.import_module("model.hlm")
         self._training = job.case == TRAINING
         shape = hlm_config(job).model
         # The released code ignores `attention_heads`; the class's default has to be set.
@@ -70,12 +70,11 @@ class AuthorsHLM(TorchRunner):
         }
 
     def _make_tokenizer(self, shape: Any) -> Any:
-        from model.codepoint_tokenizer import CodepointTokenizer
-
+        tokenizers = importlib.import_module("model.codepoint_tokenizer")
         folder = Path(self.job.hlm_code) / "data"
         tables = [pickle.loads((folder / f"{name}_dict.pkl").read_bytes()) for name in ("char2int", "int2char")]
         limit = max(RELEASED_WORDS, 2 * max(self.job.words))
-        return CodepointTokenizer(*tables, max_num_word=limit, max_char_per_word=shape.char_slots)
+        return tokenizers.CodepointTokenizer(*tables, max_num_word=limit, max_char_per_word=shape.char_slots)
 
     def tokenise(self, texts: list[str], words: int) -> dict[str, np.ndarray]:
         """See `Runner`: by their splitter and their padding."""
@@ -85,10 +84,9 @@ class AuthorsHLM(TorchRunner):
         return self._masked(host) if self._training else host
 
     def _masked(self, host: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from utils.masking import random_mask
-
+        masking = importlib.import_module("utils.masking")
         np.random.seed(0)
-        ids, labels, chosen = random_mask(
+        ids, labels, chosen = masking.random_mask(
             input_ids=host["input_ids"],
             attention_mask_matrix=host["attention_mask_matrix"],
             attention_mask_sentence=host["attention_mask_sentence"],

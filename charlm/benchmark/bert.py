@@ -9,12 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed
+from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.core import flops
+from charlm.core.batch import Array
 from charlm.core.state import on_processor
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.flops import bert_forward
+from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.run import optimizer_of
 
@@ -30,11 +32,11 @@ def make(job: Job) -> Runner:
 class MaskedSubwords(NamedTuple):
     """A batch of pieces, some of them masked: `labels_BM` at `positions_BM` counts where `weight_BM` is 1."""
 
-    ids_BL: np.ndarray
-    mask_BL: np.ndarray
-    positions_BM: np.ndarray
-    labels_BM: np.ndarray
-    weight_BM: np.ndarray
+    ids_BL: Array
+    mask_BL: Array
+    positions_BM: Array
+    labels_BM: Array
+    weight_BM: Array
 
 
 def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +59,7 @@ def masked_subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> MaskedSubw
     labels_BM = np.take_along_axis(ids_BL, positions_BM, axis=1)
     kind_BM, random_BM = rng.random(labels_BM.shape), rng.integers(5, tokenizer.size, labels_BM.shape)
     shown_BM = np.where(kind_BM < MASK_SHARE + RANDOM_SHARE, random_BM, labels_BM)
-    shown_BM = np.where(kind_BM < MASK_SHARE, tokenizer.special.mask, shown_BM)
+    shown_BM = np.where(kind_BM < MASK_SHARE, tokenizer.special.needed("mask"), shown_BM)
     rows_B1 = np.arange(len(texts))[:, None]
     real = weight_BM > 0
     ids_BL[np.broadcast_to(rows_B1, real.shape)[real], positions_BM[real]] = shown_BM[real]
@@ -92,7 +94,7 @@ class BertInference(_Bert):
         model = Bert(self._shape(self._longest))
         first = on_processor(lambda: model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"])
         self._params = jax.device_put(first)
-        self._forward = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
+        self._forward = jax.jit(lambda params, ids, mask: applied(model, {"params": params})(ids, mask).states_BLD)
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Runner`."""
@@ -104,7 +106,7 @@ class BertInference(_Bert):
 
     def program(self, host: tuple[np.ndarray, np.ndarray]) -> str:
         """See `Runner`."""
-        return self._forward.lower(self._params, *host).compile().as_text()
+        return program_text(self._forward.lower(self._params, *host))
 
     def work(self, host: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
         """See `Runner`."""
@@ -137,10 +139,9 @@ class BertTraining(_Bert):
         rngs = {"dropout": jax.random.fold_in(jax.random.key(0), number)}
 
         def loss(params: Any) -> jax.Array:
-            logits_BMV = self._model.apply(
-                {"params": params}, batch.ids_BL, batch.mask_BL, positions_BM=batch.positions_BM,
-                deterministic=False, rngs=rngs,
-            ).logits  # fmt: skip
+            predict = applied(self._model, {"params": params}, rngs)
+            where = batch.positions_BM
+            logits_BMV = predict(batch.ids_BL, batch.mask_BL, positions_BM=where, deterministic=False).logits
             nats_BM = optax.softmax_cross_entropy_with_integer_labels(logits_BMV, batch.labels_BM)
             return (nats_BM * batch.weight_BM).sum() / batch.weight_BM.sum()
 
@@ -155,7 +156,7 @@ class BertTraining(_Bert):
 
     def program(self, host: MaskedSubwords) -> str:
         """See `Runner`."""
-        return self._step.lower(self._state, host).compile().as_text()
+        return program_text(self._step.lower(self._state, host))
 
     def warm(self, host: MaskedSubwords) -> None:
         """See `Runner`."""

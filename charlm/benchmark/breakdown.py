@@ -42,7 +42,8 @@ def breakdown(trace: Path, program: str) -> dict[str, float]:
     Args:
       trace: folder that `jax.profiler.trace` wrote. program: text of the compiled program that ran.
     """
-    names = dict(match.groups() for line in program.splitlines() if (match := _INSTRUCTION.search(line)))
+    found_in = (match for line in program.splitlines() if (match := _INSTRUCTION.search(line)))
+    names: dict[str, str] = {match[1]: match[2] for match in found_in}
     found: Counter[str] = Counter()
     for file in trace.rglob("*.trace.json.gz"):
         if file.name == "perfetto_trace.json.gz":

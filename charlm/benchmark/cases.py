@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_collections
 
@@ -83,8 +83,9 @@ class Settings:
 def settings_of(args: argparse.Namespace) -> Settings:
     """Returns the settings among the options of the command line."""
     names = {field.name for field in dataclasses.fields(Settings)}
-    values = {name: value for name, value in vars(args).items() if name in names}
-    return Settings(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    chosen: dict[str, Any] = {name: value for name, value in vars(args).items() if name in names}
+    chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}
+    return Settings(**chosen)
 
 
 class Outcome(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.benchmark.bert import SMOKE, subwords
-from charlm.benchmark.hlm import device_name, jax_peak, jax_speed
+from charlm.benchmark.hlm import device_name, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import Job, Runner
 from charlm.core import flops
 from charlm.core.state import on_processor
@@ -20,6 +20,7 @@ from charlm.families.charbert.flops import charbert_forward
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.tensors import smallest_batch
 from charlm.families.subword.bert import BertConfig
+from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
 
@@ -27,7 +28,7 @@ FUSIONS: dict[str, dict[str, Any]] = {
     "charbert_paper": {"fusion": "paper"},
     "charbert_reference": {"fusion": "reference", "windows": (3,)},
 }
-SMOKE_CHARS = {"char_hidden": 8}
+SMOKE_CHARS: dict[str, Any] = {"char_hidden": 8}
 
 
 def make(job: Job) -> Runner:
@@ -44,7 +45,7 @@ class CharBertInference(Runner):
         counts = Counter(char for texts in job.texts for text in texts for char in text)
         self._chars = PieceChars(self._tokenizer, SymbolVocab.build(counts))
         longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
-        small = SMOKE | SMOKE_CHARS if job.smoke else {}
+        small: dict[str, Any] = SMOKE | SMOKE_CHARS if job.smoke else {}
         self.config = CharBertConfig(
             vocab_size=max(BertConfig.vocab_size, self._tokenizer.size), pooler=False, dtype=jnp.dtype(job.dtype),
             max_positions=max(BertConfig.max_positions, longest), **FUSIONS[job.path], **small,
@@ -52,14 +53,15 @@ class CharBertInference(Runner):
         model = CharBert(self.config)
         first = on_processor(lambda: model.init(jax.random.key(0), smallest_batch())["params"])
         self._params = jax.device_put(first)
-        self._forward = jax.jit(lambda params, batch: model.apply({"params": params}, batch).both_BLE)
+        self._forward = jax.jit(lambda params, batch: applied(model, {"params": params})(batch).both_BLE)
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def tokenise(self, texts: list[str], words: int) -> CharBertBatch:
         """See `Runner`."""
         ids_BL, mask_BL = subwords(self._tokenizer, texts)
         rows = [ids_L[mask_L] for ids_L, mask_L in zip(ids_BL, mask_BL, strict=True)]
-        return CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(rows, *ids_BL.shape))
+        B, L = ids_BL.shape
+        return CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(rows, B, L))
 
     def run(self, host: CharBertBatch) -> jax.Array:
         """See `Runner`."""
@@ -67,18 +69,18 @@ class CharBertInference(Runner):
 
     def program(self, host: CharBertBatch) -> str:
         """See `Runner`."""
-        return self._forward.lower(self._params, host).compile().as_text()
+        return program_text(self._forward.lower(self._params, host))
 
     def work(self, host: CharBertBatch) -> dict[str, float]:
         """See `Runner`; the GRU's useful operations are those up to each row's last character."""
-        used = np.where(host.mask_BL, host.ends_BL + 1, 0).max(axis=1).sum()
+        used = np.where(host.real_BL, host.ends_BL + 1, 0).max(axis=1).sum()
         useful = charbert_forward(self.config, flops.lengths_of(host.mask_BL), float(used))
         padded = charbert_forward(self.config, flops.full_lengths(host.mask_BL), float(host.chars_BN.size))
         return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
 
     def tokens(self, host: CharBertBatch) -> tuple[float, int]:
         """See `Runner`: pieces."""
-        return float(host.mask_BL.sum(axis=1).mean()), host.mask_BL.shape[1]
+        return float(host.real_BL.sum(axis=1).mean()), host.real_BL.shape[1]
 
     def device_peak(self) -> int | None:
         """See `Runner`."""

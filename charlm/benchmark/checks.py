@@ -13,7 +13,7 @@ from charlm.data.sources import open_configured
 
 WITH_HLM = (*cases.WITH_HLM, *cases.SETTINGS)
 MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # than the cases of HLM beside other models
-READ_BY = {  # which cases read an option; elsewhere it would be ignored, and is refused
+READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; elsewhere it would be ignored, and is refused
     **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
     "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
     "drawn": (*WITH_HLM, *cases.SPELLED),

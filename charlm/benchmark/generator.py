@@ -17,9 +17,10 @@ from charlm.data.budgets import choose_tables
 from charlm.families.xrayemb.chars import SLOTS, XRayChars, word_rows
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.generation_loss import generation_sums
+from charlm.nn.apply import applied
 from charlm.text.symbols import count_symbols
 
-SMOKE = {"char_embedding": 8, "hidden": 16, "vector": 12}
+SMOKE: dict[str, Any] = {"char_embedding": 8, "hidden": 16, "vector": 12}
 GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # of the tables; (): as training measures them
 
 Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and which word [K] of the step each row is; -1: none
@@ -88,7 +89,7 @@ class Generator(Runner):
     def _loss(self, params: Any, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
         """Returns the mean over all characters of the tables' words."""
         of_one_shard = [x[None] for x in vectors], [x[None] for x in tables]
-        sums = generation_sums(self.model.apply({"params": params}, *of_one_shard, method="tables"))
+        sums = generation_sums(applied(self.model, {"params": params}, method="tables")(*of_one_shard))
         return sums.nats / sums.characters
 
     def tokenise(self, texts: list[str], words: int) -> list[tuple[tuple[jax.Array, ...], tuple[np.ndarray, ...]]]:

@@ -33,6 +33,7 @@ from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batc
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import masking_of, model_config
+from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
@@ -71,6 +72,14 @@ def compile_first(step: Any, *inputs: Any) -> None:
     """Compiles a training step before it runs, as training does, and gives back the memory that the compiler took."""
     step.lower(*inputs).compile()
     give_memory_back()
+
+
+def program_text(lowered: jax.stages.Lowered) -> str:
+    """Returns the text of a program as it is compiled; ValueError when the backend writes none."""
+    text = lowered.compile().as_text()
+    if text is None:
+        raise ValueError(f"programs of the backend {jax.default_backend()} have no text")
+    return text
 
 
 def jax_speed(dtype: str) -> dict[str, float]:
@@ -140,7 +149,7 @@ class HLMInference(_HLM):
         self._params = jax.device_put(on_processor(lambda: model.init(jax.random.key(0), example)["params"]))
         self._inside = {name: self._params[name] for name in ("embed", "intra_word")}
         self._buckets = inference_slots(self.slots)
-        self._forward = jax.jit(lambda params, batch: model.apply({"params": params}, batch).context_NWD)
+        self._forward = jax.jit(lambda params, batch: applied(model, {"params": params})(batch).context_NWD)
         # As `HLMPredictor` does: what depends on parameters alone is computed once.
         positions_of = lambda hlm: hlm.inter_word.project_positions()
         project = lambda params: model.apply({"params": params}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
@@ -185,10 +194,10 @@ class HLMInference(_HLM):
         if self.path.startswith("cache"):
             words_NWD = self._cache.read(self._inside, host)
             lowered = self._context.lower(self._params, self._positions, words_NWD, host[..., 0] != 0)
-            return lowered.compile().as_text()
+            return program_text(lowered)
         reshaped = self.path == "reshape"
         batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
-        return self._forward.lower(self._params, batch).compile().as_text()
+        return program_text(self._forward.lower(self._params, batch))
 
     def forget(self) -> None:
         """See `Runner`."""
@@ -262,7 +271,7 @@ class HLMTraining(_HLM):
 
     def program(self, host: WordBatch) -> str:
         """See `Runner`."""
-        return self._step.lower(self._state, host).compile().as_text()
+        return program_text(self._step.lower(self._state, host))
 
     def run(self, host: WordBatch) -> Any:
         """See `Runner`."""

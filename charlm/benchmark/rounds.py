@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,9 @@ class Worker:
             # Workers share an accelerator: none may take most of its memory beforehand.
             env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
+        assert self._process.stdin is not None  # it is a pipe, and so is the other
+        assert self._process.stdout is not None
+        self._questions, self._answers = self._process.stdin, self._process.stdout
 
     def ask(self, line: str) -> dict[str, Any]:
         """Sends a line, if any, and returns the answer.
@@ -78,9 +81,9 @@ class Worker:
         """
         with contextlib.suppress(BrokenPipeError):
             if line:
-                self._process.stdin.write(line + "\n")
-                self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+                self._questions.write(line + "\n")
+                self._questions.flush()
+        answer = self._answers.readline()
         if not answer.endswith("\n"):
             raise WorkerDied(self._last_words())
         return json.loads(answer)
@@ -96,7 +99,7 @@ class Worker:
     def end(self) -> None:
         """Waits a little for the process, then ends it and all that it has started; may be called again."""
         try:
-            self._process.wait(timeout=PATIENCE if self._process.stdin.closed else 0)
+            self._process.wait(timeout=PATIENCE if self._questions.closed else 0)
         except subprocess.TimeoutExpired:
             pass
         finally:
@@ -104,19 +107,19 @@ class Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-            self._process.stdout.close()
+                self._questions.close()
+            self._answers.close()
             self._errors.close()
 
     def quit(self) -> dict[str, Any]:
         """Asks for the peak memory, which ends the worker."""
         answer = self.ask("quit")
-        self._process.stdin.close()
+        self._questions.close()
         return answer
 
 
 def measure(
-    commands: dict[str, Sequence[str]], batches: int, repeats: int, profile: dict[str, Path] | None = None
+    commands: Mapping[str, Sequence[str]], batches: int, repeats: int, profile: dict[str, Path] | None = None
 ) -> Measured:
     """Starts the workers one after another, then takes them in turn; what dies is reported and left out.
 
@@ -127,7 +130,7 @@ def measure(
       batches: how many batches each worker has; every one is run in every round.
       profile: by path, the folder for a trace of one more run.
     """
-    measured = Measured()
+    measured, profile = Measured(), profile or {}
     workers: dict[str, Worker] = {}
     try:
         for name, command in commands.items():
@@ -146,7 +149,7 @@ def measure(
                         measured.rounds[name][batch].append(workers[name].ask(f"go {batch}"))
         for name, worker in list(workers.items()):
             with _reported(name, workers, measured):
-                if name in (profile or {}):
+                if name in profile:
                     log.info("%s: trace in %s", name, worker.ask(f"profile 0 {profile[name]}")["profile"])
                 measured.peaks[name] = worker.quit()
     except KeyboardInterrupt as stop:

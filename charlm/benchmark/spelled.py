@@ -29,6 +29,7 @@ from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbBertConfig
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.families.xrayemb.units import XRayEmbUnits
 from charlm.families.xrayemb.vocab import xray_chars_of_words
+from charlm.nn.apply import applied
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
@@ -150,7 +151,7 @@ class FullMode(_Words):
         spell = jax.jit(lambda module, chars: model.apply({"params": {"char2subword": module}}, chars, method="spell"))
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
         self._states = jax.jit(
-            lambda params, *inputs, method: model.apply({"params": params}, *inputs, method=method).states_BLD,
+            lambda params, *inputs, method: applied(model, {"params": params}, method=method)(*inputs).states_BLD,
             static_argnames="method",
         )
 
@@ -172,7 +173,7 @@ class SubwordTable(_Words):
         super().__init__(job)
         model = Bert(bert_config(self.config))
         self._params = _random(model, np.ones((1, 3), np.int32))
-        self._states = jax.jit(lambda params, ids, mask: model.apply({"params": params}, ids, mask).states_BLD)
+        self._states = jax.jit(lambda params, ids, mask: applied(model, {"params": params})(ids, mask).states_BLD)
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Runner`: ids [B, L] and mask."""
@@ -184,7 +185,7 @@ class SubwordTable(_Words):
         for item, sentence in zip(items, sentences, strict=True):
             found = dict(zip(reversed(item.words), reversed(item.ids), strict=True))  # the first of a word counts
             rows.append([special.cls, *(found.get(w, special.unk) for w in range(len(sentence))), special.sep])
-        return self.rows(rows, special.pad)
+        return self.rows(rows, special.needed("pad"))
 
     def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
         """See `Runner`."""

@@ -26,6 +26,7 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     """Parameter counts, part by part, of pre-training in both wirings and of a two-label classifier."""
     import dataclasses
 
+    import flax.linen as nn
     import jax
     import numpy as np
 
@@ -37,7 +38,7 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
     del repeats
     shape = model_config(config)
-    models = {
+    models: dict[str, nn.Module] = {
         f"pre-training, {wiring} wiring": HLMForMaskedLM(dataclasses.replace(shape, wiring=wiring))
         for wiring in ("paper", "reference")
     }
@@ -57,6 +58,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
     import jax
     import numpy as np
 
+    from charlm.benchmark.hlm import program_text
     from charlm.core.sharding import collectives as collectives_of
     from charlm.data.corpus import prepare
     from charlm.training.run import build
@@ -74,7 +76,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
         config.data.table_shards = devices  # the same batch, however it is spread
         run = build(config, data)
         batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
-        program = run.train_step.lower(run.abstract_state, run.place(batch)).compile().as_text()
+        program = program_text(run.train_step.lower(run.abstract_state, run.place(batch)))
         for kind, shapes in collectives_of(program).items():
             path = ", ".join(f"{axis}={size}" for axis, size in zip(("data", "fsdp", "model"), sizes, strict=True))
             count, mib = len(shapes), sum(4 * int(np.prod(shape)) for shape in shapes) / 2**20
@@ -196,6 +198,7 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     from charlm.convert.rules import export_state
     from charlm.families.subword.bert import BertConfig
     from charlm.families.subword.bert_tensors import BERT
+    from charlm.nn.apply import applied
 
     del config, repeats  # the shape is BERT's
     shape = BertConfig(**PARITY_SHAPE)
@@ -206,7 +209,7 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     theirs = transformers.BertModel(their_config, add_pooling_layer=False).eval()
     state = export_state(table, (), params)
     theirs.load_state_dict({name.removeprefix(BERT.prefix): torch.tensor(value) for name, value in state.items()})
-    ours = jax.jit(lambda params, ids: model.apply({"params": params}, ids).states_BLD)(params, ids)
+    ours = jax.jit(lambda params, ids: applied(model, {"params": params})(ids).states_BLD)(params, ids)
     with torch.inference_mode():
         difference = np.abs(np.asarray(ours) - theirs(torch.tensor(ids).long()).last_hidden_state.numpy()).max()
     batch = f"{PARITY_BATCH[0]} x {PARITY_BATCH[1]} subwords"

@@ -8,6 +8,7 @@ ends at once.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -23,6 +24,8 @@ from typing import Any
 from charlm.benchmark.breakdown import breakdown, table
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, Runner
 from charlm.core.durable import write_text
+
+STATUS = Path("/proc/self/status")
 
 
 def main(path: str) -> int:
@@ -112,13 +115,12 @@ def _profile(runner: Runner, host: Any, folder: str) -> None:
 
 def peak_mebibytes() -> int:
     """Returns the peak resident memory of this process; `ru_maxrss` would count what the parent held when it forked."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return round(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024)
-    except FileNotFoundError:  # not Linux
-        import resource
+    with contextlib.suppress(FileNotFoundError):  # not Linux
+        if peak := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text(encoding="utf-8")):
+            return round(int(peak[1]) / 1024)
+    import resource  # some containers' Linux does not say
 
-        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":

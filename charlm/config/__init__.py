@@ -94,7 +94,7 @@ def load_config_file(spec: str) -> ml_collections.ConfigDict:
     """
     path, _, variant = find_config_file(spec).partition(":")
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
-    if module_spec is None or not Path(path).is_file():
+    if module_spec is None or module_spec.loader is None or not Path(path).is_file():
         raise ValueError(f"--config: {no_config_file(path)}")
     module = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(module)

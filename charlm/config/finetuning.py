@@ -179,7 +179,7 @@ SHARES = ("optim.b1", "optim.b2", "optim.warmup_share")
 
 
 def validate(flat: dict[str, Any]) -> None:
-    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it.
+    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it: values of the types of the defaults.
 
     Raises:
       ValueError: naming key, value and what is expected.

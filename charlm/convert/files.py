@@ -41,13 +41,16 @@ class Tensor(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of its axes."""
+        ...
 
     @property
     def dtype(self) -> np.dtype:
         """Type of its elements."""
+        ...
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> np.ndarray:
         """Returns it as an array."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +163,7 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
     return state
 
 
-def _read_torch(path: Path, mapped: bool) -> dict[str, np.ndarray]:
+def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:
     """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
     torch = extras.load(f"{path} is read with PyTorch", "torch")
     asked: list[str] = []

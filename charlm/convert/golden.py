@@ -8,7 +8,7 @@ with its rule table, runs our model and returns what it computed under the names
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-Outputs = Callable[[Case], dict[str, Ours | Skipped]]
+Outputs = Callable[[Case], Mapping[str, Ours | Skipped]]
 
 
 class Result(NamedTuple):

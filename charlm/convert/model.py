@@ -83,7 +83,7 @@ class Target(NamedTuple):
 class Names(NamedTuple):
     """A state dict of theirs, not yet read: its tensors by today's names, the head they make, and what is known."""
 
-    state: Mapping[str, Tensor]
+    state: dict[str, Tensor]
     head: str
     rules: Sequence[Rule]
     leave: Sequence[Leave]
@@ -123,11 +123,11 @@ class Converter(abc.ABC):
         """Says whether a config of theirs is of this family."""
 
     @abc.abstractmethod
-    def read(self, source: str, head: str = "", **options: Any) -> Model:
-        """Reads a folder or file of theirs.
+    def read(self, source: str, head: str = "") -> Model:
+        """Reads a folder or file of theirs; a family that needs to be told more has arguments of its own.
 
         Args:
-          head: one of `heads`; "": what the file holds. options: what the family needs to be told beside.
+          head: one of `heads`; "": what the file holds.
 
         Raises:
           ValueError: when anything is missing or does not fit.

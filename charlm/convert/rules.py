@@ -112,7 +112,7 @@ def _named(ours: str, part: str) -> str:
 
 
 def import_state(
-    table: Mapping[str, Entry], leave: Sequence[Leave], state: dict[str, Tensor], where: str
+    table: Mapping[str, Entry], leave: Sequence[Leave], state: dict[str, Tensor] | dict[str, np.ndarray], where: str
 ) -> dict[str, Any]:
     """Returns our nested parameters, float32, from their state dict.
 
@@ -240,7 +240,7 @@ def group(names: Iterable[str]) -> list[str]:
         if len(members) == 1 or pattern.count("{}") != 1:
             lines += members
         else:
-            numbers = [int(re.search(r"\.(\d+)\.", name)[1]) for name in members]
+            numbers = [int(number) for name in members for number in re.findall(r"\.(\d+)\.", name)[:1]]
             lines.append(pattern.format(f"[{_ranges(numbers)}]"))
     return lines
 

@@ -139,7 +139,7 @@ def family_of(metadata: Mapping[str, Any]) -> str:
 def _stored(checkpoint: Path) -> Any:
     """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
     with clear_reads(checkpoint):
-        stored = ocp.checkpointables_metadata(checkpoint)
+        stored = ocp.checkpointables_metadata(str(checkpoint))
         if stored.metadata["state"] is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
         return stored
@@ -199,7 +199,8 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
     check_fits(checkpoint, stored["params"], abstract_state.params)
     with clear_reads(checkpoint):
-        return ocp.load_checkpointables(checkpoint, {"state": abstract_state, "data": Position(data)})["state"]
+        wanted = {"state": abstract_state, "data": Position(data)}
+        return ocp.load_checkpointables(str(checkpoint), wanted)["state"]
 
 
 def stored_params(checkpoint: Path) -> Any:
@@ -242,7 +243,7 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
     if not hosts.alone() and all(where is None or where.is_fully_addressable for where in placed):
         _without_others(context)  # which may not read it now: orbax would wait for them
     with clear_reads(checkpoint), context:
-        loaded = ocp.load_checkpointables(checkpoint, {"state": {"params": abstract_params}})
+        loaded = ocp.load_checkpointables(str(checkpoint), {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
 
 
@@ -277,7 +278,8 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
     try:
         with context:
             stored = checksums.described(metadata)
-            ocp.save_checkpointables(folder, {"state": {"params": params}}, overwrite=True, custom_metadata=stored)
+            parts = {"state": {"params": params}}
+            ocp.save_checkpointables(str(folder), parts, overwrite=True, custom_metadata=stored)
         if hosts.is_primary():
             checksums.write(folder)
     except Exception as error:  # orbax raises every kind

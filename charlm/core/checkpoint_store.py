@@ -51,11 +51,12 @@ class Checkpoints:
         self._folder = Path(workdir).absolute() / folder
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
+        kept = policies.AnyPreservationPolicy([policies.LatestN(keep), best])
         self._checkpointer = ocp.training.Checkpointer(
-            self._folder,
+            str(self._folder),
             context=context,
             save_decision_policy=_Always(),
-            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
+            preservation_policy=kept,  # pyright: ignore[reportArgumentType]  # its own protocol has narrower arguments
             cleanup_tmp_directories=True,
         )
 
@@ -98,7 +99,7 @@ class Checkpoints:
                 step,
                 parts,
                 overwrite=present,
-                metrics=metrics,
+                metrics=None if metrics is None else {**metrics},
                 custom_metadata=metadata,
             )
 

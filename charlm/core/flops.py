@@ -46,18 +46,18 @@ def peak(device_kind: str, dtype: str) -> float | None:
 class Lengths(NamedTuple):
     """Of some sequences: how many, the sum of their lengths, and that of the squares."""
 
-    count: float = 0
+    rows: float = 0
     total: float = 0
     squares: float = 0
 
-    def __add__(self, other: Lengths) -> Lengths:  # type: ignore[override]
+    def __add__(self, other: Lengths) -> Lengths:  # pyright: ignore[reportIncompatibleMethodOverride]  # of tuple
         return Lengths(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def lengths_of(real: Array) -> Lengths:
     """Returns the lengths of sequences [..., L] whose non-zero positions are real; a row without one is none."""
     lengths = np.count_nonzero(real, axis=-1).astype(np.float64)
-    return Lengths(np.count_nonzero(lengths), lengths.sum(), np.square(lengths).sum())
+    return Lengths(float(np.count_nonzero(lengths)), float(lengths.sum()), float(np.square(lengths).sum()))
 
 
 def full_lengths(array: Array) -> Lengths:

@@ -37,7 +37,7 @@ def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
         if is_frozen:  # one after another: all of them a second time may not fit
             value = np.ascontiguousarray(hosts.on_host(leaf))
             digest.update(f"{path_name(path)} {value.dtype} {leaf.shape};".encode())
-            digest.update(value.reshape(-1).view(np.uint8))
+            digest.update(value.reshape(-1).view(np.uint8).data)
             arrays, size = arrays + 1, size + value.nbytes
     return Frozen(digest.hexdigest(), arrays, size)
 

@@ -135,20 +135,22 @@ def primary_first(work: Callable[[], T]) -> T:
     """
     if alone():
         return work()
-    result, error = _attempt(work) if is_primary() else (None, None)
-    error = from_primary(error)
+    done: list[T] = []
+    error = from_primary(_attempt(work, done) if is_primary() else None)
     if error is None and not is_primary():
-        result, error = _attempt(work)
+        error = _attempt(work, done)
     if total(error is not None):
         raise ValueError(error or "another process failed; its own log says why")
-    return result
+    return done[0]
 
 
-def _attempt(work: Callable[[], T]) -> tuple[T | None, str | None]:
+def _attempt(work: Callable[[], T], done: list[T]) -> str | None:
+    """Puts what the work returns into `done`; returns its error, None without one."""
     try:
-        return work(), None
+        done.append(work())
+        return None
     except (ValueError, OSError) as error:
-        return None, str(error) or type(error).__name__
+        return str(error) or type(error).__name__
 
 
 def shares(folder: Path) -> bool:

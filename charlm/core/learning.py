@@ -28,7 +28,7 @@ class Learning(abc.ABC):
     """
 
     parts: ClassVar[int] = 1
-    sums: ClassVar[type[tuple[Any, ...]]]
+    sums: ClassVar[type[Any]]  # a NamedTuple, which no type says of a class
     unit: ClassVar[str]
     weights: Weights | None = None  # for a loss of several parts, see `charlm.core.step.make_train_step`
 
@@ -44,10 +44,13 @@ class Learning(abc.ABC):
     def training_flops(self, batch: Batch) -> float:
         """Returns the useful operations of a step on a host batch, see `charlm.core.flops`; 0: not known."""
 
-    @staticmethod
     @abc.abstractmethod
-    def summarize(sums: Sums) -> dict[str, float]:
-        """Returns the metrics of sums, "loss" among them. ValueError when nothing was asked."""
+    def summarize(self, sums: Any) -> dict[str, float]:
+        """Returns the metrics of sums, which are of the class `sums`; "loss" is among them.
+
+        Raises:
+          ValueError: when nothing was asked.
+        """
 
     @abc.abstractmethod
     def progress_line(self, scalars: dict[str, float]) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +75,24 @@ class _Board:
     """TensorBoard events, written at once: tensorboardX's own writer does it in a thread, where a full disk is a
     traceback at the end of the program."""
 
+    def __init__(self, writer: Any, event: Callable[..., Any], scalar: Callable[[str, float], Any]) -> None:
+        """Takes an `EventsWriter`, the class of its events, and what makes the content of one; none has types."""
+        self._writer, self._event, self._scalar = writer, event, scalar
+
     @classmethod
     def open(cls, folder: Path, resume_step: int) -> _Board | None:
         """Returns a writer whose first word is that events after `resume_step` are void; None without tensorboardX."""
         try:
             from tensorboardX import event_file_writer, summary
-            from tensorboardX.proto import event_pb2
+
+            # Protobuf makes these when their module is loaded.
+            from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         except ImportError:
             return None
-        board = cls()
-        board._event, board._scalar = event_pb2.Event, summary.scalar
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            board._writer = event_file_writer.EventsWriter(str(folder / "events"))
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            board._add(step=resume_step + 1, session_log=start)
+            board = cls(event_file_writer.EventsWriter(str(folder / "events")), Event, summary.scalar)
+            board._add(step=resume_step + 1, session_log=SessionLog(status=SessionLog.START))
         except OSError as error:
             raise ValueError(f"{folder} cannot be written: {error.strerror}") from error
         return board

@@ -23,7 +23,7 @@ def learning_rate(
       optim: the section of the config. steps: of the whole run. warmup: steps in which the rate rises from 0.
       peak: the rate after warm-up; None: `optim.learning_rate`.
     """
-    peak = optim.learning_rate if peak is None else peak
+    peak = float(optim.learning_rate) if peak is None else peak
     left = max(steps - warmup, 1)
     if optim.schedule == "constant":
         after = optax.constant_schedule(peak)

@@ -24,7 +24,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 MIB = 1 << 20
 LINE = 64 * MIB
@@ -101,7 +101,7 @@ class Held:
             check_unpacked(self._path, "its content", self._packed, self._held)
 
 
-def lines_of(stream: BinaryIO, path: str) -> Iterator[tuple[int, bytes]]:
+def lines_of(stream: io.BufferedIOBase, path: str) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of a file with their numbers from 1; TooLarge when one is too long."""
     most = scaled(LINE)
     for number in itertools.count(1):

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ class Table(Mapping[str, T], Generic[T]):
         """
         if name in self.own:
             entry = self.own[name]
-            return load(entry) if isinstance(entry, str) else entry
+            return load(entry) if isinstance(entry, str) else cast(T, entry)
         if name not in self._added:
             self._import(name)
         return self._added[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -53,7 +54,10 @@ def path_name(path: tuple[Any, ...]) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
 
 
-def make_mesh(config: ml_collections.ConfigDict, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(
+    config: ml_collections.ConfigDict,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # a class of C++, no stub
+) -> Mesh:
     """Returns the mesh of `config.mesh` over all devices.
 
     Raises:
@@ -101,7 +105,8 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
     """Returns which of the table shards lie on devices of this process, ascending."""
     places = batch_sharding(mesh).addressable_devices_indices_map((1, shards)).values()
-    return tuple(sorted({shard for _, part in places for shard in range(shards)[part]}))
+    parts = [place[1] for place in places if place is not None]
+    return tuple(sorted({shard for part in parts for shard in range(shards)[part]}))
 
 
 def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
@@ -116,7 +121,8 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
     local = local_shards(mesh, shards)
 
     def place(x: np.ndarray) -> jax.Array:
-        def part(index: tuple[slice, ...]) -> np.ndarray:
+        def part(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None  # asked for places on devices of this process alone
             wanted = range(shards)[index[1]]  # neighbours, so neighbours among those that are here
             return x[:, local.index(wanted[0]) : local.index(wanted[-1]) + 1]
 

@@ -56,12 +56,15 @@ def make_train_step(
         trained: Any, params: Any, micro_batch: Any, key: jax.Array, shares: Sequence[Any]
     ) -> tuple[jax.Array, Sums]:
         sums = loss_sums(with_frozen(trained, params), micro_batch, key)
-        return sum((share * sums[2 * i] for i, share in enumerate(shares, start=1)), start=sums[0]), sums
+        total = sums[0]
+        for i, share in enumerate(shares, start=1):
+            total += share * sums[2 * i]
+        return total, sums
 
     def train_step(state: TrainState, batch: Any) -> tuple[TrainState, Sums, jax.Array]:
         key = stream_key(seed, "dropout", state.step)
-        first_weight, *others = [jnp.maximum(weight, 1) for weight in weights(batch)] if weights else [None]
-        shares = [first_weight / weight for weight in others]  # of the division that comes last
+        divisors = [jnp.maximum(weight, 1) for weight in weights(batch)] if weights else []
+        shares = [divisors[0] / divisor for divisor in divisors[1:]]  # of the division that comes last
         trained = without_frozen(state.params, freeze)
 
         def gradient(i: jax.Array | int, micro_batch: Any) -> tuple[Any, Sums]:

@@ -99,13 +99,13 @@ class Watch:
     def _run(self) -> None:
         while True:
             for key, _ in self._selector.select():
-                if key.fileobj is self._listener:
-                    self._accept()
+                if self._listener is not None and key.fileobj is self._listener:
+                    self._accept(self._listener)
                 else:
                     self._read(key.data)
 
-    def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
         try:
             connection.settimeout(5)
             hello = json.loads(connection.makefile("rb", buffering=0).readline(_LONGEST))

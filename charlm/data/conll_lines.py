@@ -160,5 +160,5 @@ def _tag(cell: str, key: str) -> str:
     """Returns a cell, or the value of a key in it, "_" without the key."""
     if not key:
         return cell
-    values = dict(pair.partition("=")[::2] for pair in cell.split("|"))
+    values = {name: value for name, _, value in (pair.partition("=") for pair in cell.split("|"))}
     return values.get(key, "_")

@@ -230,10 +230,11 @@ def encode_corpus(
     if todo:
         encode(job, todo, config.data.encode_processes, progress)
         shards = [job.finished(i) for i in range(len(source.parts))]
-    if None in shards:
+    whole = [shard for shard in shards if shard is not None]
+    if len(whole) < len(shards):
         raise ValueError(f"corpus cache {folder}: a shard vanished while it was prepared; is it being deleted?")
-    stats = sum(shards, CorpusStats())
-    paths = tuple(job.shard(i) for i, shard in enumerate(shards) if shard.records)
+    stats = sum(whole, CorpusStats())
+    paths = tuple(job.shard(i) for i, shard in enumerate(whole) if shard.records)
     if not paths and split != "heldout":
         raise ValueError(f"{key}: corpus {spec!r} holds no document ({stats.describe()})")
     if todo or not os.path.exists(os.path.join(folder, "corpus.json")):

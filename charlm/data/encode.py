@@ -200,8 +200,11 @@ def _end_with_parent() -> None:
     import multiprocessing
     import threading
 
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # the pool's own process calls this in those that it starts
+
     def wait() -> None:
-        multiprocessing.parent_process().join()
+        parent.join()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

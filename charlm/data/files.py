@@ -7,12 +7,13 @@ import contextlib
 import glob
 import gzip
 import hashlib
+import io
 import os
 import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from charlm.core import extras
 from charlm.core.durable import write_text
@@ -79,9 +80,9 @@ def file_parts(path: str, text_key: str) -> list[Part]:
     return [Part(f"{name}@{start}", kind, path, start, min(start + PART_BYTES, size)) for start in starts]
 
 
-def open_binary(path: str) -> BinaryIO:
+def open_binary(path: str) -> io.BufferedIOBase:
     """Opens a file, unpacked where its name ends in .gz."""
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
 
 
 @contextlib.contextmanager
@@ -137,7 +138,7 @@ def _raw_lines(part: Part) -> Iterator[bytes | None]:
             position += size
 
 
-def _drain(stream: BinaryIO) -> int:
+def _drain(stream: io.BufferedIOBase) -> int:
     """Reads to the end of the line in small pieces; returns the bytes read."""
     total = 0
     while piece := stream.readline(1 << 20):

@@ -24,9 +24,11 @@ class RecordEncoder(Protocol):
         Args:
           sentences: words of each. words: of all of them. spaces: of each word, whether a space comes before it.
         """
+        ...
 
     def finish(self, stats: CorpusStats) -> None:
         """Counts what the records do not show."""
+        ...
 
 
 class Form(Protocol):
@@ -34,9 +36,11 @@ class Form(Protocol):
 
     def start(self) -> RecordEncoder:
         """Returns an encoder for a shard."""
+        ...
 
     def settings(self) -> dict[str, Any]:
         """Returns, JSON-able, all that decides what records hold, beside the text and its splitter."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

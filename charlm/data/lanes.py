@@ -20,12 +20,15 @@ class Lane(Protocol):
 
     def shard(self) -> tuple[Any, bool]:
         """Returns the next shard, its arrays of a fixed shape, and whether it holds any text."""
+        ...
 
     def get_state(self) -> dict[str, Any]:
         """Returns what the lane holds back, JSON-able."""
+        ...
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
+        ...
 
 
 Tree = TypeVar("Tree")
@@ -34,10 +37,14 @@ MakeLane = Callable[[int, Iterator[Any]], Lane]  # number of the lane, its recor
 
 def stack(trees: Sequence[Tree]) -> Tree:
     """Returns equal trees of tuples and arrays as one, with a new leading axis on every array; None stays None."""
+    return _stacked(trees)
+
+
+def _stacked(trees: Sequence[Any]) -> Any:  # types do not go through a tree
     first = trees[0]
     if isinstance(first, tuple):
         make = getattr(type(first), "_make", tuple)
-        return make(stack(parts) for parts in zip(*trees, strict=True))
+        return make(_stacked(parts) for parts in zip(*trees, strict=True))
     return None if first is None else np.stack(trees)
 
 

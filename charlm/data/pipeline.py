@@ -177,6 +177,7 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
 
     def __init__(self, corpus: Any) -> None:
         self._remedy = remedy_of(corpus.name)
+        self._shards: tuple[str, ...] = tuple(corpus.paths)
         try:
             super().__init__(list(corpus.paths))
         except RuntimeError as error:
@@ -184,12 +185,16 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
             with clear_damage(damaged, self._remedy):
                 raise error
 
-    def __getitem__(self, number: SupportsIndex) -> bytes:
+    def __len__(self) -> int:
+        """Returns the number of records."""
+        return super().__len__()  # pyright: ignore[reportAttributeAccessIssue]  # grain shows the base of Windows
+
+    def __getitem__(self, index: SupportsIndex) -> bytes:
         """Returns a record; ValueError when it cannot be read."""
         try:
-            return super().__getitem__(number)
+            return super().__getitem__(index)
         except RuntimeError as error:
-            with clear_damage(self._shard_of(number.__index__()), self._remedy):
+            with clear_damage(self._shard_of(index.__index__()), self._remedy):
                 raise error
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
@@ -197,12 +202,12 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
         return [self[number] for number in numbers]
 
     def _shard_of(self, number: int) -> str:
-        for path in self.paths:
+        for path in self._shards:
             records = count_records(path)
             if number < records:
-                break
+                return path
             number -= records
-        return path
+        return self._shards[-1]
 
 
 def record_lanes(
@@ -216,7 +221,7 @@ def record_lanes(
     of: int = 1,
     reader_threads: int = 0,
     read: Callable[[bytes], Any] = read_record,
-) -> dict[int, grain.IterDataset[EncodedRecord]]:
+) -> dict[int, grain.IterDataset[Any]]:
     """Opens encoded corpora (`EncodedCorpus`) as one stream of records, dealt out to `of` lanes in turn.
 
     Args:
@@ -226,7 +231,7 @@ def record_lanes(
       repeat: for ever; else every record once, corpus after corpus.
       lanes: those to return, by their numbers; a lane that gets no record is empty.
       reader_threads: threads that read, over all lanes together.
-      read: parses a record.
+      read: parses a record, and so says of what kind the records of the lanes are.
     """
     corpora = list(corpora)
     sources = [ShardSource(corpus) for corpus in corpora]

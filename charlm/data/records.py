@@ -129,12 +129,12 @@ def is_encoded(spec: str) -> bool:
 
 def count_records(path: str) -> int:
     """Returns the number of records of a shard; 0 when there is no such file, or nothing that can be read."""
-    from array_record.python import array_record_module
+    from array_record.python.array_record_module import ArrayRecordReader
 
     if not os.path.exists(path):
         return 0
     try:
-        reader = array_record_module.ArrayRecordReader(path)
+        reader = ArrayRecordReader(path)
         records = reader.num_records()
         reader.close()  # of a file that is cut short, only this fails
     except (RuntimeError, ValueError):

@@ -12,7 +12,7 @@ from charlm.data.examples import Skipped
 from charlm.data.files import open_parquet, parquet_batches
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
 from charlm.data.parts import clear_read_errors, nearest
-from charlm.data.tfds_source import tfds_parts
+from charlm.data.tfds_source import open_prepared, tfds_parts
 
 Column = str | int
 
@@ -245,9 +245,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
 def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
     keys = _names_only(spec, columns)
     parts, _ = tfds_parts(spec, keys[0], "data")  # also says what is wrong with the name, the split and the format
-    from tensorflow_datasets.core import read_only_builder
-
-    builder = read_only_builder.builder_from_directory(parts[0].path)
+    builder = open_prepared(parts[0].path)
     features = builder.info.features
     for key in keys:
         if key not in features:

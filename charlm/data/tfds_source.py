@@ -64,11 +64,16 @@ def _builder(full_name: str, spec: str, key: str) -> Any:
         ) from error
 
 
-def read_tfds(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
-    """Yields the text feature of the part's examples; TFDS hands text over as bytes."""
+def open_prepared(folder: str) -> Any:
+    """Returns the builder of a prepared data set, whose signatures decorators hide from type checkers."""
     from tensorflow_datasets.core import read_only_builder
 
-    examples = read_only_builder.builder_from_directory(part.path).as_data_source(split=part.detail)
+    return read_only_builder.builder_from_directory(folder)
+
+
+def read_tfds(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
+    """Yields the text feature of the part's examples; TFDS hands text over as bytes."""
+    examples = open_prepared(part.path).as_data_source(split=part.detail)
     for start in range(part.start, part.stop or 0, 256):
         batch = examples.__getitems__(list(range(start, min(start + 256, part.stop or 0))))
         yield from column_texts([example[text_key] for example in batch], skipped)

@@ -14,6 +14,7 @@ from charlm.families.family import family, load
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
+    from charlm.families.pretrained import Pretrained
 
 CANNOT = {  # ability: what is said of a model without it
     "fill_mask": "fills no gaps",
@@ -137,6 +138,11 @@ class Predictor(abc.ABC):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
         return kind.from_pretrained(pretrained)
 
+    @classmethod
+    @abc.abstractmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        """Returns the predictor of a loaded model; ValueError when what should lie with it is missing or damaged."""
+
     @property
     def abilities(self) -> tuple[str, ...]:
         """The methods that this model can answer."""
@@ -171,11 +177,11 @@ class Predictor(abc.ABC):
           ValueError: when `texts` is one string, `batch_size` is not positive, or the model has no such unit.
         """
 
-    def known_words(self, words: Iterable[str]) -> KnownWords:
+    def known_words(self, words: KnownWords | Iterable[str]) -> KnownWords:
         """Returns a list for `fill_mask(known=...)`, prepared once, without the words that the model cannot write.
 
         Raises:
-          ValueError: when the model fills no gaps, or `words` is one string.
+          ValueError: when the model fills no gaps, or `words` is one string, or such a list of another model.
         """
         raise self._refusal("fill_mask")
 
@@ -247,20 +253,20 @@ def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Lite
     return length if written is None else int(written)
 
 
-def checked_list(words: Iterable[str]) -> list[str]:
+def checked_list(words: KnownWords | Iterable[str]) -> list[str]:
     """Returns distinct words in their order; ValueError for one string, or the list of another model."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
     return list(dict.fromkeys(word for word in words if word))
 
 
-def list_to_cache(words: Iterable[str], cache: WordCache | None) -> list[str]:
-    """Returns what `precompute` puts into a cache; ValueError when there is none, or `words` is one string."""
+def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[str], WordCache]:
+    """Returns what `precompute` puts into which cache; ValueError when there is none, or `words` is one string."""
     if cache is None:
         raise ValueError("precompute: this predictor has no cache")
     if isinstance(words, str):
         raise ValueError("precompute takes a list of words, got one string")
-    return checked_list(words)
+    return checked_list(words), cache
 
 
 def words_of(

@@ -37,6 +37,7 @@ class Loaded(Protocol):
     @property
     def family(self) -> str:
         """The name of its family."""
+        ...
 
 
 def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:

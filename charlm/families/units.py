@@ -8,13 +8,15 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 Span = tuple[int, int]
+Shape = TypeVar("Shape")  # of a packed batch
+Inputs = TypeVar("Inputs")  # a packed batch, as the model reads it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.content)
+
+    @property
+    def given_words(self) -> tuple[int, ...]:
+        """`words` of words that were given; ValueError for a text, which has none."""
+        if self.words is None:
+            raise ValueError("a text has no words that were given; see Units.encode_words")
+        return self.words
 
     def part(self, start: int, end: int) -> Encoded:
         """Returns the units from `start` up to `end`."""
@@ -56,8 +65,17 @@ class Joined(NamedTuple):
     whole: int
 
 
-class Units(abc.ABC):
-    """The text side of a family.
+def words_at(words: Sequence[int | None], places: Sequence[int]) -> tuple[int, ...]:
+    """Returns the word of each of some places; ValueError when one is of none, as only special ones are."""
+    found = [words[place] for place in places]
+    whole = tuple(word for word in found if word is not None)
+    if len(whole) < len(found):
+        raise ValueError(f"expected every place to be of a word, got {found}")
+    return whole
+
+
+class Units(abc.ABC, Generic[Shape, Inputs]):
+    """The text side of a family: how it shapes a batch, and what its models read.
 
     Attributes:
       longest: positions of the longest row, special ones included.
@@ -86,7 +104,7 @@ class Units(abc.ABC):
         """Returns a row of one text or two with the family's special positions."""
 
     @abc.abstractmethod
-    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> Any:
+    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> Shape:
         """Returns a shape that holds each of the groups as `rows` rows of `length` positions.
 
         Args:
@@ -94,15 +112,15 @@ class Units(abc.ABC):
         """
 
     @abc.abstractmethod
-    def widest(self, rows: int, length: int) -> Any:
+    def widest(self, rows: int, length: int) -> Shape:
         """Returns a shape that holds any `rows` rows of `length` positions."""
 
     @abc.abstractmethod
-    def pack(self, rows: Sequence[Joined], shape: Any) -> Any | None:
+    def pack(self, rows: Sequence[Joined], shape: Shape) -> Inputs | None:
         """Returns the rows as the model's input, arrays without leading axes; None when they do not fit the shape."""
 
     @abc.abstractmethod
-    def apply(self, model: nn.Module, params: Any, inputs: Any, dropout: jax.Array | None = None) -> jax.Array:
+    def apply(self, model: nn.Module, params: Any, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.
 
         Args:
@@ -110,7 +128,7 @@ class Units(abc.ABC):
         """
 
     @abc.abstractmethod
-    def states(self, config: Any, params: Any, inputs: Any) -> jax.Array:
+    def states(self, config: Any, params: Any, inputs: Inputs) -> jax.Array:
         """Returns the last states [N, L, D] of packed rows, before any head.
 
         Args:
@@ -118,14 +136,14 @@ class Units(abc.ABC):
         """
 
     @abc.abstractmethod
-    def forward_flops(self, config: Any, inputs: Any) -> float:
+    def forward_flops(self, config: Any, inputs: Inputs) -> float:
         """Returns the useful operations of the encoder, forward, on packed rows; see `charlm.core.flops`.
 
         Args:
           config: of the model. inputs: on the host, with any leading axes.
         """
 
-    def training(self, seed: int, epoch: int) -> Units:
+    def training(self, seed: int, epoch: int) -> Self:
         """Returns the units that read the examples to learn from in an epoch; `pack` of either takes rows of both."""
         return self
 

@@ -55,8 +55,9 @@ def text_of(item: Subwords, text: str = "") -> Text:
     """Takes the template off an encoded text."""
     inner = [place for place, special in enumerate(item.special) if not special]
     first, last = (inner[0], inner[-1] + 1) if inner else (len(item.ids), len(item.ids))
-    ids, offsets, words = (list(column[first:last]) for column in (item.ids, item.offsets, item.words))
-    return Text(ids, offsets, words, list(item.ids[:first]), list(item.ids[last:]), text)
+    part = slice(first, last)
+    columns = list(item.ids[part]), list(item.offsets[part]), list(item.words[part])
+    return Text(*columns, list(item.ids[:first]), list(item.ids[last:]), text)
 
 
 def one_ahead(started: Iterator[T]) -> Iterator[T]:

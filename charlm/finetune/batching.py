@@ -146,10 +146,9 @@ class Packer:
         Every process packs all shards: whether a shape holds a batch is to be the same for all of them.
         """
         parts = self._cut(rows, group)
-        for shape in (*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)):
-            packed = [self._units.pack([row.joined for row in part], shape) for part in parts]
-            if all(part is not None for part in packed):
-                break
+        shapes = [*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)]
+        tried = ([self._units.pack([row.joined for row in part], shape) for part in parts] for shape in shapes)
+        packed = next(found for found in tried if all(part is not None for part in found))  # the widest holds any rows
         targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
         here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
         own = lambda of: self._stack([of[piece] for piece in here])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -79,7 +79,7 @@ class EpochBatches:
         self.position = Position()
         self.taken = (1, 0, 1)
         self._rows_of, self._packer, self._ahead = rows_of, packer, ahead
-        self._source: Iterator[Packed] | None = None
+        self._source: Generator[Packed, None, None] | None = None
         self._count = 0
 
     def __next__(self) -> Packed:
@@ -98,7 +98,7 @@ class EpochBatches:
             self.position.place = Place(epoch, at + 1)
         return packed
 
-    def _packed(self, rows: Sequence[Row], groups: Sequence[Group]) -> Iterator[Packed]:
+    def _packed(self, rows: Sequence[Row], groups: Sequence[Group]) -> Generator[Packed, None, None]:
         if not self._ahead:
             yield from (self._packer.pack(rows, group) for group in groups)
             return

@@ -72,8 +72,7 @@ class TaskLearning(Learning):
             return 0.0
         return TRAINING * self._units.forward_flops(self._model.config, batch.batch.inputs)
 
-    @staticmethod
-    def summarize(sums: TaskSums) -> dict[str, float]:
+    def summarize(self, sums: TaskSums) -> dict[str, float]:
         """Returns the mean loss (nats, or squared errors) and the share of what was predicted exactly."""
         weight = max(float(sums.weight), 1.0)
         return {"loss": float(sums.loss) / weight, "right": float(sums.right) / weight}

@@ -12,6 +12,7 @@ from flax import traverse_util
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.core.state import on_processor, stream_key
+from charlm.core.trees import flat
 from charlm.families.pretrained import Pretrained
 from charlm.families.registry import converter_of
 from charlm.tasks.base import Task
@@ -50,7 +51,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
     The output layer is taken over only where the source was fine-tuned for the same task and labels.
     """
-    fresh = traverse_util.flatten_dict(target.params, sep="/")
+    fresh = flat(target.params)
     held = held_params(source)
     same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
         source.head == model.head
@@ -74,7 +75,7 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 def held_params(source: Pretrained) -> dict[str, Any]:
     """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
     alone = converter_of(source.family).scope_alone(source.model)
-    return {alone + name: value for name, value in traverse_util.flatten_dict(source.params, sep="/").items()}
+    return {alone + name: value for name, value in flat(source.params).items()}
 
 
 def _random(target: Target, smallest: Any, seed: int, names: list[str]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _random(target: Target, smallest: Any, seed: int, names: list[str]) -> dict[
     def draw() -> dict[str, Any]:
         params = target.module.init(stream_key(seed, "init"), smallest)["params"]
         assert jax.tree.structure(params) == jax.tree.structure(target.params)
-        flat = traverse_util.flatten_dict(params, sep="/")
-        return {name: flat[name] for name in names}
+        drawn = flat(params)
+        return {name: drawn[name] for name in names}
 
     return jax.device_get(on_processor(draw))

@@ -125,8 +125,8 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     try:
         return from_pretrained(config.init_from, **changes)
     except NotChangeable as error:
-        owners = {name: family_with_option(name) for name in error.names}
-        if unknown := [name for name, owner in owners.items() if owner is None]:
+        owners = {name: owner for name in error.names if (owner := family_with_option(name)) is not None}
+        if unknown := [name for name in error.names if name not in owners]:
             raise ValueError(f"model.{unknown[0]}: {error}") from None
         name = next(name for name in error.names if model[name])
         raise ValueError(

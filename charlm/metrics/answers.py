@@ -136,8 +136,7 @@ def squad_scores(
       "exact", "f1", "total"; the same with HasAns_ and NoAns_ before them, where there are such questions; and with
       null_odds also "best_exact", "best_exact_thresh", "best_f1" and "best_f1_thresh", over all thresholds.
     """
-    settings = {"null_odds": null_odds, "threshold": threshold, "splitting": splitting}
-    rows = per_example_answers(examples, predictions, **settings)  # type: ignore[arg-type]
+    rows = per_example_answers(examples, predictions, null_odds=null_odds, threshold=threshold, splitting=splitting)
     # Summed one by one, as the evaluation does: NumPy's order of summation differs in the last digits.
     sums = [_plain_sum(column) for column in rows.T.tolist()]
     scores = {name: float(value[0]) for name, value in answer_scores_from_sums(np.array([sums])).items()}

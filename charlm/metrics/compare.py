@@ -35,7 +35,7 @@ class MeanAndSd(NamedTuple):
 
     mean: float
     sd: float
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # instead of the method that tuples have
 
 
 class Difference(NamedTuple):

@@ -82,7 +82,7 @@ def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> l
         tied = gains[scores == score]
         size, right = len(tied), int((tied > 0).sum())
         ranks = np.arange(before + 1, before + size + 1)
-        dcg += tied.mean() * discounts[ranks - 1].sum()
+        dcg += float(tied.mean() * discounts[ranks - 1].sum())
         if right:
             if not right_before:
                 chances = _first_right(size, right)
@@ -93,8 +93,8 @@ def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> l
             precision += float((right / size * up_to / ranks).sum())
             recall += [right * min(max(k - before, 0), size) / size for k in recall_at]
         before, right_before = before + size, right_before + right
-    ideal = np.sort(gains)[::-1] @ discounts
-    return [1.0, reciprocal, reciprocal_at, dcg / ideal, precision / right_total, *(recall / right_total)]
+    ideal = float(np.sort(gains)[::-1] @ discounts)
+    return [1.0, reciprocal, reciprocal_at, dcg / ideal, precision / right_total, *(recall / right_total).tolist()]
 
 
 def _first_right(size: int, right: int) -> np.ndarray:

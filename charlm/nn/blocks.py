@@ -102,6 +102,7 @@ class Attention(nn.Module):
         query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # smaller than the scores
         key, value = project("key"), project("value")
         if cache is not None:
+            assert start is not None  # it comes with a cache
             put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
@@ -196,17 +197,17 @@ def check_inputs(
     Raises:
       ValueError: naming the array, its shape or type, and what was expected.
     """
-    if (ids_BL is None) == (embeddings_BLD is None):
-        given = "both" if ids_BL is not None else "neither"
-        raise ValueError(f"expected either ids_BL or embeddings_BLD, got {given}")
-    if ids_BL is not None:
+    if ids_BL is not None and embeddings_BLD is None:
         if ids_BL.ndim != 2 or not jnp.issubdtype(ids_BL.dtype, jnp.integer):
             raise ValueError(f"ids_BL is {ids_BL.dtype} {ids_BL.shape}, expected integers [batch, length]")
         shape = ids_BL.shape
-    else:
+    elif embeddings_BLD is not None and ids_BL is None:
         if embeddings_BLD.ndim != 3 or embeddings_BLD.shape[-1] != hidden:
             raise ValueError(f"embeddings_BLD is {embeddings_BLD.shape}, expected [batch, length, {hidden}]")
         shape = embeddings_BLD.shape[:2]
+    else:
+        given = "both" if ids_BL is not None else "neither"
+        raise ValueError(f"expected either ids_BL or embeddings_BLD, got {given}")
     for name, array in beside.items():
         kind = jnp.bool_ if name.startswith("mask") else jnp.integer
         if array is not None and (array.shape != shape or not jnp.issubdtype(array.dtype, kind)):

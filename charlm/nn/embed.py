@@ -58,8 +58,8 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns [..., features] of x [..., K]."""
         kernel_KF = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
-        factors = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
-        y = jax.lax.dot_general(*factors, (((x.ndim - 1,), (0,)), ((), ())))
+        x, kernel_KF = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
+        y = jax.lax.dot_general(x, kernel_KF, (((x.ndim - 1,), (0,)), ((), ())))
         if self.use_bias:
             bias_F = self.param("bias", self.bias_init, (self.features,), jnp.float32)
             y += bias_F.astype(y.dtype).reshape((1,) * (y.ndim - 1) + (-1,))

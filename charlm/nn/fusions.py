@@ -23,22 +23,27 @@ class Channels(Protocol):
     @property
     def hidden(self) -> int:
         """Width D of a channel."""
+        ...
 
     @property
     def windows(self) -> tuple[int, ...]:
         """Positions under each convolution."""
+        ...
 
     @property
     def epsilon(self) -> float:
         """Of a LayerNorm."""
+        ...
 
     @property
     def initializer(self) -> Any:
         """See `charlm.nn.embed.kernel_init`."""
+        ...
 
     @property
     def dtype(self) -> Any:
         """Of the inputs of matrix products, and of both channels."""
+        ...
 
 
 class Fusion(nn.Module):

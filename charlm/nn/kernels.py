@@ -12,6 +12,7 @@ float32 it has given NaN (jax#32242).
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ SHORTEST = 128  # queries and keys of a tile of cuDNN's kernel; shorter windows 
 
 Biases = tuple[jax.Array, ...]
 Drop = Callable[[jax.Array], jax.Array]
+Shaped = jax.Array | jax.ShapeDtypeStruct  # an array, or what stands for one
 
 
 class Machine(NamedTuple):
@@ -43,7 +45,7 @@ class Machine(NamedTuple):
 
 def this_machine() -> Machine:
     """Returns the machine that a program traced now is for."""
-    chosen = jax.config.jax_default_device
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]  # set when JAX is loaded
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     number = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
     devices = max(1, jax.sharding.get_abstract_mesh().size)
@@ -80,7 +82,7 @@ def obstacle(machine: Machine, dtype: Any, head_dim: int) -> str:
     return ""
 
 
-def choose(asked: str, machine: Machine, query_XYQK: jax.ShapeDtypeStruct, keys: int, probabilities: bool) -> str:
+def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabilities: bool) -> str:
     """Returns `EINSUM` or `CUDNN`.
 
     Args:
@@ -155,18 +157,20 @@ def _reference(
     return mixed.astype(value.dtype), probs
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _fused(
+def _by_cudnn(
     query: jax.Array, key: jax.Array, value: jax.Array, visible: jax.Array, biases: Biases, scale: float
 ) -> jax.Array:
     # cuDNN gets the mask as a bias: spread over the queries, which it does not do itself, and with a key for the query
     # that has none, because it is strongly negative rows that it has computed wrongly.
     visible = visible | ~visible.any(axis=-1, keepdims=True)
     visible = jnp.broadcast_to(visible, (*visible.shape[:2], query.shape[2], key.shape[2]))
-    bias = (sum(biases) * scale).astype(query.dtype) if biases else None
-    by_position = [y.swapaxes(1, 2) for y in (query, key, value)]
-    mixed = jax.nn.dot_product_attention(*by_position, bias, visible, scale=scale, implementation="cudnn")
+    bias = (functools.reduce(operator.add, biases) * scale).astype(query.dtype) if biases else None
+    query, key, value = (y.swapaxes(1, 2) for y in (query, key, value))
+    mixed = jax.nn.dot_product_attention(query, key, value, bias, visible, scale=scale, implementation="cudnn")
     return mixed.swapaxes(1, 2)
+
+
+_fused = jax.custom_vjp(_by_cudnn, nondiff_argnums=(5,))
 
 
 def _fused_forward(

@@ -17,14 +17,16 @@ from charlm.nn.embed import bias_init, kernel_init
 from charlm.nn.kernels import this_machine
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def matmul(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> jax.Array:
+def _matmul(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> jax.Array:
     """Returns x @ kernel, float32 [..., N], of inputs rounded to a dtype.
 
     Args:
       x: float32 [..., K]. kernel_KN: float32.
     """
     return jnp.einsum("...k,kn->...n", x.astype(dtype), kernel_KN.astype(dtype), preferred_element_type=jnp.float32)
+
+
+matmul = jax.custom_vjp(_matmul, nondiff_argnums=(2,))
 
 
 def _forward(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:

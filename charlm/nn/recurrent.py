@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -79,6 +81,12 @@ class _Direction(NamedTuple):
 Two = tuple[Any, Any]  # of the forward and of the backward direction
 
 
+def _each(function: Callable[..., Any], *columns: Two) -> Two:
+    """Returns a function's values of both directions."""
+    forward, backward = (function(*arguments) for arguments in zip(*columns, strict=True))
+    return forward, backward
+
+
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return jnp.einsum("...k,kg->...g", x.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
 
@@ -111,7 +119,7 @@ def _run(sides: Two, rows: Two, keep: Two) -> Two:
         return (new + update * (h_BK - new)) * keep_B1
 
     def both(h: Two, x: Two) -> tuple[Two, Two]:
-        h = tuple(one(*step) for step in zip(sides, h, *x, strict=True))
+        h = _each(one, sides, h, *x)
         return h, h
 
     start = jnp.zeros((rows[0].shape[1], sides[0].kernel_KG.shape[0]), jnp.float32)
@@ -130,17 +138,15 @@ def _run_backward(saved: tuple[Two, Two, Two, Two], gradients: Two) -> tuple[Two
     otherwise be taken in the loop (and over devices in every step of it).
     """
     sides, rows, keep, states = saved
-    slopes = [_slopes(*each) for each in zip(sides, rows, keep, states, strict=True)]
+    slopes = _each(_slopes, sides, rows, keep, states)
 
     def step(carry: Two, x: tuple[Two, Two]) -> tuple[Two, Two]:
-        total = tuple(later + own for later, own in zip(carry, x[0], strict=True))
-        back = (_through(side, slope, dh) for side, slope, dh in zip(sides, x[1], total, strict=True))
-        return tuple(back), total
+        total = _each(operator.add, carry, x[0])
+        return _each(_through, sides, x[1], total), total
 
     start = jnp.zeros_like(states[0][0])
-    _, totals = jax.lax.scan(step, (start, start), (gradients, tuple(slopes)), reverse=True)
-    found = (_gradient(*each) for each in zip(sides, rows, states, slopes, totals, strict=True))
-    return tuple(found), None, None
+    _, totals = jax.lax.scan(step, (start, start), (gradients, slopes), reverse=True)
+    return _each(_gradient, sides, rows, states, slopes, totals), None, None
 
 
 class _Slopes(NamedTuple):

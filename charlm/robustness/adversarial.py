@@ -49,7 +49,7 @@ class Part(NamedTuple):
     """A field of an example: how many words it has, and what lies around them; None: it holds words."""
 
     field: str
-    count: int
+    words: int
     gaps: tuple[str, ...] | None
 
 

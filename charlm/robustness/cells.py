@@ -66,8 +66,10 @@ class Cells:
                 log.warning("%s is damaged (%s): computed again", path, error)
         cell = compute()
         self.computed += 1
+        # Any, for NumPy's types take every name for that of an argument of its own.
+        arrays: dict[str, Any] = {_META: np.array(json.dumps(cell.values)), **cell.arrays}
         with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(file, **{_META: np.array(json.dumps(cell.values)), **cell.arrays})
+            np.savez_compressed(file, **arrays)
         return _read(path)
 
 

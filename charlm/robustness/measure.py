@@ -58,7 +58,7 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any
     Raises:
       ValueError: when settings, data or models do not allow it.
     """
-    settings = Settings(models, data, str(out), **options)
+    settings = Settings(tuple(models), tuple(data), str(out), **options)
     levels, notes = planned(settings)
     misspellings = _misspellings(settings.misspellings)
     files = [file for spec in settings.data for file in _files(spec)]

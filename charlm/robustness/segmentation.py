@@ -41,7 +41,7 @@ def segmentation(
         return Segmentation(0.0, 0.0, 0.0, 0.0)
     encoded = units.encode_words(sentences)
     counts_W = np.concatenate(
-        [np.bincount(item.words, minlength=len(words)) for item, words in zip(encoded, sentences, strict=True)]
+        [np.bincount(item.given_words, minlength=len(words)) for item, words in zip(encoded, sentences, strict=True)]
     )
     cut = 0.0
     if tokenizer is None:

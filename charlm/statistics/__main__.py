@@ -97,6 +97,7 @@ def _run(args: argparse.Namespace) -> int:
     print(TABLE if args.table else _of_model(args.model, model, args.json), flush=True)
     show = _row if args.table else _as_json if args.json else _of_text
     for path in files:
+        assert model.tokenizer is not None  # or it was refused above
         sentences = read_sentences(path, splitter, format=args.format, text=args.text, word=args.word)
         try:
             drawn = sentences if args.sample is None else sample(sentences, args.sample, args.seed)

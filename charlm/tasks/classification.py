@@ -259,8 +259,8 @@ class Regression(TextTask):
 
     def target(self, example: TextExample) -> dict[str, Any]:
         """Returns the number in the model's units."""
-        known = isinstance(example.label, float)
-        scaled = (example.label - self.mean) / self.sd if known else 0.0
+        label = example.label
+        known, scaled = (True, (label - self.mean) / self.sd) if isinstance(label, float) else (False, 0.0)
         return {"number": np.float32(scaled), "weight": np.float32(known)}
 
     def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
@@ -279,11 +279,11 @@ class Regression(TextTask):
 
     def scores(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> dict[str, float]:
         """Returns Pearson and Spearman correlation and mean squared error."""
-        return metrics.regression_scores([float(example.label) for example in examples], predictions)
+        return metrics.regression_scores([_number(example) for example in examples], predictions)
 
     def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
         """Returns sums of both numbers."""
-        gold = [float(example.label) for example in examples]
+        gold = [_number(example) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
 
     def decoded(self, value: Any) -> float:
@@ -293,6 +293,13 @@ class Regression(TextTask):
     def write(self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[float]) -> None:
         """Writes a table with id and number."""
         write_tsv_predictions(str(folder / f"{name}.tsv"), examples, predictions)
+
+
+def _number(example: TextExample) -> float:
+    """Returns the number of an example of regression; ValueError when it is not known."""
+    if example.label is None:
+        raise ValueError(f"{example.place}: expected a number, found none: there is nothing to score")
+    return float(example.label)
 
 
 def join_cut(units: Units, first: Encoded, second: Encoded | None) -> Joined:

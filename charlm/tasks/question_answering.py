@@ -68,7 +68,11 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     metric = "f1"
     fields = ("question",)
     hundredths = ("exact", "f1")
-    outputs = 2
+
+    @property
+    def outputs(self) -> int:
+        """Two: scores of a position as the first and as the last of the answer."""
+        return 2
 
     def __init__(
         self,
@@ -151,8 +155,9 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         most = most_context(parts, len(context))
         for number, part in enumerate(parts):
             joined = units.join(question, context.part(part.start, part.stop))
-            here = span is not None and part.start <= span[0] and span[1] < part.stop
-            start, end = (joined.second + unit - part.start for unit in span) if here else (joined.whole, joined.whole)
+            start = end = joined.whole
+            if span is not None and part.start <= span[0] and span[1] < part.stop:
+                start, end = (joined.second + unit - part.start for unit in span)
             allowed_L = np.zeros(joined.length, bool)
             allowed_L[joined.second : joined.second + len(part)] = True
             allowed_L[joined.whole] = True

@@ -17,7 +17,7 @@ from charlm.data.examples import Skipped, TextExample
 from charlm.data.tables import read_passages, write_tsv_predictions
 from charlm.tasks.base import Row, TaskSums
 from charlm.tasks.classification import TextTask
-from charlm.tasks.tables import Columns, column
+from charlm.tasks.tables import Columns, needed_column
 
 log = logging.getLogger("charlm")
 
@@ -33,7 +33,11 @@ class Ranking(TextTask):
     head = SEQUENCE_CLASSIFICATION
     ability = "rank"
     metric = "mrr"
-    outputs = 1
+
+    @property
+    def outputs(self) -> int:
+        """One: how relevant a passage is."""
+        return 1
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
         """Returns an example for each query and passage."""
@@ -42,10 +46,10 @@ class Ranking(TextTask):
         for file in files:
             found += read_passages(
                 file,
-                query_id=column(names.group),
-                query=column(names.text),
-                passage=column(names.pair),
-                relevance=column(names.label),
+                query_id=needed_column(names.group, "data.group"),
+                query=needed_column(names.text, "data.text"),
+                passage=needed_column(names.pair, "data.pair"),
+                relevance=needed_column(names.label, "data.label"),
                 passage_id=names.id or None,
                 header={"yes": True, "no": False}.get(names.header),
                 skipped=skipped,
@@ -61,14 +65,14 @@ class Ranking(TextTask):
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
         """Checks that some passages are relevant and some are not."""
-        relevant = sum(float(example.label) > 0 for example in examples)
+        relevant = sum(float(example.label or 0) > 0 for example in examples)
         if not 0 < relevant < len(examples):
             raise ValueError(f"data.train: {relevant} of {len(examples)} passages are relevant: nothing to tell apart")
 
     def target(self, example: TextExample) -> dict[str, Any]:
         """Returns whether the passage is relevant."""
-        known = isinstance(example.label, float)
-        return {"relevant": np.float32(known and example.label > 0), "weight": np.float32(known)}
+        known, relevant = isinstance(example.label, float), float(example.label or 0) > 0
+        return {"relevant": np.float32(known and relevant), "weight": np.float32(known)}
 
     def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
         """Returns the cross entropy of relevant or not."""

@@ -57,7 +57,7 @@ class Columns:
         for file in files:
             found += read_texts(
                 file,
-                text=column(self.text),
+                text=needed_column(self.text, "data.text"),
                 pair=column(self.pair),
                 label=column(self.label) if labelled else None,
                 group=column(self.group),
@@ -72,6 +72,14 @@ class Columns:
         for line in skipped.report():
             log.info("%s", line)
         return found
+
+
+def needed_column(name: str, key: str) -> str | int:
+    """Returns a column that a task cannot do without; ValueError naming its config key when it is ""."""
+    found = column(name)
+    if found is None:
+        raise ValueError(f"{key} names no column; expected its name, or its number where a table has no header")
+    return found
 
 
 def column(name: str) -> str | int | None:

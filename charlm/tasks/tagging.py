@@ -76,7 +76,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
         """Entity F1 where tags are entities, else the share of right tags."""
         return "f1" if self.entities else "accuracy"
 
@@ -117,7 +117,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return found
 
     @property
-    def scored_with(self) -> str:  # type: ignore[override]
+    def scored_with(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # as `metric`
         """scikit-learn for tags that mark no entities: they are classes."""
         return "" if self.entities else "sklearn.metrics"
 
@@ -295,8 +295,9 @@ def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
 def _speakers(encoded: Encoded, part: range, owned: range, which: str) -> list[tuple[int, int]]:
     """Returns for each word owned by a window the unit that speaks for it: its first, or its last there."""
     found: dict[int, int] = {}
+    words = encoded.given_words
     for unit in part:
-        word = encoded.words[unit]
+        word = words[unit]
         if word in owned and (which == "last" or word not in found):
             found[word] = unit
     return list(found.items())

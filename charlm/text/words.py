@@ -27,6 +27,7 @@ class Splitter(Protocol):
 
     def spans(self, text: str) -> list[Span]:
         """Returns the (start, end) character offsets of the words: ascending, non-empty, never overlapping."""
+        ...
 
 
 @dataclass(frozen=True)

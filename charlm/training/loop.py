@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 import optax
 
-from charlm.core import flops, interrupts
+from charlm.core import flops, hosts, interrupts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.frozen import Frozen, check_unchanged
 from charlm.core.learning import Batch
@@ -103,12 +104,15 @@ class Batches(Protocol):
 
     def __next__(self) -> Batch:
         """Returns the next batch."""
+        ...
 
     def get_state(self) -> dict[str, Any]:
         """Returns the position, JSON-able."""
+        ...
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes to a position."""
+        ...
 
 
 class Loop:
@@ -248,7 +252,7 @@ class Loop:
     def _report(self, step: int) -> None:
         self._read_sums()
         course, unit = self._course, self._learning.unit
-        scalars = self._window.scalars(self._peak) | {"learning_rate": float(course.rate(step - 1))}
+        scalars = self._window.scalars(self._peak) | {"learning_rate": float(np.asarray(course.rate(step - 1)))}
         self._write(step, course.scalars(step, scalars))
         speed = f"{scalars[f'{unit}_per_second']:,.0f} {unit}/s"
         if scalars["tflops_per_second"]:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from charlm.core.learning import Batch, Learning
 from charlm.core.sharding import batch_sharding, place_batch, state_sharding
 from charlm.core.state import TrainState
-from charlm.core.step import TrainStep, make_train_step, step_options
+from charlm.core.step import make_train_step, step_options
 
 Learned = TypeVar("Learned", bound=Learning)
 
@@ -30,7 +30,7 @@ class Program(Generic[Learned]):
     """
 
     learning: Learned
-    train_step: TrainStep
+    train_step: jax.stages.Wrapped
     place: Callable[[Batch], Batch]
     abstract_state: TrainState
 

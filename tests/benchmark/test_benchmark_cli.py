@@ -10,7 +10,7 @@ from benchmark_jobs import CONFIG, figure
 from small_run import ROOT, python, write_text
 
 from charlm.benchmark import __main__ as benchmark
-from charlm.benchmark import cases, report, standalone
+from charlm.benchmark import cases, report, standalone, worker
 from charlm.benchmark.cases import Outcome
 
 NO_TORCH = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
@@ -209,6 +209,13 @@ def test_peak_memory_is_that_of_the_process_alone():
     done = python("-c", "from charlm.benchmark.worker import peak_mebibytes; print(peak_mebibytes())")
     assert done.returncode == 0, done.stderr
     assert len(held) / 2**20 > 550 > int(done.stdout) > 10
+
+
+def test_peak_memory_is_known_where_the_system_does_not_say_it(monkeypatch, tmp_path):
+    (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t1 kB\n")
+    for status in (tmp_path / "status", tmp_path / "none"):
+        monkeypatch.setattr(worker, "STATUS", status)
+        assert worker.peak_mebibytes() > 10
 
 
 @pytest.mark.torch

@@ -162,7 +162,7 @@ class TrainingBatches(grain.IterDataset[ImitationBatch]):
     ) -> None:
         super().__init__()
         self.imitated, self.shape, self.lanes = imitated, shape, tuple(lanes)
-        self.accumulation, self.seed, self.shuffle = accumulation, seed, shuffle
+        self.accumulation, self.drawn_from, self.shuffle = accumulation, seed, shuffle
         bucket_N = bucket_of(imitated.lengths(), shape.slots)
         seen = ~imitated.unseen_N
         self.members = [np.flatnonzero(seen & (bucket_N == b)) for b in range(len(shape.slots))]
@@ -192,7 +192,7 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             [self._member(bucket, number * rows + row) for row in range(rows)] if len(settings.members[bucket]) else []
             for bucket, rows in enumerate(settings.shape.rows)
         ]
-        rng = _generator(settings.seed, TYPOS, number)
+        rng = _generator(settings.drawn_from, TYPOS, number)
         return build_shard(settings.imitated, settings.shape, chosen, rng)
 
     def _member(self, bucket: int, place: int) -> int:
@@ -205,7 +205,7 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             self._orders = {
                 key: order for key, order in self._orders.items() if key[0] != bucket or key[1] >= epoch - 1
             }
-            order = _generator(self._settings.seed, ORDER, bucket, epoch).permutation(len(members))
+            order = _generator(self._settings.drawn_from, ORDER, bucket, epoch).permutation(len(members))
             self._orders[bucket, epoch] = order
         return int(members[self._orders[bucket, epoch][within]])
 

@@ -23,6 +23,7 @@ from charlm.families.char2subword.contextual_batches import (
 from charlm.families.char2subword.contextual_loss import CharacterMaskedSums, character_masked_sums, summarize
 from charlm.families.char2subword.flops import character_masked_training
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
+from charlm.families.char2subword.model import Char2SubwordForMaskedLM
 from charlm.families.char2subword.objective import Char2SubwordObjective
 from charlm.families.char2subword.sequences import SequenceMaker
 from charlm.families.char2subword.shape import Char2SubwordData
@@ -121,10 +122,10 @@ class CharacterMaskedLM(Char2SubwordObjective):
         self, params: Any, micro_batch: CharacterMaskedBatch, dropout_key: jax.Array | None
     ) -> CharacterMaskedSums:
         """Returns the sums of a micro-batch [S, ...]."""
+        assert isinstance(self.model, Char2SubwordForMaskedLM)  # `prepare` refuses a start without a head
         return character_masked_sums(self.model, params, micro_batch, dropout_key)
 
-    @staticmethod
-    def summarize(sums: CharacterMaskedSums) -> dict[str, float]:
+    def summarize(self, sums: CharacterMaskedSums) -> dict[str, float]:
         """Returns loss and accuracy; see `charlm.families.char2subword.contextual_loss.summarize`."""
         return summarize(sums)
 

@@ -8,6 +8,7 @@ import jax
 
 from charlm.families.char2subword.batch import CharacterMaskedBatch
 from charlm.families.char2subword.model import Char2SubwordForMaskedLM
+from charlm.nn.apply import applied
 from charlm.nn.label_sums import label_sums
 
 
@@ -28,9 +29,8 @@ def character_masked_sums(
       dropout_key: randomness of dropout; None: evaluation, no dropout.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
-    output = model.apply(
-        {"params": params}, batch.inputs, batch.position_SM, deterministic=dropout_key is None, rngs=rngs
-    )
+    apply = applied(model, {"params": params}, rngs)
+    output = apply(batch.inputs, batch.position_SM, deterministic=dropout_key is None)
     return CharacterMaskedSums(*label_sums(output.logits, batch.labels_SM))
 
 

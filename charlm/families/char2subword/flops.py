@@ -27,7 +27,7 @@ def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: 
     """
     spellings = sum((lengths_of(chars) for chars in batch.chars), Lengths())
     near = batch.near[0].shape[-1]
-    products = 2 * spellings.count * config.output * (rows + near)
+    products = 2 * spellings.rows * config.output * (rows + near)
     return TRAINING * char2subword_forward(config, spellings) + 2 * products
 
 

@@ -95,7 +95,7 @@ def _described(name: str, about: dict[str, Any]) -> Iterator[tuple[str, np.ndarr
         yield "spelled", code_points(about["spelled"])
     if name == "losses":
         for term, mean in about.get("means", {}).items():
-            yield f"mean/{term}", np.float32(mean)
+            yield f"mean/{term}", np.array(mean, np.float32)
 
 
 def _module(case: Case) -> Named:
@@ -138,14 +138,16 @@ def _spelled(tokens: Sequence[str]) -> list[str]:
 
     vocab = {token: index for index, token in enumerate(dict.fromkeys([*tokens, "[UNK]"]))}
     looks = surfaces(Tokenizer(WordPiece(vocab, unk_token="[UNK]")), ["[UNK]"], len(vocab))
-    return [spell_piece(looks[vocab[token]]) for token in tokens]
+    asked = [looks[vocab[token]] for token in tokens]
+    return [spell_piece(look) for look in asked if look is not None]
 
 
 def _losses(case: Case) -> Named:
     """Yields every term of every token, accuracy, precision, and their means."""
     z = case.arrays
-    table, ids, vectors, k = z["E"], z["y"], z["pred"], int(z["k"])
-    near = neighbours(table, max(k + 1, z["prec_at_k"].shape[1])).ids[ids]
+    k = int(z["k"])
+    near = jnp.asarray(neighbours(z["E"], max(k + 1, z["prec_at_k"].shape[1])).ids[z["y"]])
+    table, ids, vectors = (jnp.asarray(z[name]) for name in ("E", "y", "pred"))
     norm = imitate(vectors, table, ids, near[:, :k])
     others = imitate(vectors, table, ids, near[:, 1 : k + 1], "mean_square")  # a row is its own first neighbour
     found = {name: getattr(norm, ours) for name, ours in TERMS.items()}

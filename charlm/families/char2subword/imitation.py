@@ -6,7 +6,6 @@ cosine, and a row is its own first neighbour (table 3 of the paper lists it).
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -84,8 +83,7 @@ def imitate(
     )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+def _log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time.
 
     So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word. The
@@ -96,6 +94,9 @@ def log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.
       dtype: of the inputs of products; their sums are float32.
     """
     return _normalize(vectors_BD, table_VD, dtype, with_mean=False)[0]
+
+
+log_normalizer = jax.custom_vjp(_log_normalizer, nondiff_argnums=(2,))
 
 
 def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any, with_mean: bool) -> tuple[jax.Array, jax.Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, imitate, precision_of
 from charlm.families.char2subword.module import Char2Subword
+from charlm.nn.apply import applied
 
 
 class ImitationSums(NamedTuple):
@@ -21,7 +22,7 @@ class ImitationSums(NamedTuple):
     """
 
     loss: jax.Array  # weighted sum of the terms
-    count: jax.Array  # entries that are trained on
+    count: jax.Array  # entries trained on  # pyright: ignore[reportIncompatibleMethodOverride]  # no method of tuples
     cosine: jax.Array
     distance: jax.Array
     neighbours: jax.Array
@@ -45,7 +46,7 @@ def imitation_sums(
     batch: ImitationBatch,
     dropout_key: jax.Array | None,
     weights: dict[str, float],
-    distance: str,
+    distance: Literal["norm", "mean_square"],
     neighbour_count: int | None = None,
 ) -> ImitationSums:
     """Applies the module to a micro-batch and sums its losses; without a key, its precision as well.
@@ -57,8 +58,9 @@ def imitation_sums(
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
-    spell = lambda chars: model.apply({"params": params}, chars, deterministic=dropout_key is None, rngs=rngs)
-    vectors_BD = jnp.concatenate([spell(chars.reshape(-1, chars.shape[-1])) for chars in batch.chars])
+    spell, quiet = applied(model, {"params": params}, rngs), dropout_key is None
+    spelled = [spell(chars.reshape(-1, chars.shape[-1]), deterministic=quiet) for chars in batch.chars]
+    vectors_BD = jnp.concatenate(spelled)
     ids_B, near_BK, unseen_B = join(batch.ids), join(batch.near), join(batch.unseen)
     seen_B = (ids_B >= 0) & ~unseen_B
     rows_B = jnp.maximum(ids_B, 0)

@@ -8,7 +8,7 @@ positions, vectors made from characters at the others. A batch (`SpelledBatch`) 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
@@ -51,7 +51,7 @@ class Char2SubwordBertConfig(BertConfig):
 class _Spelled(Spelled):
     """What every model of the family has: the module."""
 
-    config: Char2SubwordBertConfig
+    config: Any  # a `Char2SubwordBertConfig`; a type would contradict that of the model behind, a part of it
 
     def setup(self) -> None:
         super().setup()  # of the model that reads the vectors: it makes `bert` and the head

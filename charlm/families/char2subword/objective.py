@@ -43,6 +43,7 @@ from charlm.families.char2subword.tensors import NAME
 from charlm.families.objective import Objective
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
+from charlm.nn.apply import applied
 from charlm.text.noise import Noise, Noiser
 
 log = logging.getLogger("charlm")
@@ -195,8 +196,7 @@ class TableImitation(Char2SubwordObjective):
         options = {"weights": self._weights, "distance": loss.distance_of, "neighbour_count": loss.neighbour_count}
         return imitation_sums(self._module, params[NAME], table_VD, micro_batch, dropout_key, **options)
 
-    @staticmethod
-    def summarize(sums: ImitationSums) -> dict[str, float]:
+    def summarize(self, sums: ImitationSums) -> dict[str, float]:
         """Returns losses and, in evaluation, precision; see `charlm.families.char2subword.loss.summarize`."""
         return summarize(sums)
 
@@ -245,7 +245,7 @@ class TableImitation(Char2SubwordObjective):
             return
         rows_UC = spell_rows(list(map(spell_word, asked)), self.data.chars, self.shape.slots[-1])
         table_ND = np.asarray(params["bert"]["embed"]["token"]["embedding"])[entries.ids_N]
-        find = jax.jit(lambda p, chars, table: nearest(self._module.apply({"params": p}, chars), table, SHOWN))
+        find = jax.jit(lambda p, chars, table: nearest(applied(self._module, {"params": p})(chars), table, SHOWN))
         cosines, found = jax.device_get(find(params[NAME], rows_UC, table_ND))
         for word, near_K, at_K in zip(asked, cosines, found, strict=True):
             names = [

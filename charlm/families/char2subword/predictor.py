@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from charlm.families.char2subword.words import full_words
 from charlm.families.predictor import (
     Encoding,
     Fill,
+    KnownWords,
     Neighbor,
     Predictor,
     checked_list,
@@ -33,6 +34,7 @@ from charlm.families.spelled.predictor import put_in, read_codes
 from charlm.families.subword.gaps import Gap, Pieces
 from charlm.families.units import Encoded
 from charlm.families.windows import Text, batches, one_ahead, window_around, windows
+from charlm.nn.apply import applied
 
 GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary
 
@@ -44,7 +46,7 @@ class EntryWords:
       units: of the model that ranks them.
     """
 
-    def __init__(self, words: Iterable[str], units: Char2SubwordUnits, entries: dict[str, int]) -> None:
+    def __init__(self, words: KnownWords | Iterable[str], units: Char2SubwordUnits, entries: dict[str, int]) -> None:
         self.units = units
         found = {word: entries.get(units.words.normalized(word)) for word in checked_list(words)}
         self._words = [word for word, index in found.items() if index is not None]
@@ -91,14 +93,13 @@ class Char2SubwordPredictor(Predictor):
             self._missing["neighbors"] = f"{pretrained.folder}: the table of subwords was left out of this model"
         self._longest = self.config.longest
         model, self._params = pretrained.model, pretrained.params
-        apply = lambda p, *arguments, **named: model.apply({"params": p}, *arguments, **named)
 
-        def states(p: Any, *inputs: Any, **method: Any) -> jax.Array:
-            output = apply(p, *inputs, **method)
+        def states(p: Any, *inputs: Any, method: str | None) -> jax.Array:
+            output = applied(model, {"params": p}, method=method)(*inputs)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
-        def fill(p: Any, positions_BM: jax.Array, *inputs: Any, **method: Any) -> jax.Array:
-            return jax.nn.log_softmax(apply(p, *inputs, positions_BM, **method).logits)
+        def fill(p: Any, positions_BM: jax.Array, *inputs: Any, method: str | None) -> jax.Array:
+            return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs, positions_BM).logits)
 
         self._states = jax.jit(states, static_argnames="method")
         self._fill = jax.jit(fill, static_argnames="method")
@@ -110,7 +111,7 @@ class Char2SubwordPredictor(Predictor):
         self._nearest = jax.jit(_nearest, static_argnums=3)
 
     @classmethod
-    def from_pretrained(cls, pretrained: Pretrained) -> Char2SubwordPredictor:
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded model."""
         return cls(pretrained)
 
@@ -182,10 +183,11 @@ class Char2SubwordPredictor(Predictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
+        words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()
-        return put_in(self.cache, self._module_params, units, units.codes(list_to_cache(words, self.cache)))
+        return put_in(cache, self._module_params, units, units.codes(words))
 
-    def known_words(self, words: Iterable[str]) -> EntryWords:
+    def known_words(self, words: KnownWords | Iterable[str]) -> EntryWords:
         """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.
 
         Others are left out: the head predicts entries, and a word is one position.
@@ -199,7 +201,7 @@ class Char2SubwordPredictor(Predictor):
         *,
         length: int | Literal["auto"] = "auto",
         top: int = 5,
-        known: EntryWords | Iterable[str] | None = None,
+        known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest entries or known words, best first.
 
@@ -219,9 +221,11 @@ class Char2SubwordPredictor(Predictor):
             known = self.known_words(known)
         units = self._units.fresh()
         read, gaps = self._gaps(text, length, units)
-        if known is None and self._pieces is None:
-            self._pieces = Pieces(self.tokenizer, self.config.vocab_size, wordpiece=True)
-        best = self._pieces.best if known is None else known.best
+        if known is not None:
+            best = known.best
+        else:
+            self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, wordpiece=True)
+            best = self._pieces.best
         return [
             best(log_probs_V, gap, top) for gap, log_probs_V in zip(gaps, self._predict(read, gaps, units), strict=True)
         ]

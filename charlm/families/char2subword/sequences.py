@@ -52,7 +52,7 @@ class SequenceMaker:
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
         """Returns the sequence of some subwords, which has special ones at both ends."""
         special = self.tokenizer.special
-        ids_T = np.array([special.cls, *ids, special.sep], np.int32)
+        ids_T = np.array([special.needed("cls"), *ids, special.needed("sep")], np.int32)
         rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
         return PieceSequence(ids_T, rows_TC, chosen_T, number)
 

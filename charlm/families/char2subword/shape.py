@@ -20,6 +20,7 @@ from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import replacing
 from charlm.core.files import cache_dir, clear_write_errors
+from charlm.core.trees import flat
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.families.char2subword.imitation import neighbours
 from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
@@ -81,7 +82,7 @@ class Start:
             return np.asarray(self.backbone_params()["bert"]["embed"]["token"]["embedding"], np.float32)
         stored = checkpoints.stored_params(self.checkpoint)
         found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE])
-        return np.asarray(traverse_util.flatten_dict(found, sep="/")[TABLE], np.float32)
+        return np.asarray(flat(found)[TABLE], np.float32)
 
 
 class Char2SubwordData(NamedTuple):
@@ -188,8 +189,8 @@ def with_backbone(start: Start, fresh: Any) -> Any:
     Raises:
       ValueError: naming what of the backbone is missing or of another shape.
     """
-    ours = traverse_util.flatten_dict(fresh, sep="/")
-    named = traverse_util.flatten_dict(start.backbone_params(), sep="/")
+    ours = flat(fresh)
+    named = flat(start.backbone_params())
     frozen = {name: value for name, value in ours.items() if not name.startswith(f"{NAME}/")}
     lacking = [name for name, value in frozen.items() if name not in named or named[name].shape != value.shape]
     if lacking:
@@ -203,7 +204,7 @@ def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: in
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
 
-    digest = hashlib.sha256(np.ascontiguousarray(table_VD)).hexdigest()[:24]
+    digest = hashlib.sha256(np.ascontiguousarray(table_VD).data).hexdigest()[:24]
     root = cache_dir(config)
     path = os.path.join(root, f"neighbours-{digest}-{count}.safetensors")
     if os.path.exists(path):

@@ -68,6 +68,8 @@ def open_subject(path: str) -> Subject:
     checkpoint = checkpoints.find(path, key="--checkpoint")
     metadata = checkpoints.read_metadata(checkpoint, (NAME,))
     start = read_start(str(checkpoint), "--checkpoint")
+    chars = start.chars
+    assert chars is not None  # a checkpoint of the family has them
     shape = config_from_dict(Char2SubwordBertConfig, metadata["model"], str(checkpoint)).characters
     stored = checkpoints.on_one_device(checkpoints.stored_params(checkpoint))
     names = [name for name in checkpoints.parameter_shapes(checkpoint) if name.startswith(f"{NAME}/")]
@@ -79,7 +81,7 @@ def open_subject(path: str) -> Subject:
 
     def spell(spellings: Sequence[str]) -> np.ndarray:
         slots = min(shape.char_slots, 1 << (max(map(len, spellings)) - 1).bit_length())
-        rows_UC = spell_rows(spellings, start.chars, slots)
+        rows_UC = spell_rows(spellings, chars, slots)
         padded = np.zeros((-(-len(rows_UC) // BATCH) * BATCH, slots), rows_UC.dtype)
         padded[: len(rows_UC)] = rows_UC
         found = [np.asarray(apply(params, padded[at : at + BATCH])) for at in range(0, len(padded), BATCH)]

@@ -18,6 +18,7 @@ from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
 from charlm.families.subword.flops import bert_forward
 from charlm.families.units import Encoded, checked_longest
+from charlm.nn.apply import applied
 from charlm.text.words import get_splitter
 
 if TYPE_CHECKING:
@@ -102,4 +103,4 @@ class Char2SubwordUnits(SpelledUnits):
     def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""
         encoder = {name: params[name] for name in ("bert", "char2subword")}
-        return Char2SubwordBert(config).apply({"params": encoder}, inputs).states_BLD
+        return applied(Char2SubwordBert(config), {"params": encoder})(inputs).states_BLD

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from charlm.core.batch import Array
 
 
@@ -28,6 +30,11 @@ class CharBertBatch(NamedTuple):
     chars_BN: Array
     starts_BL: Array
     ends_BL: Array
+
+    @property
+    def real_BL(self) -> Array:
+        """True where there is a subword; on the host."""
+        return np.ones(np.shape(self.ids_BL), bool) if self.mask_BL is None else self.mask_BL
 
 
 class NoisyBatch(NamedTuple):

@@ -160,7 +160,7 @@ class BlockStream:
         groups_T = np.repeat(np.arange(len(words)), counts_W)
         terms_T = np.repeat(np.array([word.term for word in words], np.int32), counts_W)
         input_T, labels_T = mask_subwords(ids_T, groups_T, terms_T >= 0, maker.masking, (maker.seed, *number))
-        ids_T = np.concatenate([[special.cls], input_T, [special.sep]]).astype(np.int32)
+        ids_T = np.concatenate([[special.needed("cls")], input_T, [special.needed("sep")]]).astype(np.int32)
         (mlm,), (nlm,) = np.nonzero(labels_T >= 0), np.nonzero((terms_T >= 0) & maker.predicts_words)
         hidden_T = np.zeros(len(ids_T), bool)
         hidden_T[1 + mlm] = True

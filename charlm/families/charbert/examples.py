@@ -24,11 +24,16 @@ class Shown(Protocol):
 
     config: ml_collections.ConfigDict
     data: Any  # what its `prepare` returns
-    model: nn.Module
     shape: Any  # of its batches
+
+    @property
+    def model(self) -> nn.Module:
+        """What learns."""
+        ...
 
     def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
         """Returns batches of held-out text."""
+        ...
 
 
 def show_examples(objective: Shown, params: Any) -> None:

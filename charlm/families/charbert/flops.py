@@ -33,13 +33,13 @@ def charbert_forward(
 
 def characters_of(inputs: CharBertBatch) -> float:
     """Returns how many characters the GRU reads of a host batch."""
-    used = np.where(inputs.mask_BL, inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
+    used = np.where(inputs.real_BL, inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
     return float(used.sum())
 
 
 def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
     """Returns the useful operations of a training step of a CharBERT, or of its control without characters."""
-    words = lengths_of(batch.inputs.mask_BL)
+    words = lengths_of(batch.inputs.real_BL)
     masked, noised = (float(np.count_nonzero(labels >= 0)) for labels in (batch.mlm_labels_SM, batch.nlm_labels_SP))
     if not isinstance(config, CharBertConfig):
         D = config.hidden

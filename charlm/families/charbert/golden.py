@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import traverse_util
 
 from charlm.convert.golden import Case, Ours, Skipped, find_cases
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import import_state
+from charlm.core.trees import flat
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertLayout
 from charlm.families.fusions import FUSIONS
@@ -76,7 +76,7 @@ def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
     head = family.find_head(state, case.name, FINE_TUNED.get(short, ""))
     config = family.from_theirs(case.meta.get("config", {}), head, f"{case.name}.json", **family.sizes(state))
     layer = family.heads[head].labels
-    model, _, table = family.target(config, head, len(state[layer]) if layer else 0)
+    model, _, table = family.target(config, head, state[layer].shape[0] if layer else 0)
     return model, import_state(table, family.heads[head].leave, state, f"{case.name}.safetensors")
 
 
@@ -85,8 +85,7 @@ def _pretraining(case: Case, batch: CharBertBatch) -> Named:
     model, params = ours_of(case)
     apply = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))
     output, state = apply(params, batch)
-    seen = traverse_util.flatten_dict(state["intermediates"], sep="/")
-    seen = {name.removeprefix("charbert/"): value for name, value in seen.items()}
+    seen = {name.removeprefix("charbert/"): value for name, value in flat(state["intermediates"]).items()}
     states = getattr(output, "states", output)
     yield "embeddings_out", Ours(seen["embed/__call__"][0])
     yield "char_gru_all_hiddens", Ours(seen["char/states"][0])

@@ -25,7 +25,7 @@ class CharBertHead(MaskedLMHead):
     LayerNorm is the released code's).
     """
 
-    config: CharBertConfig
+    config: CharBertConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # modules are frozen: it may be narrower
 
     def setup(self) -> None:
         super().setup()

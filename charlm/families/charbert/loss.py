@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from charlm.families.charbert.batch import NoisyBatch
+from charlm.nn.apply import applied
 from charlm.nn.label_sums import label_sums
 
 
@@ -36,7 +37,7 @@ def noisy_sums(
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.inputs)
     positions = (batch.mlm_position_SM, batch.nlm_position_SP) if nlm else (batch.mlm_position_SM,)
-    output = model.apply({"params": params}, inputs, *positions, deterministic=dropout_key is None, rngs=rngs)
+    output = applied(model, {"params": params}, rngs)(inputs, *positions, deterministic=dropout_key is None)
     mlm = label_sums(output.mlm_logits_SMV, batch.mlm_labels_SM)
     none = jnp.zeros((), jnp.float32)
     words = label_sums(output.nlm_logits_SPT, batch.nlm_labels_SP) if nlm else (none, none, none)

@@ -143,7 +143,7 @@ class CharBertEncoder(nn.Module):
             self.sow("intermediates", "transformer", both)
             channels = both[:, 0], both[:, 1]
             if entry.layer:
-                fusion = self.fusion if entry.shared else self.fusion[n]
+                fusion = self.fusion[n] if isinstance(self.fusion, list | tuple) else self.fusion
                 channels = fusion(*channels, mask_BL1)
             states.append(channels)
         return states

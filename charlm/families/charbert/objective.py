@@ -181,7 +181,7 @@ class NoisyLanguageModelling(Objective):
 
     def count(self, batch: NoisyBatch) -> int:
         """Returns the subwords of text in a host batch; special ones do not count."""
-        mask = batch.inputs.mask_BL
+        mask = batch.inputs.real_BL
         return int(mask.sum() - 2 * mask[..., 0].sum())
 
     def training_flops(self, batch: NoisyBatch) -> float:
@@ -222,8 +222,7 @@ class NoisyLanguageModelling(Objective):
         """Returns the labels of both losses, which count alike (section 3.5)."""
         return label_weights(batch)
 
-    @staticmethod
-    def summarize(sums: NoisySums) -> dict[str, float]:
+    def summarize(self, sums: NoisySums) -> dict[str, float]:
         """Returns losses and accuracies; see `charlm.families.charbert.loss.summarize`."""
         return summarize(sums)
 

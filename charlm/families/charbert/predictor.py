@@ -14,6 +14,7 @@ from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.predictor import SubwordPredictor
+from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 
 
@@ -37,17 +38,18 @@ class CharBertPredictor(SubwordPredictor):
         """Returns the compiled states and log-probabilities; see `SubwordPredictor`."""
 
         def states(p: Any, inputs: CharBertBatch) -> jax.Array:
-            output = model.apply({"params": p}, inputs)
+            output = applied(model, {"params": p})(inputs)
             return getattr(output, "states", output).both_BLE.astype(np.float32)
 
         def fill(p: Any, inputs: CharBertBatch, positions_BM: jax.Array) -> jax.Array:
             # No word behind a noised one is asked for: a position is the least there can be.
-            logits = model.apply({"params": p}, inputs, positions_BM, positions_BM[:, :1] * 0).mlm_logits_SMV
-            return jax.nn.log_softmax(logits)
+            output = applied(model, {"params": p})(inputs, positions_BM, positions_BM[:, :1] * 0)
+            return jax.nn.log_softmax(output.mlm_logits_SMV)
 
         return jax.jit(states), jax.jit(fill)
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
         """Returns the rows with their characters; unknown pieces have those of their text."""
         ids = [row_L[mask_L] for row_L, mask_L in zip(ids_BL[: len(unknown)], mask_BL, strict=False)]
-        return (CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(ids, *ids_BL.shape, unknown)),)
+        B, L = ids_BL.shape
+        return (CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(ids, B, L, unknown)),)

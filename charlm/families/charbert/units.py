@@ -17,8 +17,9 @@ from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.charbert.flops import characters_of, charbert_forward
 from charlm.families.charbert.model import CharBert, CharBertConfig
-from charlm.families.subword.units import SubwordUnits
-from charlm.families.units import Encoded, Joined
+from charlm.families.subword.units import RowUnits
+from charlm.families.units import Encoded, Joined, words_at
+from charlm.nn.apply import applied
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _KNOWN = -1  # in place of the number of an unknown piece's text
 
 
-class CharBertUnits(SubwordUnits):
+class CharBertUnits(RowUnits[CharBertBatch]):
     """Rows of pieces with their characters; an unknown piece has those of the text that it stands for.
 
     A unit is a piece id and the number of its text if it is unknown. With `compat_reference` rows are laid out as by
@@ -70,14 +71,15 @@ class CharBertUnits(SubwordUnits):
 
     def _encoded(self, item: Subwords, texts: Sequence[str], words: bool) -> Encoded:
         inner = [i for i, special in enumerate(item.special) if not special]
+        of_words = words_at(item.words, inner) if words else None
         content = np.full((len(inner), 2), _KNOWN, np.int32)
         for row, i in enumerate(inner):
             content[row, 0] = item.ids[i]
             if item.ids[i] == self._tokenizer.special.unk:
                 start, end = item.offsets[i]
-                content[row, 1] = self._number((texts[item.words[i]] if words else texts[0])[start:end])
+                content[row, 1] = self._number((texts[of_words[row]] if of_words else texts[0])[start:end])
         offsets = tuple(item.offsets[i] for i in inner)
-        return Encoded(content, offsets, tuple(item.words[i] for i in inner) if words else None)
+        return Encoded(content, offsets, of_words)
 
     def _number(self, text: str) -> int:
         """Returns the number of an unknown piece's text."""
@@ -98,7 +100,7 @@ class CharBertUnits(SubwordUnits):
     def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> CharBertBatch:
         """Returns the rows, padded on the right."""
         bare = [row._replace(content=row.content[:, :2]) for row in rows]
-        inputs = super().pack(bare, shape)
+        inputs = self._padded(bare, shape)
         ids = [row.content[:, 0] for row in rows]
         chars = self._chars.rows(ids, *shape, [self._under(row) for row in rows], self._pads_have_slots)
         return CharBertBatch(*inputs, *chars)
@@ -113,11 +115,11 @@ class CharBertUnits(SubwordUnits):
     ) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
-        return model.apply({"params": params}, _merged(inputs), deterministic=dropout is None, rngs=rngs)
+        return applied(model, {"params": params}, rngs)(_merged(inputs), deterministic=dropout is None)
 
     def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
         """Returns the last states of both channels side by side [N, L, 2D], as heads read them; see `Units.states`."""
-        return CharBert(config).apply({"params": params["charbert"]}, _merged(inputs)).both_BLE
+        return applied(CharBert(config), {"params": params["charbert"]})(_merged(inputs)).both_BLE
 
     def forward_flops(self, config: CharBertConfig, inputs: CharBertBatch) -> float:
         """Returns the operations of both channels; see `Units.forward_flops`."""
@@ -126,4 +128,4 @@ class CharBertUnits(SubwordUnits):
 
 def _merged(inputs: CharBertBatch) -> CharBertBatch:
     """Returns a batch whose axis of shards is merged with that of rows."""
-    return CharBertBatch(*(x.reshape(-1, x.shape[-1]) for x in inputs))
+    return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), inputs)

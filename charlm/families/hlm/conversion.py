@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +94,14 @@ class HLMConverter(Converter):
     """HLM as the released code stores it."""
 
     name, title = "hlm", "HLM"
-    heads = HEADS
     encoders = (HLM,)
     config_elsewhere = True
     label_heads = ("paper", "reference")
+
+    @property
+    def heads(self) -> Sequence[str]:
+        """The heads that a model of the family may have."""
+        return HEADS
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
         """Returns the head of a model with that metadata; pre-training's if it does not say."""

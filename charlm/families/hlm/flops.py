@@ -28,7 +28,7 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
     for bucket in batch.masked:
         chars = measure(bucket.labels_SMC)
         if not padded:  # slot 0 has no label, but the layers read it
-            chars = Lengths(chars.count, chars.total + chars.count, chars.squares + 2 * chars.total + chars.count)
+            chars = Lengths(chars.rows, chars.total + chars.rows, chars.squares + 2 * chars.total + chars.rows)
         labels += chars
     return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
 
@@ -40,7 +40,7 @@ def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
     stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
     flops = stack(config.intra_layers - 1, table + masked, config.intra_ffn) + stack(1, masked, config.intra_ffn)
     if config.aggregation == "word_cls":  # the last layer asks for slot 0 alone
-        flops += layer(table.total, table.count, table.total, D, config.intra_ffn, P)
+        flops += layer(table.total, table.rows, table.total, D, config.intra_ffn, P)
     else:
         flops += stack(1, table, config.intra_ffn)
     flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
@@ -50,7 +50,7 @@ def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
 def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
     """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
     D, flops = config.hidden, hlm_states(config, lengths)
-    chars = lengths.labels.total - lengths.labels.count
+    chars = lengths.labels.total - lengths.labels.rows
     if config.wiring == "reference":
         flops += 2 * chars * 2 * D * D
     return flops + 2 * chars * D * (D * config.head_transform + config.vocab_size)

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import traverse_util
 
 from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skipped, find_cases
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import export_state, import_state
 from charlm.core.batch import WordBatch, reshape_batch
+from charlm.core.trees import flat
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.conversion import head_of, target
 from charlm.families.hlm.loss import masked_char_sums
@@ -90,9 +90,9 @@ def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[Any, Any, dict[str
 def _run(model: Any, params: Any, batch: WordBatch) -> tuple[Any, Captured]:
     """Returns the output of a model and that of every module in it, by path; attention adds `probs` and `mixed`."""
     output, state = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))(params, batch)
-    flat = traverse_util.flatten_dict(state["intermediates"], sep="/")
+    seen = flat(state["intermediates"])
     # The first call of each: the last intra-word layer is called again, for words of which only slot 0 is read.
-    return output, {name.removesuffix("/__call__"): calls[0] for name, calls in flat.items()}
+    return output, {name.removesuffix("/__call__"): calls[0] for name, calls in seen.items()}
 
 
 class Layout:

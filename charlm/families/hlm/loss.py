@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from charlm.core.batch import WordBatch
+from charlm.nn.apply import applied
 
 
 class MaskedCharSums(NamedTuple):
@@ -29,7 +30,7 @@ def masked_char_sums(model: nn.Module, params: Any, batch: WordBatch, dropout_ke
       dropout_key: randomness of dropout; None: evaluation, no dropout.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
-    logits = model.apply({"params": params}, batch, deterministic=dropout_key is None, rngs=rngs)
+    logits = applied(model, {"params": params}, rngs)(batch, deterministic=dropout_key is None)
     buckets = [_bucket_sums(x, bucket.labels_SMC[..., 1:]) for x, bucket in zip(logits, batch.masked, strict=True)]
     return jax.tree.map(lambda *sums: sum(sums), *buckets)
 

@@ -124,8 +124,7 @@ class MaskedCharacters(Objective):
         """Returns the sums of a micro-batch [S, ...]."""
         return masked_char_sums(self.model, params, micro_batch, dropout_key)
 
-    @staticmethod
-    def summarize(sums: MaskedCharSums) -> dict[str, float]:
+    def summarize(self, sums: MaskedCharSums) -> dict[str, float]:
         """Returns loss, bits a character and accuracies; see `charlm.families.hlm.loss.summarize`."""
         return summarize(sums)
 

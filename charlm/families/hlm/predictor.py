@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import jax
 import ml_collections
@@ -21,6 +21,7 @@ from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
     Encoding,
     Fill,
+    KnownWords,
     Predictor,
     checked_list,
     checked_texts,
@@ -28,6 +29,7 @@ from charlm.families.predictor import (
     list_to_cache,
 )
 from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
+from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings, read_words
@@ -84,19 +86,19 @@ class HLMPredictor(Predictor):
         positions_of = lambda hlm: hlm.inter_word.project_positions()
         project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
         self._positions = OncePerParams(jax.jit(project))
-        self._encode = jax.jit(lambda p, kept, batch: hlm.apply({"params": p, PROJECTED: kept}, batch).context_NWD)
+        self._encode = jax.jit(lambda p, kept, batch: applied(hlm, {"params": p, PROJECTED: kept})(batch).context_NWD)
         self._contextualize = jax.jit(
             lambda p, kept, *words: hlm.apply({"params": p, PROJECTED: kept}, *words, method="contextualize")
         )
         encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
         self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
-        predict = lambda p, kept, batch: model.apply({"params": p, PROJECTED: {"hlm": kept}}, batch)
+        predict = lambda p, kept, batch: applied(model, {"params": p, PROJECTED: {"hlm": kept}})(batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
         self.words = None if words is None or self.headless else self.known_words(words)
 
     @classmethod
-    def from_pretrained(cls, pretrained: Pretrained) -> HLMPredictor:
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded HLM; ValueError when the words that lie with it cannot be read."""
         words = read_words(pretrained.folder)
         return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
@@ -148,12 +150,13 @@ class HLMPredictor(Predictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
-        rows_UC = self._rows(list_to_cache(words, self.cache))
+        words, cache = list_to_cache(words, self.cache)
+        rows_UC = self._rows(words)
         edges_UC = _sequence(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
-        self.cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
-        return self.cache.stats
+        cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
+        return cache.stats
 
-    def known_words(self, words: Iterable[str]) -> WordList:
+    def known_words(self, words: KnownWords | Iterable[str]) -> WordList:
         """Returns the words that the model has room and characters for, to rank by `fill_mask` or `fill`."""
         self.require("fill_mask")
         return WordList((word for word in checked_list(words) if len(word) < self._slots), self.vocab)
@@ -164,7 +167,7 @@ class HLMPredictor(Predictor):
         *,
         length: int | Literal["auto"] = "auto",
         top: int = 5,
-        known: WordList | Iterable[str] | None = None,
+        known: KnownWords | Iterable[str] | None = None,
         any_spelling: bool = False,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" of the text the likeliest words, best first.
@@ -211,7 +214,7 @@ class HLMPredictor(Predictor):
         length: int | Literal["auto", "same"] = "same",
         top: int = 5,
         hidden: Iterable[int] = (),
-        known: WordList | Iterable[str] | None = None,
+        known: KnownWords | Iterable[str] | None = None,
     ) -> list[Fill]:
         """Returns the likeliest words at one position of a sentence, best first.
 
@@ -225,7 +228,7 @@ class HLMPredictor(Predictor):
         return self.fill_all([gap], top=top, known=known)[0]
 
     def fill_all(
-        self, gaps: Iterable[Gap], *, top: int = 5, known: WordList | Iterable[str] | None = None
+        self, gaps: Iterable[Gap], *, top: int = 5, known: KnownWords | Iterable[str] | None = None
     ) -> list[list[Fill]]:
         """Returns what `fill` does for each of several sentences, computed together: one program serves all."""
         self.require("fill_mask")
@@ -301,7 +304,7 @@ class HLMPredictor(Predictor):
             scores = found[b][:n] + allowed
             yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
 
-    def _list(self, known: WordList | Iterable[str] | None) -> WordList | None:
+    def _list(self, known: KnownWords | Iterable[str] | None) -> WordList | None:
         return known if known is None or isinstance(known, WordList) else self.known_words(known)
 
     def _split(self, text: str) -> list[str]:

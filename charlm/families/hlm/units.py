@@ -21,13 +21,14 @@ from charlm.families.hlm.flops import hlm_states, lengths_of_batch
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.nn.apply import applied
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
 ROUND = 16  # rows of a table are rounded up to a multiple: wide tiles, and sizes that look alike
 
 
-class HLMUnits(Units):
+class HLMUnits(Units[BatchShape, WordBatch]):
     """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
 
     Args:
@@ -131,7 +132,7 @@ class HLMUnits(Units):
     def apply(self, model: nn.Module, params: Any, inputs: WordBatch, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
-        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+        return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
 
     def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
         """Returns the operations for the distinct words, and between words; see `Units.forward_flops`."""
@@ -139,7 +140,7 @@ class HLMUnits(Units):
 
     def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
         """Returns the contextual word vectors; see `Units.states`."""
-        return HLM(config).apply({"params": params["hlm"]}, inputs).context_NWD
+        return applied(HLM(config), {"params": params["hlm"]})(inputs).context_NWD
 
 
 # Which words' characters a head of the released code reads, besides the states between words.

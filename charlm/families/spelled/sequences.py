@@ -20,10 +20,12 @@ class Numbered(Protocol):
     @property
     def pieces(self) -> list[int]:
         """Its subwords."""
+        ...
 
     @property
     def number(self) -> tuple[int, ...]:
         """What its draws were made from."""
+        ...
 
 
 class Maker(Protocol):
@@ -32,13 +34,16 @@ class Maker(Protocol):
     @property
     def words(self) -> WordPieces:
         """Which subwords are of one word."""
+        ...
 
     @property
     def room(self) -> int:
         """Most subwords of a sequence, without special ones."""
+        ...
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> Any:
         """Returns a sequence (`Numbered`) of some subwords, whose draws depend on its number."""
+        ...
 
 
 def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:

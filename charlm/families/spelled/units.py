@@ -17,8 +17,9 @@ import numpy as np
 from charlm.data.batching import bucket_of
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings
-from charlm.families.subword.units import SubwordUnits
+from charlm.families.subword.units import PieceUnits
 from charlm.families.units import Joined
+from charlm.nn.apply import applied
 
 LEAST_ROWS = 32  # of a table
 
@@ -33,7 +34,7 @@ class SpelledShape:
     table: tuple[int, ...]
 
 
-class SpelledUnits(SubwordUnits):
+class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
     """Rows of units that are ids, or -1 - n for spelling n. Spellings are kept as long as the units; see `fresh`.
 
     Attributes:
@@ -66,7 +67,7 @@ class SpelledUnits(SubwordUnits):
         used = [(slots, n) for slots, n in zip(self.buckets, table, strict=True) if n] or [
             (self.buckets[0], LEAST_ROWS)
         ]
-        return SpelledShape(rows, length, *(tuple(column) for column in zip(*used, strict=True)))
+        return SpelledShape(rows, length, tuple(slots for slots, _ in used), tuple(n for _, n in used))
 
     def widest(self, rows: int, length: int) -> SpelledShape:
         """Returns a shape with a spelling for every position."""
@@ -95,7 +96,7 @@ class SpelledUnits(SubwordUnits):
     def apply(self, model: nn.Module, params: Any, inputs: SpelledBatch, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
-        return model.apply({"params": params}, inputs, deterministic=dropout is None, rngs=rngs)
+        return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
 
 
 def _spelled(codes: np.ndarray) -> np.ndarray:

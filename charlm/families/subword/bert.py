@@ -173,15 +173,17 @@ class Bert(nn.Module):
             if cfg.longest < L:
                 raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
             position_ids_BL = self.position_ids(ids_BL, mask_BL)
-        tokens_BLD = self.embed_tokens(ids_BL) if embeddings_BLD is None else embeddings_BLD
-        x_BLD = self.embed(tokens_BLD, types_BL, position_ids_BL, deterministic)
+        if embeddings_BLD is None:
+            assert ids_BL is not None  # or check_inputs refuses
+            embeddings_BLD = self.embed_tokens(ids_BL)
+        x_BLD = self.embed(embeddings_BLD, types_BL, position_ids_BL, deterministic)
         visible_BL = jnp.ones((1, L), bool) if mask_BL is None else mask_BL
         layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention)
         return TransformerOutput(
             states_BLD=layers[-1],
             pooled_BD=self.pooler(layers[-1][:, 0]) if cfg.pooler else None,
             layers=tuple(layers) if return_layers else (),
-            attention=tuple(attention) if return_attention else (),
+            attention=tuple(probs for probs in attention if probs is not None) if return_attention else (),
         )
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
@@ -264,7 +266,10 @@ class BertForMaskedLM(nn.Module):
         output = self.bert(ids_BL, mask_BL, **inputs)
         x_BMD = at_positions(output.states_BLD, positions_BM)
         logits = self.head(x_BMD, self.bert.embed.token.embedding)
-        next_sentence = self.label(output.pooled_BD).astype(jnp.float32) if self.next_sentence else None
+        next_sentence = None
+        if self.next_sentence:
+            assert output.pooled_BD is not None  # setup refuses a model without a pooler
+            next_sentence = self.label(output.pooled_BD).astype(jnp.float32)
         return LanguageModelOutput(logits, output, next_sentence)
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:

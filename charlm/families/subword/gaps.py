@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from charlm.families.predictor import Fill, checked_list, gap_length
+from charlm.families.predictor import Fill, KnownWords, checked_list, gap_length
 from charlm.families.windows import Text, text_of
 from charlm.text.subwords import SubwordTokenizer
 
@@ -116,7 +116,7 @@ class PieceWords:
       longest: pieces that the model has room for.
     """
 
-    def __init__(self, words: Iterable[str], tokenizer: SubwordTokenizer, longest: int) -> None:
+    def __init__(self, words: KnownWords | Iterable[str], tokenizer: SubwordTokenizer, longest: int) -> None:
         self.tokenizer = tokenizer
         words = checked_list(words)
         special = {index for index in tokenizer.special if index is not None}

@@ -110,7 +110,8 @@ def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str
     for i, states_BLD in enumerate(output.transformer.layers):
         yield f"hidden_{i}", Ours(states_BLD, mask_BL)
     for i, probs_BHLL in enumerate(output.transformer.attention):
-        yield f"attention_{i}", Ours(probs_BHLL, np.broadcast_to(mask_BL[:, None], probs_BHLL.shape[:3]))
+        valid = None if mask_BL is None else np.broadcast_to(mask_BL[:, None], probs_BHLL.shape[:3])
+        yield f"attention_{i}", Ours(probs_BHLL, valid)
     yield "logits", Ours(output.logits, mask_BL)
     if output.next_sentence_BN is not None:
         yield "next_sentence", Ours(output.next_sentence_BN)

@@ -182,9 +182,11 @@ class GPT2(nn.Module):
             if cache is not None:
                 count_BL += cache.mask_BN.sum(axis=1, keepdims=True, dtype=jnp.int32)
             position_ids_BL = jnp.maximum(count_BL - 1, 0)
-        tokens_BLD = self.embed_tokens(ids_BL) if embeddings_BLD is None else embeddings_BLD
+        if embeddings_BLD is None:
+            assert ids_BL is not None  # or check_inputs refuses
+            embeddings_BLD = self.embed_tokens(ids_BL)
         types_BLD = None if types_BL is None else self.embed_tokens(types_BL)
-        x_BLD = self.embed(tokens_BLD, types_BLD, position_ids_BL, deterministic)
+        x_BLD = self.embed(embeddings_BLD, types_BLD, position_ids_BL, deterministic)
         query_L, key_N, keys_BN = jnp.arange(L), jnp.arange(L), real_BL
         if cache is not None:
             x_BLD = jnp.where(cache.length + L <= cache.mask_BN.shape[1], x_BLD, jnp.nan)
@@ -196,7 +198,7 @@ class GPT2(nn.Module):
         return TransformerOutput(
             states_BLD=layers[-1],
             layers=tuple(layers) if return_layers else (),
-            attention=tuple(attention) if return_attention else (),
+            attention=tuple(probs for probs in attention if probs is not None) if return_attention else (),
             cache=None if cache is None else Cache(kept, keys_BN, cache.length + L),
         )
 

@@ -178,7 +178,7 @@ class Layout:
         theirs.setdefault("model_type", next(iter(self.model_types)))
         follow = [key for key, known in self.keys.items() if known.default is None and theirs.get(key) is None]
         theirs |= {key: getattr(config, known.ours) for key, known in self.keys.items() if key not in follow}
-        if self.activations.get(theirs.get(self.activation)) != config.activation:
+        if self.activations.get(str(theirs.get(self.activation))) != config.activation:
             theirs[self.activation] = config.activation
         implied = self.from_theirs(theirs, head, "")
         for key in follow:  # from other keys, unless they say something else
@@ -226,7 +226,8 @@ def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
     Raises:
       ValueError: naming the fields that it does not have.
     """
-    known = {field.name: field.default_factory for field in dataclasses.fields(kind)}
+    # What makes the default of a field: where a config is inside, its class.
+    known: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(kind)}
     if unknown := sorted(fields.keys() - known.keys()):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")
     inner = {

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.convert.heads import FINE_TUNED
-from charlm.families.predictor import Encoding, Fill, Generation, Predictor, Score, checked_texts, words_of
+from charlm.families.predictor import Encoding, Fill, Generation, KnownWords, Predictor, Score, checked_texts, words_of
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
 from charlm.families.subword.generation import Settings, check_settings, prompt_keys, writer
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
+from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
@@ -65,14 +66,13 @@ class SubwordPredictor(Predictor):
 
         Both take parameters and what `_inputs` returns; the second also positions [B, M].
         """
-        apply = lambda p, *arguments, **named: model.apply({"params": p}, *arguments, **named)
 
         def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
-            output = apply(p, ids_BL, mask_BL)
+            output = applied(model, {"params": p})(ids_BL, mask_BL)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
         def fill(p: Any, ids_BL: jax.Array, mask_BL: jax.Array, positions_BM: jax.Array) -> jax.Array:
-            return jax.nn.log_softmax(apply(p, ids_BL, mask_BL, positions_BM=positions_BM).logits)
+            return jax.nn.log_softmax(applied(model, {"params": p})(ids_BL, mask_BL, positions_BM=positions_BM).logits)
 
         return jax.jit(states), jax.jit(fill)
 
@@ -81,7 +81,7 @@ class SubwordPredictor(Predictor):
         return ids_BL, mask_BL
 
     @classmethod
-    def from_pretrained(cls, pretrained: Pretrained) -> SubwordPredictor:
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded model, with the tokenizer beside it."""
         return cls(pretrained)
 
@@ -139,7 +139,7 @@ class SubwordPredictor(Predictor):
         spans, vectors_WD = words_of(self._splitter.spans(text), pieces.offsets, inner_PD)
         return Encoding([text[a:b] for a, b in spans], spans, vectors_WD, sentence_D)
 
-    def known_words(self, words: Iterable[str]) -> PieceWords:
+    def known_words(self, words: KnownWords | Iterable[str]) -> PieceWords:
         """Returns the words that the vocabulary can write, to rank by `fill_mask`; repeated ones count once."""
         self.require("fill_mask")
         return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
@@ -150,7 +150,7 @@ class SubwordPredictor(Predictor):
         *,
         length: int | Literal["auto"] = "auto",
         top: int = 5,
-        known: PieceWords | Iterable[str] | None = None,
+        known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest pieces or known words, best first.
 
@@ -185,9 +185,9 @@ class SubwordPredictor(Predictor):
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
         """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""
-        rows, unknown = [], []
+        rows, unknown, mask = [], [], self.tokenizer.special.needed("mask")
         for gap, count in asked:
-            text = masked(pieces, gap, count, self.tokenizer.special.mask)
+            text = masked(pieces, gap, count, mask)
             window = window_around(text, gap.place, count, self._longest)
             rows.append((window.ids, window.before + gap.place - window.start))
             unknown.append(text.under(window, self.tokenizer.special.unk))
@@ -242,9 +242,10 @@ class SubwordPredictor(Predictor):
 
     def _start_token(self) -> int:
         special = self.tokenizer.special
-        if special.bos is None and special.eos is None:
+        start = special.eos if special.bos is None else special.bos
+        if start is None:
             raise ValueError(f"{self.pretrained.folder}: the vocabulary has no token that begins or ends a text")
-        return special.eos if special.bos is None else special.bos
+        return start
 
     def generate(
         self,

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from charlm.core.trees import flat
 from charlm.families.pretrained import Pretrained
 
 # What the two backbones differ in, as released.
@@ -26,9 +27,9 @@ def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
     Raises:
       ValueError: naming what of the encoder is missing or of another shape.
     """
-    ours = traverse_util.flatten_dict(fresh, sep="/")
+    ours = flat(fresh)
     encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
-    theirs = traverse_util.flatten_dict(backbone.params, sep="/")
+    theirs = flat(backbone.params)
     named = "gpt2" if encoder == "gpt2" else "bert"
     prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder alone has none
     taken = {}

@@ -13,7 +13,7 @@ from charlm.core.flops import lengths_of
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.families.units import Encoded, Inputs, Joined, Shape, Units, checked_longest, words_at
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class _Template(NamedTuple):
     types: tuple[int, int]
 
 
-class SubwordUnits(Units):
-    """[CLS] pieces [SEP] as the tokenizer's template has it.
+class PieceUnits(Units[Shape, Inputs]):
+    """[CLS] pieces [SEP] as the tokenizer's template has it, however a family packs them.
 
     GPT-2 has no template: the end-of-text token closes each text, and the last one, which has read everything, stands
     for the row. There the last piece of a word carries its label, for only it has read the whole word.
@@ -107,6 +107,10 @@ class SubwordUnits(Units):
         whole = len(content) - 1 if self.labelled == "last" else 0
         return Joined(content, len(content), start, start + len(first) + len(template.between), whole)
 
+
+class RowUnits(PieceUnits[tuple[int, int], Inputs]):
+    """Pieces whose batches are rows of one length without tables beside them."""
+
     def measure(
         self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0
     ) -> tuple[int, int]:
@@ -117,7 +121,7 @@ class SubwordUnits(Units):
         """Returns (rows, length)."""
         return rows, length
 
-    def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
+    def _padded(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
         """Returns the rows, padded on the right."""
         B, L = shape
         ids, types, mask = np.full((B, L), self._pad, np.int32), np.zeros((B, L), np.int32), np.zeros((B, L), bool)
@@ -125,6 +129,14 @@ class SubwordUnits(Units):
             ids[b, : row.length], types[b, : row.length] = row.content.T
             mask[b, : row.length] = True
         return SubwordRows(ids, types, mask)
+
+
+class SubwordUnits(RowUnits[SubwordRows]):
+    """The pieces of BERT, RoBERTa and GPT-2."""
+
+    def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
+        """Returns the rows, padded on the right."""
+        return self._padded(rows, shape)
 
     def apply(self, model: nn.Module, params: Any, inputs: SubwordRows, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
@@ -159,7 +171,7 @@ def _encoded(item: Subwords, words: bool) -> Encoded:
     inner = [i for i, special in enumerate(item.special) if not special]
     ids = np.array([item.ids[i] for i in inner], np.int32)
     offsets = tuple(item.offsets[i] for i in inner)
-    return Encoded(ids, offsets, tuple(item.words[i] for i in inner) if words else None)
+    return Encoded(ids, offsets, words_at(item.words, inner) if words else None)
 
 
 def _with_type(part: Encoded, segment: int) -> np.ndarray:

@@ -226,7 +226,8 @@ class XRDecoder(nn.Module):
         written = Generated(jnp.zeros((U, max_steps), jnp.int32), jnp.zeros(U, jnp.int32))
         drawn = jax.random.key(0) if key is None else key
         loop = _Loop(jnp.zeros((), jnp.int32), states, written, jnp.zeros(U, bool), drawn)
-        return nn.while_loop(going, write, self, loop).written
+        done = nn.while_loop(going, write, self, loop)  # pyright: ignore[reportArgumentType]  # an array is its bool
+        return done.written
 
     def step(self, ids_U: jax.Array, states: tuple[LSTMState, ...]) -> tuple[LSTMState, ...]:
         """Returns the layers' states after one character of each word."""

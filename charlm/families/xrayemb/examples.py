@@ -28,15 +28,21 @@ class Shown(Protocol):
 
     config: ml_collections.ConfigDict
     data: Any  # what its `prepare` returns
-    model: nn.Module
     shape: Any  # of its batches
+
+    @property
+    def model(self) -> nn.Module:
+        """What learns."""
+        ...
 
     @property
     def framed(self) -> bool:
         """Whether sequences have special subwords at both ends."""
+        ...
 
     def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
         """Returns batches of held-out text."""
+        ...
 
 
 def show_examples(objective: Shown, params: Any) -> None:

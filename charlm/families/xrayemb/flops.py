@@ -34,7 +34,7 @@ def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
         flops = config.layers * layer(chars, chars, words.squares, H, config.ffn)
     between = 2 * H if config.kind == "lstm" else D
     widths = [inner] + [between] * (config.projections - 1) + [D]
-    return flops + 2 * words.count * sum(a * b for a, b in itertools.pairwise(widths))
+    return flops + 2 * words.rows * sum(a * b for a, b in itertools.pairwise(widths))
 
 
 def xr_decoder_forward(config: XRDecoderConfig, words: float, characters: float) -> float:
@@ -62,11 +62,12 @@ def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str,
         transform = 0 if isinstance(config, GPT2Config) else D
         labels = float(np.count_nonzero(batch.labels_SM >= 0))
         flops += 2 * labels * D * (transform + config.vocab_size)
+    assert generator is not None  # second pre-training is of a model with one
     if weights["generation"]:
         written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
-        flops += xr_decoder_forward(generator, written.count, written.total - written.count)
+        flops += xr_decoder_forward(generator, written.rows, written.total - written.rows)
     cycle = sum((lengths_of(chars) for chars in batch.cycle), Lengths())
     encoded = xr_encoder_forward(encoder, cycle)
-    written = xr_decoder_forward(generator, cycle.count, cycle.total - cycle.count)
+    written = xr_decoder_forward(generator, cycle.rows, cycle.total - cycle.rows)
     flops += (encoded + written) * bool(weights["cycle_words"]) + encoded * bool(weights["cycle_sphere"])
     return TRAINING * flops + written * bool(weights["cycle_sphere"])

@@ -50,6 +50,6 @@ def generation_sums(predicted: Sequence[Predicted]) -> GenerationSums:
     """
     # Class c is id c + 1; padding becomes -1, which is no label.
     sums = [label_sums(part.logits_NBV, part.ids_NB - 1) for part in predicted]
-    nats, characters, right = (sum(x) for x in zip(*sums, strict=True))
+    nats, characters, right = (sum(x, jnp.zeros(())) for x in zip(*sums, strict=True))
     words = (predicted[0].ids_NB[0] > 0).sum(dtype=jnp.float32)  # every word has something behind its first symbol
     return GenerationSums(nats, characters, right, words)

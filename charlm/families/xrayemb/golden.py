@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,12 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
             print(f"{name}: no case, for {', '.join(lacking)} is missing")
             continue
         yield Case(name, meta[name], read_state(weights), read_arrays(arrays))
-    if policies:
-        yield policy_case(folder)
+    case = policy_case(folder) if policies else None
+    if case is not None:
+        yield case
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> Mapping[str, Ours | Skipped]:
     """Returns what we compute for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
@@ -107,7 +108,7 @@ def _encoder(case: Case) -> Named:
     yield from _vectors(config, params, {"out_batched_padded": (chars_UC, True), "out_each_alone": (chars_UC, False)})
 
 
-def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]) -> Named:
+def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]) -> Iterator[tuple[str, Ours]]:
     """Yields the vectors of words under the names asked for, with or without padding read as a character."""
     for name, (chars_UC, compat) in asked.items():
         module = XREncoder(dataclasses.replace(config, compat_padding=compat))

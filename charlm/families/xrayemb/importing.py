@@ -19,6 +19,7 @@ from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM
 from charlm.convert.model import Converter, Model, Target
 from charlm.convert.rules import group
+from charlm.core.trees import flat
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
@@ -92,12 +93,12 @@ def _chars(file: Path, char_vocab: str) -> XRayChars:
 
 def _joined(target: Target, parts: Mapping[str, Any], backbone: Any, where: str) -> Any:
     """Returns the parameters of a model: encoder and generator as read, all others from the backbone."""
-    wanted = traverse_util.flatten_dict(target.params, sep="/")
-    theirs = traverse_util.flatten_dict(backbone, sep="/")
+    wanted = flat(target.params)
+    theirs = flat(backbone)
     if "embed" in backbone:  # an encoder alone has no name there
         behind = "gpt2/" if any(name.startswith("gpt2/") for name in wanted) else "bert/"
         theirs = {behind + name: value for name, value in theirs.items()}
-    known = theirs | traverse_util.flatten_dict(dict(parts), sep="/")
+    known = theirs | flat(dict(parts))
     wrong = [name for name, leaf in wanted.items() if name not in known or known[name].shape != leaf.shape]
     if wrong:
         raise ValueError(f"{where}: {', '.join(wrong[:5])} missing, or of another shape than the config says")

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.decoder import spelled_rows
 from charlm.families.xrayemb.generation_loss import GenerationSums, generation_sums
+from charlm.nn.apply import applied
 from charlm.nn.heads import at_group_positions
 from charlm.nn.label_sums import label_sums
 
@@ -106,8 +107,11 @@ class XRayLosses:
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         quiet = dropout_key is None
-        apply = lambda method, *args: model.apply({"params": params}, *args, method=method, rngs=rngs)
-        found = apply(lambda m, batch: self._of_text(m, batch, quiet), batch)
+
+        def of_text(model: nn.Module, batch: XRayBatch) -> dict[str, jax.Array]:
+            return self._of_text(model, batch, quiet)
+
+        found = applied(model, {"params": params}, rngs, method=of_text)(batch)
         if self.weights["cycle_words"] or self.weights["cycle_sphere"]:
             key = jax.random.key(EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, SPHERE_STREAM)
             if quiet:  # other points in every batch
@@ -186,7 +190,7 @@ def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: A
         vectors = [_encoded(model, chars_SKC, quiet) for chars_SKC in tables]
         return vectors, generation_sums(model.write(vectors, tables))
 
-    vectors, sums = model.apply({"params": params}, method=through, rngs=rngs)
+    vectors, sums = applied(model, {"params": params}, rngs, method=through)()
     found = {"cycle_words": sums.nats}
     if not quiet:
         return found
@@ -209,7 +213,8 @@ def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC:
     Args:
       vectors_UD: of the words. chars_UC: int, the words; a row of zeros is none.
     """
-    generated = model.apply({"params": params}, vectors_UD, max_steps=chars_UC.shape[1] - 2, method="generate")
+    generate = applied(model, {"params": params}, method="generate")
+    generated = generate(vectors_UD, max_steps=chars_UC.shape[1] - 2)
     length_U1 = (chars_UC != 0).sum(axis=1, keepdims=True) - 2  # without both <e>
     inside_UT = jnp.arange(chars_UC.shape[1] - 2)[None] < length_U1
     right_UT = inside_UT & (generated.ids_UT == chars_UC[:, 1:-1])
@@ -237,11 +242,9 @@ def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key:
     config = model.config
     points_UD = sphere_points(key, (len(real_U), config.hidden))
     fixed = jax.lax.stop_gradient(params)
-    generated = model.apply({"params": fixed}, points_UD, max_steps=longest, method="generate")
+    generated = applied(model, {"params": fixed}, method="generate")(points_UD, max_steps=longest)
     rows_UC = spelled_rows(generated, config.generator.end)
-    vectors_UD = model.apply(
-        {"params": params}, rows_UC, method=lambda m, rows: m.vectors(rows, rngs is None), rngs=rngs
-    )
+    vectors_UD = applied(model, {"params": params}, rngs, method="vectors")(rows_UC, rngs is None)
     return _squares(vectors_UD - points_UD, real_U)
 
 

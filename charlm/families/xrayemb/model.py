@@ -88,7 +88,7 @@ def _check_parts(config: XRayEmbConfig) -> None:
 class _XRay(Spelled):
     """What every model of the family has: encoder and generator."""
 
-    config: XRayEmbConfig
+    config: Any  # an `XRayEmbConfig`; a type would contradict that of the model behind, which is of a part of it
 
     def setup(self) -> None:
         super().setup()  # of the model that reads the vectors: it makes `bert` or `gpt2`, and the head

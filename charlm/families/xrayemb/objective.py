@@ -131,7 +131,13 @@ class SecondPretraining(Objective):
                 f"data.table_shards={self.shards}"
             )
         sequences, maker = cfg.batch_size // parts, self._maker
-        given = Budgets(*(cfg[name] if name == "learned_words" else tuple(cfg[name]) for name in BUDGETS))
+        given = Budgets(
+            slots=tuple(cfg.bucket_slots),
+            rows=tuple(cfg.bucket_rows),
+            learned=cfg.learned_words,
+            written_slots=tuple(cfg.written_slots),
+            written_rows=tuple(cfg.written_rows),
+        )
         order = {"seed": self.config.seed, "shuffle": True, "repeat": True, "read": read_text_record}
         records = iter(record_dataset(self.data.train, tuple(cfg.weights), **order))
         try:
@@ -220,6 +226,7 @@ class SecondPretraining(Objective):
                 self.check_vocab(start.checkpoint, self.data)
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
+        assert start.pretrained is not None  # what is no checkpoint
         params, own = started_from(start.pretrained, fresh)
         parts = sorted({name.split("/")[0] for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -46,8 +46,16 @@ class WordRuns:
         return self.ends_W - self.starts_W
 
 
+class Draws(Protocol):
+    """What a policy draws from: a generator of NumPy's, or numbers that were drawn before."""
+
+    def random(self) -> float:
+        """Returns a number in [0, 1)."""
+        ...
+
+
 # Says of each word whether it is selected, bool [W]. One that draws has the attribute `random = True`.
-Policy = Callable[[WordRuns, np.random.Generator], np.ndarray]
+Policy = Callable[[WordRuns, Draws], np.ndarray]
 
 
 def runs(real_P: np.ndarray, begins_P: np.ndarray, inked_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,22 +93,22 @@ def runs_of_tokens(tokens: Sequence[str], special: Sequence[bool], byte_level: b
     return WordRuns(tokens, chars, *runs(~np.array(special, bool), begins_P, inked_P))
 
 
-def no_words(words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+def no_words(words: WordRuns, rng: Draws) -> np.ndarray:
     """Selects nothing: the base model as it is."""
     return np.zeros(len(words), bool)
 
 
-def all_words(words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+def all_words(words: WordRuns, rng: Draws) -> np.ndarray:
     """Selects every word."""
     return np.ones(len(words), bool)
 
 
-def all_multi(words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+def all_multi(words: WordRuns, rng: Draws) -> np.ndarray:
     """Selects the words of several pieces."""
     return words.counts_W > 1
 
 
-def all_single(words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+def all_single(words: WordRuns, rng: Draws) -> np.ndarray:
     """Selects the words of one piece."""
     return words.counts_W == 1
 
@@ -116,7 +124,7 @@ class NoSuffix:
 
     compat_suffix: bool = False
 
-    def __call__(self, words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, words: WordRuns, rng: Draws) -> np.ndarray:
         """Returns bool [W]."""
         counts_W = words.counts_W
         chosen_W = counts_W > 1
@@ -146,7 +154,7 @@ class Stochastic:
         if not 0 <= self.p <= 1:
             raise ValueError(f"policy stochastic:{self.p}: expected a probability, 0 to 1")
 
-    def __call__(self, words: WordRuns, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, words: WordRuns, rng: Draws) -> np.ndarray:
         """Returns bool [W]."""
         draw, p, chosen = rng.random, self.p, []
         for count in words.counts_W.tolist():
@@ -199,7 +207,7 @@ def is_random(policy: Policy) -> bool:
     return bool(getattr(policy, "random", False))
 
 
-def select(policy: Policy, words: WordRuns, rng: np.random.Generator | None) -> np.ndarray:
+def select(policy: Policy, words: WordRuns, rng: Draws | None) -> np.ndarray:
     """Returns which words a policy selects, bool [W].
 
     Args:

@@ -11,16 +11,17 @@ import jax
 import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
-from charlm.families.predictor import Encoding, Fill, list_to_cache
+from charlm.families.predictor import Encoding, Fill, KnownWords, list_to_cache
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import put_in, read_codes
-from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps
+from charlm.families.subword.gaps import Gap, Pieces, find_gaps
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.windows import Text, text_of
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.policies import Policy
 from charlm.families.xrayemb.units import XRayEmbUnits
+from charlm.nn.apply import applied
 from charlm.text.subwords import Subwords, SubwordTokenizer
 
 
@@ -68,11 +69,11 @@ class XRayEmbPredictor(SubwordPredictor):
         """Returns the compiled states and log-probabilities, of a method and what it reads; see `SubwordPredictor`."""
 
         def states(p: Any, method: str | None, *inputs: Any) -> jax.Array:
-            output = model.apply({"params": p}, *inputs, method=method)
+            output = applied(model, {"params": p}, method=method)(*inputs)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
         def fill(p: Any, method: str | None, *inputs: Any) -> jax.Array:
-            return jax.nn.log_softmax(model.apply({"params": p}, *inputs, method=method).logits)
+            return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs).logits)
 
         return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
 
@@ -129,7 +130,7 @@ class XRayEmbPredictor(SubwordPredictor):
         *,
         length: int | Literal["auto"] = "auto",
         top: int = 5,
-        known: PieceWords | Iterable[str] | None = None,
+        known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" the likeliest pieces or known words; see `SubwordPredictor.fill_mask`.
 
@@ -151,6 +152,7 @@ class XRayEmbPredictor(SubwordPredictor):
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
+        words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()
-        (encoded,) = units.encode_words([list_to_cache(words, self.cache)])
-        return put_in(self.cache, self._module_params, units, encoded.content)
+        (encoded,) = units.encode_words([words])
+        return put_in(cache, self._module_params, units, encoded.content)

@@ -168,7 +168,7 @@ class XRaySequenceMaker:
         gold_LC = np.where(ids_L[:, None] >= 0, self.rows.of_subwords_VC[np.maximum(ids_L, 0)], rows_LC)
         if self.framed:
             special = self.tokenizer.special
-            ids_L = np.concatenate([[special.cls], ids_L, [special.sep]]).astype(np.int32)
+            ids_L = np.concatenate([[special.needed("cls")], ids_L, [special.needed("sep")]]).astype(np.int32)
             rows_LC, gold_LC = (np.pad(x, ((1, 1), (0, 0))) for x in (rows_LC, gold_LC))
         if self.hiding is not None:
             ids_L, labels_L = self.hiding.hide(ids_L, self._ordinary(ids_L), rng)

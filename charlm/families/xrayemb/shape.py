@@ -64,7 +64,10 @@ class Start:
     @property
     def backbone(self) -> str:
         """The family of the backbone."""
-        return self.pretrained.family if self.pretrained else self.stored["backbone"]
+        if self.pretrained is not None:
+            return self.pretrained.family
+        assert self.stored is not None  # one of both is there
+        return self.stored["backbone"]
 
 
 def read_start(source: str) -> Start:
@@ -117,7 +120,7 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
     """
     model = config.model
     if start is None or start.pretrained is None:
-        kind = model.backbone or (start.stored["backbone"] if start else "") or data.tokenizer.family or "bert"
+        kind = model.backbone or (start.backbone if start else "") or data.tokenizer.family or "bert"
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": ACTIVATIONS[kind]}
         found |= {name: KINDS[kind][name] for name in ("max_positions", "epsilon")}
         if start is not None and start.stored is not None:

@@ -16,13 +16,14 @@ from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
 from charlm.families.subword.flops import bert_forward
-from charlm.families.units import Encoded
+from charlm.families.units import Encoded, words_at
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.flops import xr_encoder_forward
 from charlm.families.xrayemb.model import XRayEmbBert, XRayEmbConfig, XRayEmbGPT2, XRayEmbGPT2Config
 from charlm.families.xrayemb.policies import Policy, get_policy, is_random, no_words, text_rng
 from charlm.families.xrayemb.words import Collapsed, XRayWords
+from charlm.nn.apply import applied
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class XRayEmbUnits(SpelledUnits):
         inner = [place for place, special in enumerate(found.special) if not special]
         content = self.spellings.codes([found.items[place] for place in inner])
         offsets = tuple(found.offsets[place] for place in inner)
-        return Encoded(content, offsets, tuple(found.words[place] for place in inner) if given else None)
+        return Encoded(content, offsets, words_at(found.words, inner) if given else None)
 
     def collapse(self, item: Subwords, texts: Sequence[str], given: bool = False) -> Collapsed:
         """Returns an encoded text, or words that were given, with the words that the policy selects."""
@@ -121,4 +122,4 @@ class XRayEmbUnits(SpelledUnits):
         causal = isinstance(config, XRayEmbGPT2Config)
         backbone, model = ("gpt2", XRayEmbGPT2(config)) if causal else ("bert", XRayEmbBert(config))
         encoder = {name: params[name] for name in (backbone, "xr_enc")}
-        return model.apply({"params": encoder}, inputs).states_BLD
+        return applied(model, {"params": encoder})(inputs).states_BLD

@@ -174,6 +174,7 @@ class Noiser:
         if not words:
             return []
         characters = Characters.of_words(words, spaces)
+        assert characters.given_2W is not None  # these words were
         first, end = (characters.starts[bound].tolist() for bound in characters.given_2W)
         return self._edits(characters, list(zip(first, end, strict=True)), rng)
 

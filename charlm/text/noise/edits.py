@@ -62,7 +62,8 @@ class NoisedText:
             raise ValueError(f"span ({start}, {end}): expected 0 <= start <= end <= {len(self.original)}")
         moved, moved_end = self._start(start), self._end(end)
         if start == end:  # their order depends on what happened there
-            return (max(moved, moved_end),) * 2
+            place = max(moved, moved_end)
+            return place, place
         return moved, moved_end
 
     def back(self, start: int, end: int) -> Span:

@@ -49,6 +49,7 @@ def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator
 
 def misspelling(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Writes words as people misspell them; with a space inside only where the words were not given."""
+    assert how.misspellings is not None  # no Noiser of this kind is made without
     edits = []
     for (first, end), drawn in zip(*_draw(characters, how, rng), strict=True):
         start, stop = int(characters.starts[first]), int(characters.starts[end])
@@ -123,15 +124,14 @@ def mistype(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) ->
     """Replaces a letter by one beside it on the keyboard."""
     typed = [place for place, char in enumerate(chars) if keyboard.near(char[0])]
     place = _pick(typed, draws[1])
-    if place is None:
-        return None
-    return place, place + 1, _pick(keyboard.near(chars[place][0]), draws[2]) + chars[place][1:]
+    letter = None if place is None else _pick(keyboard.near(chars[place][0]), draws[2])
+    return None if place is None or letter is None else (place, place + 1, letter + chars[place][1:])
 
 
 def repeat(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Doubles a character."""
     place = _pick(range(len(chars)), draws[1])
-    return place, place + 1, chars[place] * 2
+    return None if place is None else (place, place + 1, chars[place] * 2)
 
 
 def swap(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
@@ -173,6 +173,8 @@ def one_edit(word: str, operation: str, rng: np.random.Generator, language: str 
       KeyError: there is no such operation. ValueError: there is no such keyboard.
     """
     keyboard = keyboard_for(language)
+    if not word:
+        return word
     characters = Characters.of(word)
     change = CHAR2SUBWORD[operation](characters.pieces(0, len(characters.codes_U)), rng.random(3).tolist(), keyboard)
     if change is None:
@@ -236,9 +238,9 @@ def _drop(places: Sequence[int], share: float) -> Change:
     return None if place is None else (place, place + 1, "")
 
 
-def _insert(places: Sequence[int], share: float, text: str) -> Change:
+def _insert(places: Sequence[int], share: float, text: str | None) -> Change:
     place = _pick(places, share)
-    return None if place is None else (place, place, text)
+    return None if place is None or text is None else (place, place, text)
 
 
 def _swap(chars: Sequence[str], places: Sequence[int], share: float) -> Change:

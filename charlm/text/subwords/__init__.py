@@ -213,7 +213,7 @@ class SubwordTokenizer:
 
     def _encode_unknown(self, sides: list[list[str]], view: Tokenizer) -> Subwords:
         """Encodes the words of one or two texts with the unknown token in place of words that have no piece."""
-        replaced: dict[tuple[int, int], tuple[int, int]] = {}
+        replaced: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # never of special tokens, (None, None)
         known = [list(words) for words in sides]
         for side, words in enumerate(sides):
             encoding = self._view(None, True, False).encode(words, is_pretokenized=True, add_special_tokens=False)

@@ -78,6 +78,13 @@ class SpecialIds(NamedTuple):
     bos: int | None
     eos: int | None
 
+    def needed(self, role: str) -> int:
+        """Returns the id of a role that its caller cannot do without; ValueError when the vocabulary has none."""
+        index: int | None = getattr(self, role)
+        if index is None:
+            raise ValueError(f"expected a vocabulary with a {role} token, this one has none")
+        return index
+
 
 def checked_texts(values: Any) -> list[str]:
     """Returns texts without lone surrogates, which the library refuses; U+FFFD keeps lengths and so offsets right.

@@ -47,7 +47,7 @@ _FAIRSEQ_ROLES = {
     "bos": "<s>",
     "eos": "</s>",
 }
-_GPT2_ROLES = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+_GPT2_ROLES: dict[str, str] = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
 _ALBERT_ROLES = {**_BERT_ROLES, "pad": "<pad>", "unk": "<unk>", "bos": "[CLS]", "eos": "[SEP]"}
 _XLNET_ROLES = {**_FAIRSEQ_ROLES, "cls": "<cls>", "sep": "<sep>"}
 _CASING = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
@@ -123,7 +123,7 @@ def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None
     config_path = main.parent / "tokenizer_config.json"
     config = {**_optional_json(main.parent / "special_tokens_map.json"), **_optional_json(config_path)}
     family = _resolve_family(main, kind, family, config)
-    allowed = TOKENIZERS[family].options if kind != "tokenizer.json" else {}
+    allowed = TOKENIZERS[family].options if family and kind != "tokenizer.json" else {}
     for name in (name for name, value in stated.items() if value is not None and name not in allowed):
         raise ValueError(f"{main}: {name} cannot be chosen here: expected {', '.join(allowed) or 'no options'}")
     added = _added_tokens(main.parent, config_path, config)

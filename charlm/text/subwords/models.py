@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from charlm.core.reading import read_bytes
 from charlm.text.subwords.files import Source, call_library, read_json, read_tokenizer_json, require
-from charlm.text.subwords.roles import add_tokens, added_contents, role_tokens
+from charlm.text.subwords.roles import add_tokens, added_contents, id_of, role_tokens
 from charlm.text.subwords.sentencepieces import restore_scores, sentencepiece_backend
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _wordpiece(source: Source) -> Tokenizer:
     backend.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-        special_tokens=[(token, backend.token_to_id(token)) for token in {cls: 0, sep: 0}],
+        special_tokens=[(token, id_of(backend, token)) for token in {cls: 0, sep: 0}],
     )
     return backend
 
@@ -104,7 +104,7 @@ def _byte_level(source: Source) -> Tokenizer:
     if source.family == "gpt2":
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
     else:
-        sep, cls = ((roles[role], backend.token_to_id(roles[role])) for role in ("sep", "cls"))
+        sep, cls = ((roles[role], id_of(backend, roles[role])) for role in ("sep", "cls"))
         backend.post_processor = processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=prefix)
     return backend
 

@@ -25,10 +25,10 @@ def role_tokens(source: Source) -> dict[str, str]:
     roles = dict(TOKENIZERS[source.family].roles) if source.family else {}
     for role in ROLES:
         named, token = source.role(role)
-        if named and token is None:
-            roles.pop(role, None)
-        elif named:
+        if token is not None:
             roles[role] = token
+        elif named:
+            roles.pop(role, None)
     needed = (
         [role for role in ("cls", "sep", "unk") if role in TOKENIZERS[source.family].roles] if source.family else []
     )
@@ -73,6 +73,14 @@ def added_contents(source: Source) -> list[str]:
     return [str(entry["content"]) for entry in source.added.values()]
 
 
+def id_of(backend: Tokenizer, token: str) -> int:
+    """Returns the id of a token that the vocabulary has; KeyError if it has not."""
+    index = backend.token_to_id(token)
+    if index is None:
+        raise KeyError(token)
+    return index
+
+
 def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], control: list[str] | None = None) -> None:
     """Marks special tokens and adds those that came after the vocabulary; ValueError if their ids do not fit."""
     from tokenizers import AddedToken
@@ -89,9 +97,11 @@ def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], contro
     done = set(added_contents(source))
     # A mask stands for a word together with the space before it, where spaces belong to the words (all but BERT).
     strips = {roles.get("mask")} if source.family != "bert" else set()
-    for token in dict.fromkeys([*roles.values(), *(control or [])]):
+    marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    wanted = [*roles.values(), *(control or [])]
+    for token in dict.fromkeys(wanted):
         if token not in done:
             token_is = AddedToken(token, lstrip=token in strips, normalized=False, special=True)
             backend.add_special_tokens([token_is])
-        elif not backend.get_added_tokens_decoder()[backend.token_to_id(token)].special:
+        elif token not in marked:
             backend.add_special_tokens([token])

@@ -15,7 +15,7 @@ import numpy as np
 
 from charlm.core.reading import read_bytes
 from charlm.text.subwords.files import Source, call_library, require
-from charlm.text.subwords.roles import add_tokens, added_contents, role_tokens
+from charlm.text.subwords.roles import add_tokens, added_contents, id_of, role_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,7 +31,7 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
 
     proto = _read_proto(source.path)
     roles = role_tokens(source)
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    pieces: list[tuple[str, float]] = [(piece.piece, piece.score) for piece in proto.pieces]
     unk_id = proto.trainer_spec.unk_id
     special = [piece.piece for piece in proto.pieces if piece.type == _CONTROL]
     if source.family == "xlm-roberta":
@@ -57,12 +57,13 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
     # tokens they would put a `▁` before what follows them.
     add_tokens(backend, source, roles, special)
     cls, sep = roles["cls"], roles["sep"]
+    assert source.family is not None  # only a tokenizer.json leaves it open
     single, pair = {
         "xlm-roberta": (f"{cls} $A {sep}", f"{cls} $A {sep} {sep} $B {sep}"),
         "albert": (f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"),
         "xlnet": (f"$A:0 {sep}:0 {cls}:2", f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2"),
     }[source.family]
-    ids = [(token, backend.token_to_id(token)) for token in {cls: 0, sep: 0}]
+    ids = [(token, id_of(backend, token)) for token in {cls: 0, sep: 0}]
     backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     return backend
 
@@ -77,7 +78,8 @@ def _read_proto(path: Path) -> Any:
     if not content:
         raise ValueError(f"{path}: expected {expected}, found an empty file")
     call_library(path, expected, lambda: sentencepiece.SentencePieceProcessor(model_proto=content))
-    proto = call_library(path, expected, sentencepiece_model_pb2.ModelProto.FromString, content)
+    read = sentencepiece_model_pb2.ModelProto.FromString  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    proto = call_library(path, expected, read, content)
     model_type = _MODEL_TYPES.get(proto.trainer_spec.model_type, "unknown")
     if model_type != "unigram":
         raise ValueError(f"{path}: expected a unigram model, found {model_type}; tokenizer.json can hold it")

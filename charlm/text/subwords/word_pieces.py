@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from charlm.text.subwords import SubwordTokenizer
@@ -35,9 +36,9 @@ class WordPieces:
         return [next(apart) if space else next(close) for space in spaces]
 
     def _look_up(self, known: dict[str, tuple[int, ...]], words: Sequence[str]) -> list[tuple[int, ...]]:
+        with contextlib.suppress(KeyError):
+            return [known[word] for word in words]
         found = [known.get(word) for word in words]
-        if None not in found:
-            return found
         new = list(dict.fromkeys(word for word, pieces in zip(words, found, strict=True) if pieces is None))
         cut = dict(zip(new, self._cut(new) if known is self._apart else self._cut_joined(new), strict=True))
         if len(known) + len(cut) > _MAX_CACHED:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from charlm.text.noise import KINDS, Edit, Noise, NoisedText, NoisedWords, Noiser, collect, move_tags, single_edits
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.noise.misspellings import Misspellings
+from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 
 LISTED = Misspellings(
     {
@@ -678,3 +679,8 @@ def test_single_edits():
     assert single_edits("ක්ෂිකා") == ["ක්කා"]  # no keyboard, and the marks go with their letter
     with pytest.raises(ValueError, match="no keyboard"):
         single_edits("word", "xx")
+
+
+def test_a_change_of_an_empty_word_leaves_it_so():
+    rng = np.random.default_rng(0)
+    assert [one_edit("", operation, rng) for operation in CHAR2SUBWORD] == [""] * len(CHAR2SUBWORD)

@@ -1,0 +1,29 @@
+"""Columns of tables: one that a task cannot do without is named, or the config's key that names none is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from charlm.tasks.classification import Classification, Regression
+from charlm.tasks.ranking import Ranking
+from charlm.tasks.tables import Columns
+
+RANKED = Columns("query", "passage", "relevant", "number")
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "without"),
+    [
+        (Classification, Columns(), "text"),
+        (Regression, Columns(), "text"),
+        *((Ranking, RANKED, field) for field in ("text", "pair", "label", "group")),
+    ],
+)
+def test_a_column_that_a_task_needs_is_asked_for_by_its_key(tmp_path, task, columns, without):
+    table = tmp_path / "table.tsv"
+    table.write_text("sentence\tlabel\tquery\tpassage\trelevant\tnumber\na b\t1\tq\tp\t1\t7\na c\t0\tq\tr\t0\t7\n")
+    assert len(task(columns).read([str(table)], training=True)) == 2
+    with pytest.raises(ValueError, match=rf"^data\.{without} names no column"):
+        task(dataclasses.replace(columns, **{without: ""})).read([str(table)], training=True)
