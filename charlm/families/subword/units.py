@@ -26,7 +26,7 @@ class SubwordRows(NamedTuple):
     mask_BL: Any
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """Special pieces around texts, as columns of (id, segment); `types`: segments of the texts."""
 
     before: np.ndarray
@@ -67,7 +67,7 @@ class SubwordUnits(Units):
         most = config.max_positions if causal else config.longest
         self.longest = checked_longest(longest, most, self.specials(True) + 4)
 
-    def _template(self, pair: bool) -> _Template:
+    def _template(self, pair: bool) -> Template:
         item = self._tokenizer.encode("a", "b" if pair else None)
         types = [0] * len(item.ids) if self._one_type else item.type_ids
         rows = np.array([item.ids, types], np.int32).T
@@ -79,7 +79,7 @@ class SubwordUnits(Units):
         of_second = int(types[second[0]]) if pair else 0
         between = rows[first[-1] + 1 : second[0]]
         after = rows[second[-1] + 1 :] if pair else np.zeros((0, 2), np.int32)
-        return _Template(rows[: first[0]], between, after, (int(types[first[0]]), of_second))
+        return Template(rows[: first[0]], between, after, (int(types[first[0]]), of_second))
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the pieces of texts."""
@@ -141,12 +141,12 @@ class SubwordUnits(Units):
         return model.apply({"params": params}, ids, mask, **options, **segments)
 
 
-def _causal(tokenizer: Any, pair: bool) -> _Template:
+def _causal(tokenizer: Any, pair: bool) -> Template:
     """Returns what stands around texts of a model that reads left to right and has no template."""
     if tokenizer.special.eos is None:
         raise ValueError("the vocabulary has no end-of-text token")
     end = np.array([[tokenizer.special.eos, 0]], np.int32)
-    return _Template(end[:0], end, end if pair else end[:0], (0, 0))
+    return Template(end[:0], end, end if pair else end[:0], (0, 0))
 
 
 def _encoded(item: Subwords, words: bool) -> Encoded:
