@@ -56,6 +56,18 @@ class Joined(NamedTuple):
     whole: int
 
 
+class Lost(NamedTuple):
+    """What a model cannot read of some words.
+
+    Attributes:
+      unknown: share of units (of an HLM: characters) that the vocabulary lacks. cut: share of words that lose
+        characters; 0 where none can be too long.
+    """
+
+    unknown: float
+    cut: float
+
+
 class Units(abc.ABC):
     """The text side of a family.
 
@@ -115,6 +127,14 @@ class Units(abc.ABC):
 
         Args:
           config: of the model. params: all of a model with a head.
+        """
+
+    @abc.abstractmethod
+    def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
+        """Returns what the model cannot read of sentences of words.
+
+        Args:
+          sentences: at least one word in all. encoded: what `encode_words` made of them.
         """
 
     def training(self, seed: int, epoch: int) -> Units:

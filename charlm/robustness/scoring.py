@@ -40,7 +40,7 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
         arrays[CHANGED] = np.zeros(len(right), bool) if version is None else version.changed
     if kind == "entities":
         arrays[ENTITIES] = metrics.entity_spans([example.tags for example in examples], predictions)
-    cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences_of(read))
+    cut = segmentation(subject.model.evaluator.units, sentences_of(read))
     changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
     values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}
     return Cell(values | {"segmentation": cut._asdict()}, arrays)

@@ -11,7 +11,7 @@ import numpy as np
 
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.families.units import Encoded, Joined, Lost, Units, checked_longest
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -88,6 +88,11 @@ class SubwordUnits(Units):
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
         """Returns the pieces of words; a word without any has the unknown token."""
         return [_encoded(item, True) for item in self._tokenizer.encode_words_batch([list(s) for s in sentences])]
+
+    def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
+        """Returns the share of unknown pieces; see `Units.lost`."""
+        ids = np.concatenate([item.content for item in encoded])
+        return Lost(float((ids == self._tokenizer.special.unk).mean()), 0.0)
 
     def specials(self, pair: bool) -> int:
         """Returns the number of special pieces."""
