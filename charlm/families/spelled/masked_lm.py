@@ -74,13 +74,16 @@ class MaskedSpelledLM(Objective):
             )
         sequences = cfg.batch_size // parts
         maker, given = self.maker(self.config.seed, hiding=False), (tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
-        order = {"seed": self.config.seed, "shuffle": True, "repeat": True}
-        records = iter(record_dataset(self.data.train, tuple(cfg.weights), **order, read=read_text_record))
+        records = iter(self.records(seed=self.config.seed, shuffle=True, repeat=True))
         try:
             tables = measure_tables(records, maker, sequences, *given, self.section)
         finally:
             records.close()
         return MaskedShape(self.shards, sequences, cfg.max_length, *tables, sequences * maker.most)
+
+    def records(self, **order: Any) -> grain.IterDataset:
+        """Returns the records of the training text in one stream; `order`: of `charlm.data.pipeline.record_lanes`."""
+        return record_dataset(self.data.train, tuple(self.config.data.weights), **order, read=read_text_record)
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:

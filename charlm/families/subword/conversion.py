@@ -168,7 +168,7 @@ class SubwordConverter(Converter):
             )
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
-        theirs |= _labels_of(model.metadata)
+        theirs |= labels_of(model.metadata)
         write_json(folder / CONFIG_FILE, theirs)
         copy_tokenizer(model.folder, folder)
 
@@ -200,7 +200,7 @@ def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Te
     return state
 
 
-def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
     number = metadata.get("labels", 0)
     if not number:
