@@ -24,7 +24,7 @@ EXTRAS = {
 setup(
     name="charlm",
     version="0.1.0",
-    description="Language models that look inside words: HLM, CharBERT, Char2Subword and XRayEmb in JAX and Flax",
+    description="Language models that look inside words, in JAX: HLM, CharBERT, CharacterBERT, Char2Subword, XRayEmb",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

@@ -12,10 +12,11 @@ from small_run import WORDS
 
 from charlm.config import get_config
 from charlm.data.subword_building import build_byte_level
+from charlm.families.spelled.hiding import Hiding
 from charlm.families.spelled.sequences import PieceStream
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.policies import get_policy
-from charlm.families.xrayemb.sequences import CharacterRows, SubwordHiding, XRaySequence, XRaySequenceMaker
+from charlm.families.xrayemb.sequences import CharacterRows, XRaySequence, XRaySequenceMaker
 from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
@@ -29,7 +30,7 @@ def small_maker(folder: Path, kind: str = "bert", **changes: Any) -> XRaySequenc
     if kind == "bert":
         tokenizer = small_tokenizer(folder / kind)
         ordinary = [i for i in tokenizer.ids() if tokenizer.surface(i) is not None]
-        hiding = SubwordHiding(0.2, 0.8, 0.1, tokenizer.special.mask, np.array(ordinary, np.int32))
+        hiding = Hiding(0.2, 0.8, 0.1, tokenizer.special.mask, np.array(ordinary, np.int32))
     else:
         if not (folder / kind).exists():
             build_byte_level(dict.fromkeys(WORDS, 1) | dict.fromkeys(WORDS[:12], 3), 300, str(folder / kind), kind)

@@ -131,7 +131,7 @@ def _data_keys(config: ml_collections.ConfigDict) -> None:
 def _model_keys(config: ml_collections.ConfigDict) -> None:
     config.model = model = ml_collections.ConfigDict()
     model.mode = ""  # Char2Subword: what words become, "full" or "hybrid"; empty: as the model says
-    model.splitter = ""  # Char2Subword: how text becomes words, as in `text.splitter`; empty: as the model says
+    model.splitter = ""  # models of whole words: how text is cut, as in `text.splitter`; empty: as the model says
     model.policy = ""  # XRayEmb: words read as characters, e.g. "none", "stochastic:0.1"; empty: as the model says
     model.eval_policy = ""  # XRayEmb: the same for all but training; empty: `policy`, or "none" where that one draws
     model.label_head = ""  # HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code

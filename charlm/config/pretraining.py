@@ -67,7 +67,7 @@ def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
 def shared_keys(config: ml_collections.ConfigDict) -> None:
     """Sets the keys of every family."""
     config.task = PRE_TRAINING  # what is learned: "masked_lm", pre-training; the tasks have keys of their own
-    config.family = "hlm"  # which model family: "hlm", "charbert", "char2subword" or "xrayemb"
+    config.family = "hlm"  # which model family: one of those that `charlm.families.family` can pre-train
     config.seed = 0  # seeds initialisation, dropout, shuffling, noise and masking, each through its own stream
     config.resume = ""  # workdir of an earlier run whose whole state (step and data position too) starts this one
     config.init_from = (

@@ -99,6 +99,7 @@ class Converter(abc.ABC):
     own_options: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
     replaces_table: str = ""  # where the parameters lie of a module in the place of the table of subwords; "": none
     config_elsewhere: bool = False  # whether the config need not lie beside the weights
+    hides_behind: tuple[str, ...] = ()  # families that released configs of this one may say they are of
     label_heads: Sequence[str] = ()  # ways to read labels, the default first; (): there is one
 
     @property

@@ -134,6 +134,7 @@ _OWN: dict[str, str | Family] = {
     "roberta": "charlm.families.subword:ROBERTA",
     "gpt2": "charlm.families.subword:GPT2",
     "charbert": "charlm.families.charbert:FAMILY",
+    "characterbert": "charlm.families.characterbert:FAMILY",
     "char2subword": "charlm.families.char2subword:FAMILY",
     "xrayemb": "charlm.families.xrayemb:FAMILY",
 }

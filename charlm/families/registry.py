@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +71,7 @@ def converter_of(name: str) -> Converter:
 def recognise(source: str) -> Converter:
     """Returns the family of a folder or file of theirs: by the config beside the weights, else by the tensors.
 
+    Configs of some families say that they are of another (`Converter.hides_behind`): there the tensors tell.
     Weights without a config may be an HLM's, whose config may lie elsewhere: its reader says how to name it.
 
     Raises:
@@ -81,7 +83,7 @@ def recognise(source: str) -> Converter:
     converters = [one.get_converter() for one in families()]
     for converter in converters:
         if theirs is not None and converter.recognises(theirs):
-            return converter
+            return _hidden_behind(converter, converters, file, theirs)
     # What cannot be read is named by the reader of the family that is chosen then.
     with contextlib.nullcontext() if configs else contextlib.suppress(ValueError):
         for converter in converters:
@@ -93,3 +95,11 @@ def recognise(source: str) -> Converter:
         f"{configs[0]}: model_type={theirs.get('model_type')!r} is none of the families {', '.join(FAMILIES)}; "
         "a config without model_type needs its family named"
     )
+
+
+def _hidden_behind(said: Converter, converters: Iterable[Converter], file: Path, theirs: dict[str, Any]) -> Converter:
+    """Returns the family that the tensors are of where the config says another; else the one that it says."""
+    hiding = [converter for converter in converters if said.name in converter.hides_behind]
+    with contextlib.suppress(ValueError):  # what cannot be read is named by the reader of the family that is said
+        return next((converter for converter in hiding if converter.recognises_tensors(file, theirs)), said)
+    return said

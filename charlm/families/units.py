@@ -65,6 +65,18 @@ class Joined(NamedTuple):
     whole: int
 
 
+class Lost(NamedTuple):
+    """What a model cannot read of some words.
+
+    Attributes:
+      unknown: share of units (of an HLM: characters) that the vocabulary lacks. cut: share of words that lose
+        characters; 0 where none can be too long.
+    """
+
+    unknown: float
+    cut: float
+
+
 def words_at(words: Sequence[int | None], places: Sequence[int]) -> tuple[int, ...]:
     """Returns the word of each of some places; ValueError when one is of none, as only special ones are."""
     found = [words[place] for place in places]
@@ -133,6 +145,14 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
 
         Args:
           config: of the model. params: all of a model with a head.
+        """
+
+    @abc.abstractmethod
+    def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
+        """Returns what the model cannot read of sentences of words.
+
+        Args:
+          sentences: at least one word in all. encoded: what `encode_words` made of them.
         """
 
     @abc.abstractmethod

@@ -37,8 +37,7 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
         arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed
         if words.entities is not None:
             arrays[ENTITIES] = words.entities
-    sentences = sentences_of(task, read)
-    cut = segmentation(subject.model.pretrained, subject.tokenizer, subject.model.evaluator.units, sentences)
+    cut = segmentation(subject.model.evaluator.units, sentences_of(task, read))
     changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
     values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}
     return Cell(values | {"segmentation": cut._asdict()}, arrays)

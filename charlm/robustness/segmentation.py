@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.text.chars import WordEncoder
 from charlm.text.subwords import SubwordTokenizer
 
 
@@ -18,8 +16,7 @@ class Segmentation(NamedTuple):
 
     Attributes:
       units_per_word: units of a word on average. split: share of words of more than one unit.
-      unknown: share of units (of an HLM: characters) that the vocabulary lacks. cut: share of words that lose
-        characters beyond the slots of an HLM; 0 for others, which have none.
+      unknown, cut: what the model cannot read; see `charlm.families.units.Lost`.
     """
 
     units_per_word: float
@@ -28,14 +25,8 @@ class Segmentation(NamedTuple):
     cut: float
 
 
-def segmentation(
-    pretrained: Pretrained, tokenizer: SubwordTokenizer | None, units: Units, sentences: Sequence[Sequence[str]]
-) -> Segmentation:
-    """Returns how a model's units cut the words of sentences; zeros when there are none.
-
-    Args:
-      tokenizer: of the model; None: it reads characters.
-    """
+def segmentation(units: Units, sentences: Sequence[Sequence[str]]) -> Segmentation:
+    """Returns how a model's units cut the words of sentences; zeros when there are none."""
     sentences = [words for words in sentences if words]
     if not sentences:
         return Segmentation(0.0, 0.0, 0.0, 0.0)
@@ -43,22 +34,7 @@ def segmentation(
     counts_W = np.concatenate(
         [np.bincount(item.given_words, minlength=len(words)) for item, words in zip(encoded, sentences, strict=True)]
     )
-    cut = 0.0
-    if tokenizer is None:
-        encoder = _counting_encoder(pretrained)
-        for words in sentences:
-            encoder.encode(words)
-        unknown = encoder.chars_unknown / encoder.chars_total
-        cut = encoder.words_cut / encoder.words_total
-    else:
-        ids = np.concatenate([item.content for item in encoded])
-        unknown = float((ids == tokenizer.special.unk).mean())
-    return Segmentation(float(counts_W.mean()), float((counts_W > 1).mean()), float(unknown), float(cut))
-
-
-def _counting_encoder(pretrained: Pretrained) -> WordEncoder:
-    config = pretrained.run_config()
-    return WordEncoder(pretrained.vocab(), config.model.char_slots, config.text.normalize)
+    return Segmentation(float(counts_W.mean()), float((counts_W > 1).mean()), *units.lost(sentences, encoded))
 
 
 def pieces_of(tokenizer: SubwordTokenizer, words: Sequence[str]) -> dict[str, int]:

@@ -15,6 +15,7 @@ import numpy as np
 from flax import traverse_util
 
 from charlm.core.checkpoint import FOLDER
+from charlm.families.registry import converter_of
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import Batches
 from charlm.tasks.base import Task
@@ -98,7 +99,7 @@ def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]
             raise ValueError(f"--task={task}: {path} was fine-tuned for {model.task.name}")
         if subjects:
             _check_same(subjects[0], path, model.task)
-        tokenizer = None if model.pretrained.family == "hlm" else model.pretrained.tokenizer()
+        tokenizer = converter_of(model.pretrained.family).open_tokenizer(model.pretrained.folder)
         digest = digest_of(model, tokenizer)
         subjects.append(Subject(name, path, digest, model, Batches(model), tokenizer))
         log.info("%s: %s, %s", name, model.pretrained.family, path)

@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
 
     model = open_model(args.model, {"yes": True, "no": False, None: None}[args.lowercase])
     if files and model.tokenizer is None:
-        raise ValueError(f"--model={args.model}: an HLM reads characters: it has no subwords to count")
+        raise ValueError(f"--model={args.model} reads characters: it has no subwords to count")
     if not files and model.parameters is None:
         raise ValueError(f"--model={args.model} is a tokenizer alone: expected a model, or --data")
     print(TABLE if args.table else _of_model(args.model, model, args.json), flush=True)

@@ -11,8 +11,6 @@ import pytest
 from charlm.core.batch import MaskedWords, WordBatch, reshape_batch
 from charlm.core.flops import Lengths, full_lengths, layer, lengths_of, peak
 from charlm.core.optimizer import with_frozen, without_frozen
-from charlm.families.char2subword.batch import CharacterMaskedBatch
-from charlm.families.char2subword.contextual_loss import character_masked_sums
 from charlm.families.char2subword.flops import char2subword_forward, character_masked_training
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
@@ -23,7 +21,8 @@ from charlm.families.charbert.model import CharBertConfig
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_forward, hlm_training, lengths_of_batch
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
+from charlm.families.spelled.masked_loss import masked_sums
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
@@ -170,11 +169,11 @@ def test_the_compiler_counts_as_much_for_contextual_pre_training():
     chars = rng.integers(8, 50, (1, 100, 12)).astype(np.uint16)
     inputs = SpelledBatch((chars,), index, none - 1, none, np.ones((1, 4, 60), bool))
     position = np.arange(36, dtype=np.int32)[None]
-    batch = CharacterMaskedBatch(inputs, position, position)
+    batch = MaskedBatch(inputs, position, position)
     model = Char2SubwordForMaskedLM(config)
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), inputs))["params"]
     frozen = ("^(bert|head)/",)
-    loss = lambda own, params: character_masked_sums(model, with_frozen(own, params), batch, None).nats
+    loss = lambda own, params: masked_sums(model, with_frozen(own, params), batch, None).nats
     ours = character_masked_training(config, batch)
     assert 0.85 < ours / compiled(jax.grad(loss), without_frozen(params, frozen), params) < 1.05
     # By hand: with nothing to predict, twice the transformer, and attention's products a third time.

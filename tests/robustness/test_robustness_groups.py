@@ -7,7 +7,11 @@ import pytest
 from tiny_models import release
 
 from charlm import metrics
+from charlm.config import get_config
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
+from charlm.families.hlm.units import HLMUnits
+from charlm.families.pretrained import from_pretrained
+from charlm.families.registry import units_of
 from charlm.robustness import groups, scoring
 from charlm.robustness.cells import Cell
 from charlm.robustness.segmentation import pieces_of, segmentation
@@ -18,7 +22,7 @@ from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.ranking import Ranking
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
-from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.chars import CharVocab
 from charlm.text.noise import Noise, Noiser
 from charlm.text.noise.edits import Edit, NoisedText, NoisedWords
 from charlm.text.subwords import SubwordTokenizer
@@ -179,43 +183,17 @@ def test_versions_count_changed_words_of_all_texts():
     assert [task.noised(example, plain, "robustness")[0] for example in examples] == version.examples
 
 
-class _Pretrained:
-    """What `segmentation` asks of an HLM."""
-
-    family = "hlm"
-
-    def __init__(self, chars, slots):
-        from charlm.config import get_config
-
-        self._config, self._vocab = get_config(), CharVocab(list(chars))
-        self._config.model.char_slots = slots
-
-    def run_config(self):
-        return self._config
-
-    def vocab(self):
-        return self._vocab
-
-
-class _Units:
-    def encode_words(self, sentences):
-        from charlm.families.units import Encoded
-
-        return [Encoded(np.zeros((len(s), 4)), ((0, 0),) * len(s), tuple(range(len(s)))) for s in sentences]
-
-
 def test_segmentation_by_hand(tokenizer):
-    found = segmentation(_Pretrained("abc", 4), None, _Units(), [("abc", "abca", "xbc"), (), ("a",)])
+    config = get_config()
+    config.text.splitter, config.model.char_slots = "spaces", 4
+    hlm = HLMUnits(config, CharVocab(list("abc")))
+    found = segmentation(hlm, [("abc", "abca", "xbc"), (), ("a",)])
     assert found == (1, 0, pytest.approx(1 / 10), pytest.approx(1 / 4))
-    assert WordEncoder(CharVocab(["a"]), 4).char_slots == 4
-    assert segmentation(_Pretrained("abc", 4), None, _Units(), [()]) == (0, 0, 0, 0)
-    from charlm.families.pretrained import from_pretrained
-    from charlm.families.registry import units_of
-
+    assert segmentation(hlm, [()]) == (0, 0, 0, 0)
     model = from_pretrained(release("bert"))
     words = [("words", "unbelievable"), ("\u4e00",)]
     pieces = pieces_of(tokenizer, ["unbelievable"])["unbelievable"]
-    found = segmentation(model, tokenizer, units_of(model), words)
+    found = segmentation(units_of(model), words)
     assert pieces > 1
     assert found == (pytest.approx((pieces + 2) / 3), pytest.approx(1 / 3), pytest.approx(1 / (pieces + 2)), 0)
 

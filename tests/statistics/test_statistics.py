@@ -299,7 +299,7 @@ def test_mistakes_are_one_line(vocab, tmp_path, hlm, capsys):
         ([model, "--lowercase=no", "--data", tmp_path / "empty.txt"], "empty.txt"),
         ([model, "--lowercase=no", "--data", tmp_path / "bad.conll", "--word=1"], "bad.conll:2: line has 1 columns"),
         ([model, "--splitter=rule"], "nearest: 'rules'"),
-        (["--model", hlm, "--data", tmp_path / "bad.conll"], "an HLM reads characters"),
+        (["--model", hlm, "--data", tmp_path / "bad.conll"], "reads characters: it has no subwords"),
     ):
         line = failure(capsys, main([str(argument) for argument in arguments]))
         assert re.search(message, line), line

@@ -20,8 +20,8 @@ FAMILY = Family(
     stage_config=f"{_HERE}.keys:of_stage",
     check_options={
         "mode": f"{_HERE}.words:check_mode",
-        "splitter": f"{_HERE}.words:check_splitter",
-        "language": f"{_HERE}.words:check_language",
+        "splitter": "charlm.families.spelled.options:check_splitter",
+        "language": "charlm.families.spelled.options:check_language",
     },
     exports={"table_free": f"{_HERE}.export:export_table_free", "words": f"{_HERE}.export:export_words"},
 )

@@ -1,25 +1,10 @@
-"""The arrays that Char2Subword learns from, in each of its stages."""
+"""The arrays that Char2Subword learns to imitate a table from."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from charlm.core.batch import Array
-from charlm.families.spelled.batch import SpelledBatch
-
-
-class CharacterMaskedBatch(NamedTuple):
-    """A batch for learning subwords whose characters are hidden (Char2Subword, section 3.2).
-
-    Attributes:
-      inputs: the sequences, with every subword spelled that has a spelling.
-      position_SM: int32 in [0, B * L), the subwords to predict, counted from the shard's first; 0 where there is none.
-      labels_SM: int32, their ids; -1 where there is none.
-    """
-
-    inputs: SpelledBatch
-    position_SM: Array
-    labels_SM: Array
 
 
 class ImitationBatch(NamedTuple):

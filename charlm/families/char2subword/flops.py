@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from charlm.core.flops import TRAINING, Lengths, layer, lengths_of
-from charlm.families.char2subword.batch import CharacterMaskedBatch, ImitationBatch
+from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.model import Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
+from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.subword.flops import bert_forward
 
 
@@ -31,7 +32,7 @@ def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: 
     return TRAINING * char2subword_forward(config, spellings) + 2 * products
 
 
-def character_masked_training(config: Char2SubwordBertConfig, batch: CharacterMaskedBatch) -> float:
+def character_masked_training(config: Char2SubwordBertConfig, batch: MaskedBatch) -> float:
     """Returns the useful operations of a step of contextual pre-training.
 
     Transformer and head are frozen, so their matrices have no gradient: a product with one costs two passes. One of two

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows, hide_characters
-from charlm.families.spelled.sequences import halves
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -27,6 +26,11 @@ class PieceSequence(NamedTuple):
     rows_TC: np.ndarray
     chosen_T: np.ndarray
     number: tuple[int, ...]
+
+    @property
+    def labels_T(self) -> np.ndarray:
+        """int32, the subwords to predict; -1 where there is none."""
+        return np.where(self.chosen_T, self.ids_T, np.int32(-1))
 
     @property
     def pieces(self) -> list[int]:
@@ -61,6 +65,17 @@ class SequenceMaker:
         """Subwords of a sequence at most, special ones not counted."""
         return self.length - 2
 
-    def halves(self, sequence: PieceSequence) -> tuple[PieceSequence, PieceSequence]:
-        """Cuts a sequence that alone exceeds the budgets of a shard into two; see `halves`."""
-        return halves(self, sequence)
+    @property
+    def most(self) -> int:
+        """Subwords of a sequence that are hidden, at most."""
+        return self.masking.most(self.room)
+
+    @property
+    def slots(self) -> int:
+        """Characters of the longest spelling."""
+        return self.pieces.rows_VC.shape[1]
+
+    @property
+    def pad(self) -> int:
+        """The subword that stands where there is none: the vocabulary's own, or 0."""
+        return self.tokenizer.special.pad or 0

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from charlm.core.flops import Lengths, lengths_of
 from charlm.families.char2subword.flops import char2subword_forward
@@ -15,9 +14,10 @@ from charlm.families.char2subword.spelling import spell_rows
 from charlm.families.char2subword.words import SpelledWords
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
-from charlm.families.spelled.units import SpelledUnits
+from charlm.families.spelled.units import WordUnits
 from charlm.families.subword.flops import bert_forward
-from charlm.families.units import Encoded, checked_longest
+from charlm.families.subword.units import Template
+from charlm.families.units import checked_longest
 from charlm.nn.apply import applied
 from charlm.text.words import get_splitter
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 
-class Char2SubwordUnits(SpelledUnits):
+class Char2SubwordUnits(WordUnits):
     """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
 
     Texts are cut into words by the splitter that the model's config names; words that are given stay as they are. A
@@ -64,7 +64,7 @@ class Char2SubwordUnits(SpelledUnits):
         self.buckets = spelling_slots(config.characters.char_slots)
         self.longest = checked_longest(longest, config.longest, self.specials(True) + 4)
 
-    def _own_template(self, pair: bool) -> Any:
+    def _own_template(self, pair: bool) -> Template:
         """Returns the template of the tokenizer with the rows that its tokens have here."""
         template = super()._template(pair)
         parts = {}
@@ -73,26 +73,17 @@ class Char2SubwordUnits(SpelledUnits):
             parts[name][:, 0] = [self.words.row(int(index)) for index in parts[name][:, 0]]
         return template._replace(**parts)
 
+    def read(self, words: Sequence[str]) -> list[int | str]:
+        """Returns the row or the spelling of each word; see `SpelledWords`."""
+        return self.words.read(words)
+
     @property
-    def around(self) -> tuple[list[int], list[int]]:
-        """The rows of the special tokens before and after a text that is alone."""
-        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
-
-    def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """Returns the words of texts."""
-        spans = [tuple(self._splitter.spans(text)) for text in texts]
-        return [Encoded(self.codes([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
-
-    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the words as they are: one unit each."""
-        return [
-            Encoded(self.codes(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
-            for words in sentences
-        ]
-
-    def codes(self, words: Sequence[str]) -> np.ndarray:
-        """Returns the units of words, int32 [W]."""
-        return self.spellings.codes(self.words.read(words))
+    def mask(self) -> tuple[str, int]:
+        """The mask token of the vocabulary, and its row; ValueError when there is none."""
+        index = self._tokenizer.special.mask
+        if index is None:
+            raise ValueError("the vocabulary has no mask token: its model fills no gaps")
+        return self._tokenizer.token(index), self.words.row(index)
 
     def forward_flops(self, config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the module, for the distinct spellings, and of the layers."""

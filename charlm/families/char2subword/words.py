@@ -12,7 +12,6 @@ from typing import Any, Literal
 from charlm.families.char2subword.spelling import spell_word
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import SPLITTERS
 
 MODES = ("full", "hybrid")
 KEPT_WORDS = 2**18  # words that are remembered at most
@@ -95,15 +94,3 @@ def check_mode(value: Any) -> None:
     """Raises ValueError unless a model of words can have this mode (section 3.3)."""
     if value not in MODES:
         raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
-
-
-def check_splitter(value: Any) -> None:
-    """Raises ValueError unless text can be cut into words in this way."""
-    if not isinstance(value, str) or value not in SPLITTERS:
-        raise ValueError(f"splitter={value!r}: expected {', '.join(SPLITTERS)}")
-
-
-def check_language(value: Any) -> None:
-    """Raises ValueError unless this can be the code of a language."""
-    if not isinstance(value, str):
-        raise ValueError(f"language={value!r}: expected its code")

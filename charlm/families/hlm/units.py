@@ -20,7 +20,7 @@ from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_states, lengths_of_batch
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
-from charlm.families.units import Encoded, Joined, Units, checked_longest
+from charlm.families.units import Encoded, Joined, Lost, Units, checked_longest
 from charlm.nn.apply import applied
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
@@ -69,6 +69,13 @@ class HLMUnits(Units[BatchShape, WordBatch]):
     def _rows(self, words: Sequence[str]) -> np.ndarray:
         lengths, ids = self._encoder.encode(words)
         return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
+
+    def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
+        """Returns the shares of unknown characters and of words that are cut; see `Units.lost`."""
+        counting = WordEncoder(self._encoder.vocab, self._slots, self._encoder.normalize)
+        for words in sentences:
+            counting.encode(words)
+        return Lost(counting.chars_unknown / counting.chars_total, counting.words_cut / counting.words_total)
 
     def specials(self, pair: bool) -> int:
         """Returns the number of [CLS] and [SEP]."""

@@ -1,15 +1,41 @@
-"""What predictors share whose units are rows of a table of subwords, or spellings (`charlm.families.spelled.units`)."""
+"""What predictors share whose units are rows of a table of subwords, or spellings (`charlm.families.spelled.units`).
+
+Open it to have a family of words answer questions: `WordPredictor` does all but say which entries its head predicts.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import abc
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol
 
+import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
-from charlm.families.spelled.units import SpelledUnits
-from charlm.families.units import Joined
+from charlm.families.predictor import (
+    Encoding,
+    Fill,
+    KnownWords,
+    Predictor,
+    checked_list,
+    checked_texts,
+    gap_length,
+    list_to_cache,
+)
+from charlm.families.pretrained import Pretrained, encoder_alone
+from charlm.families.spelled.model import SpelledLM
+from charlm.families.spelled.units import SpelledUnits, WordUnits
+from charlm.families.subword.gaps import Gap
+from charlm.families.units import Encoded, Joined
+from charlm.families.windows import Text, batches, one_ahead, window_around, windows
+from charlm.nn.apply import applied
+
+GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary
 
 
 def read_codes(
@@ -39,3 +65,227 @@ def put_in(cache: WordCache, module_params: Any, units: SpelledUnits, codes: np.
     if (codes < 0).any():
         cache.warm(module_params, units.spellings.rows(codes[codes < 0]))
     return cache.stats
+
+
+class Fills(Protocol):
+    """What may stand in a gap."""
+
+    def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
+        """Returns the likeliest of it, best first."""
+        ...
+
+
+class EntryWords:
+    """Known words that are single entries of the vocabulary: others have no probability of their own.
+
+    Args:
+      units: of the model that ranks them. entry: the entry of a word, None where it is none.
+    """
+
+    def __init__(self, words: KnownWords | Iterable[str], units: WordUnits, entry: Callable[[str], int | None]) -> None:
+        self.units = units
+        found = {word: entry(word) for word in checked_list(words)}
+        self._words = [word for word, index in found.items() if index is not None]
+        self._ids_N = np.array([index for index in found.values() if index is not None], np.int64)
+        self._chars_N = np.array([len(word) for word in self._words], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
+        """Returns the likeliest words, best first."""
+        scores_N = log_probs_V[self._ids_N].astype(np.float64)
+        fits_N = np.ones(len(scores_N), bool) if gap.length == "auto" else self._chars_N == gap.length
+        order = np.argsort(np.where(fits_N, -scores_N, np.inf), kind="stable")[: min(top, int(fits_N.sum()))]
+        return [Fill(self._words[n], float(scores_N[n]), math.exp(scores_N[n])) for n in order]
+
+
+class WordPredictor(Predictor):
+    """A model whose units are words, never split: each a row of a table, or read from its characters.
+
+    Args:
+      pretrained: the model. units: its text side.
+      module: what makes the vectors of spellings. part: where its parameters lie in those of the model.
+
+    Attributes:
+      cache: the vectors of spellings kept between calls; may be shared by predictors of one shape. None: none are kept,
+        and all of a batch runs as one program.
+    """
+
+    suited = ("encode", "fill_mask")
+    unknown_words = "are no single entries of the vocabulary"
+
+    def __init__(self, pretrained: Pretrained, units: WordUnits, module: nn.Module, part: str) -> None:
+        self.pretrained, self.config = pretrained, pretrained.config
+        self._units = units
+        self._missing: dict[str, str] = {}
+        if not isinstance(pretrained.model, SpelledLM):
+            self._missing["fill_mask"] = f"this {self.name} has no head that predicts words"
+            pretrained = encoder_alone(pretrained)
+        self._longest = self.config.longest
+        model, self._params = pretrained.model, pretrained.params
+
+        def states(p: Any, *inputs: Any, method: str | None) -> jax.Array:
+            output = applied(model, {"params": p}, method=method)(*inputs)
+            return getattr(output, "transformer", output).states_BLD.astype(np.float32)
+
+        def fill(p: Any, positions_BM: jax.Array, *inputs: Any, method: str | None) -> jax.Array:
+            return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs, positions_BM).logits)
+
+        self._states = jax.jit(states, static_argnames="method")
+        self._fill = jax.jit(fill, static_argnames="method")
+        self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
+        self._module_params = self._params[part]
+        self.cache: WordCache | None = WordCache(self._spell, self.config.hidden, np.float32, units.buckets)
+
+    @abc.abstractmethod
+    def entry(self, word: str) -> int | None:
+        """Returns the entry of the vocabulary that the head predicts for a word; None when it is none."""
+
+    @functools.cached_property
+    @abc.abstractmethod
+    def anything(self) -> Fills:
+        """All that the head predicts."""
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """The methods that this model can answer."""
+        return tuple(ability for ability in self.suited if ability not in self._missing)
+
+    def _refusal(self, ability: str) -> ValueError:
+        can = ", ".join(name.replace("_", "-") for name in self.abilities)
+        reason = self._missing.get(ability)
+        return super()._refusal(ability) if reason is None else ValueError(f"{reason}; it can {can}")
+
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Returns words, offsets and vectors of each text: the last states.
+
+        `sentence_D` is the mean over all positions, special tokens of the template included. A text longer than the
+        model is read in windows, each with its special tokens.
+
+        Raises:
+          ValueError: when `texts` is one string, `batch_size` is not positive, or `unit` is not "words".
+        """
+        texts = checked_texts(texts, batch_size)
+        if unit != "words":
+            raise ValueError(f"unit={unit!r}: a {self.name} never splits a word into pieces; expected 'words'")
+        units = self._units.fresh()
+        read = [self._text(encoded, units) for encoded in units.encode(texts)]
+        parts = [(t, w) for t, text in enumerate(read) for w in windows(text, self._longest)]
+        found: dict[int, np.ndarray] = {}
+
+        def started() -> Iterator[tuple[list[int], jax.Array]]:
+            ids = [w.ids for _, w in parts]
+            for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=self._splits):
+                inputs, method = self._inputs(units, codes_BL, mask_BL)
+                yield chosen, self._states(self._params, *inputs, method=method)
+
+        for chosen, states_BLD in one_ahead(started()):
+            states_BLD = np.asarray(states_BLD)
+            for b, n in enumerate(chosen):
+                found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
+        none_WD = np.zeros((0, self.config.hidden), np.float32)
+        inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+        whole: list[list[np.ndarray]] = [[] for _ in texts]
+        for n, (t, window) in enumerate(parts):
+            inner[t].append(found[n][window.before : window.before + window.end - window.start])
+            whole[t].append(found[n])
+        return [
+            Encoding(
+                [text[a:b] for a, b in read[t].offsets], read[t].offsets, np.concatenate(inner[t]),
+                np.concatenate(whole[t]).mean(axis=0),
+            )
+            for t, text in enumerate(texts)
+        ]  # fmt: skip
+
+    def _text(self, encoded: Encoded, units: WordUnits) -> Text:
+        return Text(encoded.content.tolist(), list(encoded.offsets), list(range(len(encoded))), *units.around)
+
+    def _inputs(self, units: WordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray) -> tuple[Any, str | None]:
+        """Returns what the model reads, and the method of it that does."""
+        return read_codes(units, self.cache, self._module_params, codes_BL, mask_BL)
+
+    def precompute(self, words: Iterable[str]) -> CacheStats:
+        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+
+        Words that have a row of a table need none.
+
+        Raises:
+          ValueError: when there is no cache, or `words` is one string.
+        """
+        words, cache = list_to_cache(words, self.cache)
+        units = self._units.fresh()
+        return put_in(cache, self._module_params, units, units.codes(words))
+
+    def known_words(self, words: KnownWords | Iterable[str]) -> EntryWords:
+        """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.
+
+        Others are left out: the head predicts entries, and a word is one position.
+        """
+        self.require("fill_mask")
+        return EntryWords(words, self._units, self.entry)
+
+    def fill_mask(
+        self,
+        text: str,
+        *,
+        length: int | Literal["auto"] = "auto",
+        top: int = 5,
+        known: KnownWords | Iterable[str] | None = None,
+    ) -> list[list[Fill]]:
+        """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest entries or known words, best first.
+
+        The head predicts entries of the vocabulary: words that are none cannot be filled in. "[MASK:5]" or `length=5`
+        leave words of so many characters only. Of a text longer than the model the window around the gap is read.
+
+        Raises:
+          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+        """
+        self.require("fill_mask")
+        if top < 1:
+            raise ValueError(f"top={top}: expected at least 1")
+        if isinstance(known, EntryWords) and known.units is not self._units:
+            raise ValueError("known: a list that another model made; see known_words")
+        if known is not None and not isinstance(known, EntryWords):
+            known = self.known_words(known)
+        units = self._units.fresh()
+        read, gaps = self._gaps(text, length, units)
+        fills = self.anything if known is None else known
+        return [
+            fills.best(log_probs_V, gap, top)
+            for gap, log_probs_V in zip(gaps, self._predict(read, gaps, units), strict=True)
+        ]
+
+    def _gaps(self, text: str, length: int | Literal["auto"], units: WordUnits) -> tuple[Text, list[Gap]]:
+        """Returns the words of a text, each gap the mask token, and the gaps."""
+        mask, code = units.mask
+        matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
+        if not matches:
+            also = "" if mask == "[MASK]" else f' and no "{mask}"'
+            raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
+        edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
+        parts = units.encode([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
+        codes, gaps = parts[0].content.tolist(), []
+        for match, part in zip(matches, parts[1:], strict=True):
+            wanted = gap_length(match[1], length)
+            if wanted != "auto" and wanted < 1:
+                raise ValueError(f"length={wanted}: expected a positive number of characters")
+            gaps.append(Gap(len(codes), wanted, True, False))
+            codes += [code, *part.content.tolist()]
+        return Text(codes, [], list(range(len(codes))), *units.around), gaps
+
+    def _predict(self, read: Text, gaps: Sequence[Gap], units: WordUnits) -> list[np.ndarray]:
+        """Returns for each gap the log-probabilities [V] of what is hidden."""
+        rows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
+        found: dict[int, np.ndarray] = {}
+        made = batches([window.ids for window in rows], GAPS_AT_A_TIME, self._longest, units.pad)
+        for chosen, codes_BL, mask_BL in made:
+            positions_BM = np.zeros((len(codes_BL), 1), np.int32)
+            for b, n in enumerate(chosen):
+                positions_BM[b, 0] = rows[n].before + gaps[n].place - rows[n].start
+            inputs, method = self._inputs(units, codes_BL, mask_BL)
+            log_probs = jax.device_get(self._fill(self._params, positions_BM, *inputs, method=method))
+            found |= {n: log_probs[b, 0] for b, n in enumerate(chosen)}
+        return [found[n] for n in range(len(rows))]

@@ -1,25 +1,24 @@
-"""Records of text -> sequences of subwords, for Char2Subword and XRayEmb, which say what becomes of each sequence.
+"""Records of text -> sequences of subwords, or of whole words; families say what becomes of each sequence.
 
-A sequence takes words, cut into subwords, until the next one does not fit: none is lost, and no word is cut unless it
+A sequence takes words, cut into pieces, until the next one does not fit: none is lost, and no word is cut unless it
 is longer than a sequence. What is hidden depends on the seed and the number of the sequence alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from charlm.data.text_records import TextRecord
-from charlm.text.subwords.word_pieces import WordPieces
 
 
 class Numbered(Protocol):
-    """A sequence as a stream keeps it: its subwords without special ones, and what its draws were made from."""
+    """A sequence as a stream keeps it: its pieces without special ones, and what its draws were made from."""
 
     @property
-    def pieces(self) -> list[int]:
-        """Its subwords."""
+    def pieces(self) -> list[Any]:
+        """Its pieces, JSON-able: ids of subwords, or words as they are written."""
         ...
 
     @property
@@ -28,31 +27,39 @@ class Numbered(Protocol):
         ...
 
 
+class Cutter(Protocol):
+    """What cuts words into pieces: `charlm.text.subwords.word_pieces.WordPieces`, or what leaves them whole."""
+
+    def of(self, words: Sequence[str], spaces: Sequence[bool]) -> Sequence[tuple[Any, ...]]:
+        """Returns the pieces of each word, at least one; `spaces`: whether a space comes before it."""
+        ...
+
+
 class Maker(Protocol):
-    """What makes sequences of subwords, `room` of them at most besides special ones."""
+    """What makes sequences of pieces, `room` of them at most besides special ones."""
 
     @property
-    def words(self) -> WordPieces:
-        """Which subwords are of one word."""
+    def words(self) -> Cutter:
+        """Which pieces are of one word."""
         ...
 
     @property
     def room(self) -> int:
-        """Most subwords of a sequence, without special ones."""
+        """Most pieces of a sequence, without special ones."""
         ...
 
-    def sequence(self, ids: list[int], number: tuple[int, ...]) -> Any:
-        """Returns a sequence (`Numbered`) of some subwords, whose draws depend on its number."""
+    def sequence(self, pieces: list[Any], number: tuple[int, ...], /) -> Any:
+        """Returns a sequence (`Numbered`) of some pieces, whose draws depend on its number."""
         ...
 
 
 def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:
     """Cuts a sequence that alone exceeds the budgets of a shard into two; their draws are their own."""
-    ids = sequence.pieces
-    middle = len(ids) // 2
+    pieces = sequence.pieces
+    middle = len(pieces) // 2
     # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
     number = sequence.number
-    return maker.sequence(ids[:middle], (*number, 1)), maker.sequence(ids[middle:], (*number, 2))
+    return maker.sequence(pieces[:middle], (*number, 1)), maker.sequence(pieces[middle:], (*number, 2))
 
 
 class PieceStream:
@@ -73,7 +80,7 @@ class PieceStream:
         self._records, self._maker = records, maker
         self._lane, self._lanes, self._by_record = lane, lanes, by_record
         self._room = maker.room
-        self._words: deque[tuple[int, ...]] = deque()  # subwords of each
+        self._words: deque[tuple[Any, ...]] = deque()  # pieces of each
         self._returned: deque[Any] = deque()
         self._made = 0  # sequences; with `by_record`, those of the record
         self._read_records = 0
@@ -82,7 +89,7 @@ class PieceStream:
         """Returns the next sequence, or None when the records are used up."""
         if self._returned:
             return self._returned.popleft()
-        taken: list[int] = []
+        taken: list[Any] = []
         while self._words or (not (taken and self._by_record) and self._read()):
             if len(taken) + len(self._words[0]) > self._room:
                 break
@@ -123,4 +130,4 @@ class PieceStream:
         """Restores what `get_state` returned."""
         self._made, self._read_records = state["made"], state["records"]
         self._words = deque(map(tuple, state["words"]))
-        self._returned = deque(self._maker.sequence(ids, tuple(number)) for number, ids in state["returned"])
+        self._returned = deque(self._maker.sequence(taken, tuple(number)) for number, taken in state["returned"])

@@ -1,10 +1,11 @@
 """What units share that are rows of a table of subwords, or words read from characters (`SpelledBatch`).
 
-A batch holds each distinct spelling once, in a table of its length.
+A batch holds each distinct spelling once, in a table of its length. Open it to have a family read text word by word.
 """
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from charlm.data.batching import bucket_of
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.subword.units import PieceUnits
-from charlm.families.units import Joined
+from charlm.families.units import Encoded, Joined
 from charlm.nn.apply import applied
+from charlm.text.words import Splitter
 
 LEAST_ROWS = 32  # of a table
 
@@ -97,6 +99,45 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
         return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
+
+
+class WordUnits(SpelledUnits):
+    """Units that are words, never split, a position each; between the special tokens of a template.
+
+    A unit is the row of a table that a word has, or -1 - n for spelling n.
+    """
+
+    _splitter: Splitter
+
+    @abc.abstractmethod
+    def read(self, words: Sequence[str]) -> list[int | str]:
+        """Returns for each word the row of the table that it has, or what of it is spelled."""
+
+    @property
+    @abc.abstractmethod
+    def mask(self) -> tuple[str, int]:
+        """The token that stands for a hidden word, as it is written, and its unit; ValueError when there is none."""
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The units before and after a text that is alone."""
+        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
+
+    def encode(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the words of texts."""
+        spans = [tuple(self._splitter.spans(text)) for text in texts]
+        return [Encoded(self.codes([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
+        """Returns the words as they are: one unit each."""
+        return [
+            Encoded(self.codes(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
+            for words in sentences
+        ]
+
+    def codes(self, words: Sequence[str]) -> np.ndarray:
+        """Returns the units of words, int32 [W]."""
+        return self.spellings.codes(self.read(words))
 
 
 def _spelled(codes: np.ndarray) -> np.ndarray:

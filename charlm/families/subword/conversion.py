@@ -78,7 +78,7 @@ class SubwordConverter(Converter):
         """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
         return {Bert: "bert/", GPT2: "gpt2/"}.get(type(module), "")
 
-    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
         """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged.
 
         Args:
@@ -137,13 +137,16 @@ class SubwordConverter(Converter):
         if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
             return
         try:
-            size = self.open_tokenizer(folder).size
+            tokenizer = self.open_tokenizer(folder)
         except ValueError as error:
             log.warning("the weights are read, but not the tokenizer beside them: %s", error)
             return
-        if size > rows:
+        if tokenizer is not None and tokenizer.size > rows:
             log.warning(
-                "%s: the tokenizer has ids up to %d, the model rows for %d: not its own?", folder, size - 1, rows
+                "%s: the tokenizer has ids up to %d, the model rows for %d: not its own?",
+                folder,
+                tokenizer.size - 1,
+                rows,
             )
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
@@ -168,7 +171,7 @@ class SubwordConverter(Converter):
             )
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
-        theirs |= _labels_of(model.metadata)
+        theirs |= labels_of(model.metadata)
         write_json(folder / CONFIG_FILE, theirs)
         copy_tokenizer(model.folder, folder)
 
@@ -200,7 +203,7 @@ def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Te
     return state
 
 
-def _labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
     number = metadata.get("labels", 0)
     if not number:

@@ -13,7 +13,7 @@ from charlm.core.flops import lengths_of
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.units import Encoded, Inputs, Joined, Shape, Units, checked_longest, words_at
+from charlm.families.units import Encoded, Inputs, Joined, Lost, Shape, Units, checked_longest, words_at
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SubwordRows(NamedTuple):
     mask_BL: Any
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """Special pieces around texts, as columns of (id, segment); `types`: segments of the texts."""
 
     before: np.ndarray
@@ -69,7 +69,7 @@ class PieceUnits(Units[Shape, Inputs]):
         most = config.max_positions if causal else config.longest
         self.longest = checked_longest(longest, most, self.specials(True) + 4)
 
-    def _template(self, pair: bool) -> _Template:
+    def _template(self, pair: bool) -> Template:
         item = self._tokenizer.encode("a", "b" if pair else None)
         types = [0] * len(item.ids) if self._one_type else item.type_ids
         rows = np.array([item.ids, types], np.int32).T
@@ -81,7 +81,7 @@ class PieceUnits(Units[Shape, Inputs]):
         of_second = int(types[second[0]]) if pair else 0
         between = rows[first[-1] + 1 : second[0]]
         after = rows[second[-1] + 1 :] if pair else np.zeros((0, 2), np.int32)
-        return _Template(rows[: first[0]], between, after, (int(types[first[0]]), of_second))
+        return Template(rows[: first[0]], between, after, (int(types[first[0]]), of_second))
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the pieces of texts."""
@@ -90,6 +90,11 @@ class PieceUnits(Units[Shape, Inputs]):
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
         """Returns the pieces of words; a word without any has the unknown token."""
         return [_encoded(item, True) for item in self._tokenizer.encode_words_batch([list(s) for s in sentences])]
+
+    def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
+        """Returns the share of unknown pieces; see `Units.lost`."""
+        ids = np.concatenate([item.content for item in encoded])
+        return Lost(float((ids == self._tokenizer.special.unk).mean()), 0.0)
 
     def specials(self, pair: bool) -> int:
         """Returns the number of special pieces."""
@@ -159,12 +164,12 @@ class SubwordUnits(RowUnits[SubwordRows]):
         return model.apply({"params": params}, ids, mask, **options, **segments)
 
 
-def _causal(tokenizer: Any, pair: bool) -> _Template:
+def _causal(tokenizer: Any, pair: bool) -> Template:
     """Returns what stands around texts of a model that reads left to right and has no template."""
     if tokenizer.special.eos is None:
         raise ValueError("the vocabulary has no end-of-text token")
     end = np.array([[tokenizer.special.eos, 0]], np.int32)
-    return _Template(end[:0], end, end if pair else end[:0], (0, 0))
+    return Template(end[:0], end, end if pair else end[:0], (0, 0))
 
 
 def _encoded(item: Subwords, words: bool) -> Encoded:

@@ -15,6 +15,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.data.pipeline import record_dataset, record_lanes
 from charlm.data.text_records import read_text_record
 from charlm.families.objective import Objective
+from charlm.families.spelled.hiding import Hiding
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import started_from
@@ -28,7 +29,7 @@ from charlm.families.xrayemb.flops import xray_training
 from charlm.families.xrayemb.keys import check_generate
 from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, summarize
 from charlm.families.xrayemb.policies import get_policy
-from charlm.families.xrayemb.sequences import CharacterRows, SubwordHiding, XRaySequenceMaker
+from charlm.families.xrayemb.sequences import CharacterRows, XRaySequenceMaker
 from charlm.families.xrayemb.shape import (
     NAME,
     head_of,
@@ -93,7 +94,7 @@ class SecondPretraining(Objective):
                 raise ValueError("text.tokenizer: subwords without a mask, or without tokens that frame a sequence")
             shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
             ordinary = [i for i in data.tokenizer.ids() if data.tokenizer.surface(i) is not None]
-            masking = SubwordHiding(cfg.mask_rate, *shares, special.mask, np.array(ordinary, np.int32))
+            masking = Hiding(cfg.mask_rate, *shares, special.mask, np.array(ordinary, np.int32))
         return XRaySequenceMaker(
             tokenizer=data.tokenizer,
             words=WordPieces(data.tokenizer),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.data.masking import check_shares
+from charlm.families.spelled.hiding import Hiding
 from charlm.families.xrayemb.chars import XRayChars, word_rows
 from charlm.families.xrayemb.policies import Policy, WordRuns, select
 from charlm.families.xrayemb.words import XRayWords
@@ -80,46 +80,6 @@ class CharacterRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class SubwordHiding:
-    """How subwords are hidden, each on its own; words that are spelled are never chosen.
-
-    Attributes:
-      rate: share of the subwords to predict. mask_share, random_share: of those, the share that becomes the mask, and
-        that becomes a random subword. mask_id: what hides. random_ids: int32, what random ones are drawn from.
-    """
-
-    rate: float
-    mask_share: float
-    random_share: float
-    mask_id: int
-    random_ids: np.ndarray
-
-    def __post_init__(self) -> None:
-        check_shares(self.rate, self.mask_share, self.random_share)
-
-    def most(self, count: int) -> int:
-        """Returns how many of `count` subwords are to be predicted at most."""
-        return max(int(np.ceil(self.rate * count)), 1)
-
-    def hide(self, ids_L: np.ndarray, candidates: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Returns what the model reads, and what is to be predicted, int32 [L] each, with -1 where nothing is.
-
-        The number of chosen ones is rate * candidates, rounded up or down at random so that its mean is exact.
-
-        Args:
-          candidates: int, positions that may be chosen.
-        """
-        chosen = rng.permutation(candidates)[: int(self.rate * len(candidates) + rng.random())]
-        kind_M, random_M = rng.random(len(chosen)), rng.choice(self.random_ids, len(chosen))
-        to_mask_M = kind_M < self.mask_share
-        to_random_M = ~to_mask_M & (kind_M < self.mask_share + self.random_share)
-        input_L, labels_L = ids_L.copy(), np.full_like(ids_L, -1)
-        labels_L[chosen] = ids_L[chosen]
-        input_L[chosen] = np.where(to_mask_M, self.mask_id, np.where(to_random_M, random_M, ids_L[chosen]))
-        return input_L, labels_L
-
-
-@dataclasses.dataclass(frozen=True)
 class XRaySequenceMaker:
     """All that turns subwords into sequences, but for where they come from.
 
@@ -137,7 +97,7 @@ class XRaySequenceMaker:
     rows: CharacterRows
     learn: Policy
     infer: Policy
-    hiding: SubwordHiding | None
+    hiding: Hiding | None
     writes: str
     share: float
     length: int

@@ -252,8 +252,8 @@ def test_nothing_but_chosen_subwords_is_labelled_and_hidden(stages):
     batches = iter(objective.train_batches((0,)))
     batch = jax.tree.map(lambda x: x[0, 0], next(batches))
     batches.close()
-    records = iter(objective._records(seed=objective.config.seed, shuffle=True, repeat=True))
-    sequence = PieceStream(records, objective._maker, 0, 8).next()
+    records = iter(objective.records(seed=objective.config.seed, shuffle=True, repeat=True))
+    sequence = PieceStream(records, objective.maker(objective.config.seed, hiding=False), 0, 8).next()
     records.close()
     special, rows_VC = objective.data.tokenizer.special, objective._pieces.rows_VC
     labels = dict(zip(batch.position_SM.tolist(), batch.labels_SM.tolist(), strict=True))
@@ -281,7 +281,7 @@ def test_heldout_text_is_always_hidden_alike_and_wholly(stages):
     batches, again = list(run.heldout_batches), list(run.heldout_batches)
     jax.tree.map(np.testing.assert_array_equal, batches, again)
     assert sum(int((batch.labels_SM >= 0).sum()) for batch in batches) > 40
-    maker = run.objective._sequence_maker(1, hiding=True)
+    maker = run.objective.maker(1, hiding=True)
     shares = (maker.masking.mask_share, maker.masking.random_share)
     assert shares == (1.0, 0.0)
 

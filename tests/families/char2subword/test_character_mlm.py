@@ -6,11 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.families.char2subword.batch import CharacterMaskedBatch
-from charlm.families.char2subword.contextual_loss import CharacterMaskedSums, character_masked_sums, summarize
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
-from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
+from charlm.families.spelled.masked_loss import MaskedSums, masked_sums, summarize
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -30,7 +29,7 @@ def made():
     inputs = SpelledBatch((chars,), index, ids, 0 * ids, np.ones((S, B, L), bool))
     position = np.array([[1, 7, 9], [3, 0, 0]], np.int32)
     labels = np.array([[4, 0, 10], [5, -1, -1]], np.int32)
-    batch = CharacterMaskedBatch(inputs, position, labels)
+    batch = MaskedBatch(inputs, position, labels)
     model = Char2SubwordForMaskedLM(CONFIG)
     params = jax.jit(lambda: model.init(jax.random.key(0), inputs))()["params"]
     return model, params, batch
@@ -46,7 +45,7 @@ def test_sums_equal_a_loop_over_labels(made):
             nats += np.log(np.exp(logits).sum()) - logits[batch.labels_SM[s, m]]
             labels += 1
             right += logits.argmax() == batch.labels_SM[s, m]
-    sums = character_masked_sums(model, params, batch, None)
+    sums = masked_sums(model, params, batch, None)
     np.testing.assert_allclose(sums, (nats, labels, right), rtol=1e-5)
     metrics = summarize(sums)
     assert metrics["loss"] == pytest.approx(nats / 4, rel=1e-5)
@@ -57,10 +56,10 @@ def test_dropout_is_drawn_from_the_key(made):
     _, params, batch = made
     characters = Char2SubwordConfig(**{**vars(CHARACTERS), "dropout": 0.5})
     model = Char2SubwordForMaskedLM(Char2SubwordBertConfig(**{**vars(CONFIG), "characters": characters}))
-    nats = [float(character_masked_sums(model, params, batch, jax.random.key(seed)).nats) for seed in (0, 0, 1)]
+    nats = [float(masked_sums(model, params, batch, jax.random.key(seed)).nats) for seed in (0, 0, 1)]
     assert nats[0] == nats[1] != nats[2]
 
 
 def test_nothing_masked_is_said():
-    with pytest.raises(ValueError, match=r"no subword was masked: too little text, or data\.mask_rate too small"):
-        summarize(CharacterMaskedSums(0.0, 0.0, 0.0))
+    with pytest.raises(ValueError, match=r"nothing was masked: too little text, or data\.mask_rate too small"):
+        summarize(MaskedSums(0.0, 0.0, 0.0))

@@ -13,17 +13,16 @@ from small_char2subword_run import LENGTH, small_tokenizer
 from small_charbert import small_records
 
 from charlm.data.text_records import TextRecord
-from charlm.families.char2subword.contextual_batches import (
-    CharacterShape,
-    character_batches,
-    empty_character_batch,
-    measure_tables,
-    pad_id_of,
-)
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
 from charlm.families.char2subword.sequences import SequenceMaker
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.spelled.sequences import PieceStream
+from charlm.families.spelled.masked_batches import (
+    MaskedShape,
+    empty_masked_batch,
+    masked_batches,
+    measure_tables,
+)
+from charlm.families.spelled.sequences import PieceStream, halves
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -42,7 +41,7 @@ def maker(tmp_path_factory):
 def shape(maker):
     longest = maker.pieces.rows_VC.shape[1]
     masked = 3 * maker.masking.most(LENGTH - 2)
-    return CharacterShape(shards=2, sequences=3, length=LENGTH, slots=(3, longest), rows=(20, 20), masked=masked)
+    return MaskedShape(shards=2, sequences=3, length=LENGTH, slots=(3, longest), rows=(20, 20), masked=masked)
 
 
 def sequences_of(records, maker, **options):
@@ -96,7 +95,7 @@ def test_sequences_by_record_are_the_same_in_any_number_of_lanes(maker, lanes):
 
 def test_halves_hold_all_subwords_and_have_draws_of_their_own(maker):
     sequence = max(sequences_of(small_records(), maker), key=lambda s: len(s.ids_T))
-    one, two = maker.halves(sequence)
+    one, two = halves(maker, sequence)
     np.testing.assert_array_equal(np.concatenate([one.ids_T[1:-1], two.ids_T[1:-1]]), sequence.ids_T[1:-1])
     again = maker.sequence(sequence.ids_T[1:-1].tolist(), (*sequence.number, 1))
     assert (again.chosen_T != sequence.chosen_T).any()
@@ -109,7 +108,7 @@ def dataset(maker, shape, lanes=(0, 1), accumulation=1, prefetch=0, by_record=Fa
     source = grain.MapDataset.source(small_records(40))
     whole = source.repeat() if repeat else source
     dealt = {lane: whole[lane :: shape.shards].to_iter_dataset() for lane in lanes}
-    return character_batches(dealt, maker, shape, accumulation=accumulation, prefetch=prefetch, by_record=by_record)
+    return masked_batches(dealt, maker, shape, accumulation=accumulation, prefetch=prefetch, by_record=by_record)
 
 
 def read_at(inputs, rows, place):
@@ -140,7 +139,7 @@ def check_shard(shard, sequences, maker, shape):
             if sequence.chosen_T[i]:
                 labels[row * LENGTH + i] = sequence.ids_T[i]
     assert not inputs.mask_SBL[len(sequences) : B].any()
-    assert (inputs.ids_SBL[~inputs.mask_SBL] == pad_id_of(maker)).all()
+    assert (inputs.ids_SBL[~inputs.mask_SBL] == maker.pad).all()
     real = shard.labels_SM >= 0
     assert dict(zip(shard.position_SM[real].tolist(), shard.labels_SM[real].tolist(), strict=True)) == labels
     assert len(labels) == real.sum()
@@ -215,7 +214,7 @@ def test_labels_by_record_do_not_depend_on_the_number_of_lanes(maker, shape):
 
 
 def test_an_empty_batch_has_the_shape_of_the_others_and_no_label(maker, shape):
-    empty = empty_character_batch(shape, pad_id_of(maker), shards=2)
+    empty = empty_masked_batch(shape, maker.pad, shards=2)
     batch = next(iter(dataset(maker, shape)))
     assert jax.tree.map(np.shape, empty) == jax.tree.map(np.shape, batch)
     assert jax.tree.map(lambda x: x.dtype, empty) == jax.tree.map(lambda x: x.dtype, batch)
@@ -233,7 +232,7 @@ def test_measured_tables_hold_nearly_every_shard(maker, shape):
     assert sorted(set(slots)) == list(slots)
     shape = shape._replace(shards=1, sequences=6, slots=slots, rows=rows, masked=6 * maker.masking.most(LENGTH - 2))
     source = grain.MapDataset.source(records)
-    batches = character_batches({0: source.to_iter_dataset()}, maker, shape, accumulation=1, prefetch=0)
+    batches = masked_batches({0: source.to_iter_dataset()}, maker, shape, accumulation=1, prefetch=0)
     filled = [int(batch.inputs.mask_SBL[..., 0].sum()) for batch in batches][:-1]
     assert np.mean([count == 6 for count in filled]) > 0.98
     used = np.mean([sum((chars.any(axis=-1)).sum() for chars in b.inputs.chars) for b in batches])
@@ -244,10 +243,10 @@ def test_measured_tables_hold_nearly_every_shard(maker, shape):
 
 def test_tables_that_do_not_fit_are_named(maker):
     longest = maker.pieces.rows_VC.shape[1]
-    with pytest.raises(ValueError, match=rf"contextual\.bucket_slots=\(3, 4\) must ascend and end at {longest}, "):
+    with pytest.raises(ValueError, match=rf"data\.bucket_slots=\(3, 4\) must ascend and end at {longest}, "):
         measure_tables(small_records(), maker, 2, (3, 4))
     with pytest.raises(ValueError, match=r"contextual\.bucket_rows=\(8,\) must name a positive number for each of 2 b"):
-        measure_tables(small_records(), maker, 2, (3, longest), (8,))
+        measure_tables(small_records(), maker, 2, (3, longest), (8,), section="contextual")
     with pytest.raises(ValueError, match=r"data\.train: no sentence to measure batches on"):
         measure_tables([], maker, 2)
 

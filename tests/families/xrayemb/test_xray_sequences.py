@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small_xrayemb_run import SLOTS, row_text, sequences_of, small_maker
 
+from charlm.families.spelled.hiding import Hiding
 from charlm.families.spelled.sequences import halves
-from charlm.families.xrayemb.sequences import SubwordHiding
 
 
 @pytest.fixture(scope="module", params=("bert", "gpt2"))
@@ -111,7 +111,7 @@ def test_what_is_written(xray_folder):
 
 def test_of_hidden_subwords_a_tenth_stays_and_a_tenth_is_another():
     mask, count = 5, 50_000
-    hiding = SubwordHiding(0.4, 0.8, 0.1, mask, np.arange(100, 200, dtype=np.int32))
+    hiding = Hiding(0.4, 0.8, 0.1, mask, np.arange(100, 200, dtype=np.int32))
     ids = np.arange(count, dtype=np.int32) + 1000  # none is a random one
     inputs, labels = hiding.hide(ids, np.arange(0, count, 2), np.random.default_rng(0))
     chosen = labels >= 0

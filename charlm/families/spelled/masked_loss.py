@@ -1,4 +1,4 @@
-"""Masked language modelling with hidden characters: subwords are predicted (Char2Subword, section 3.2)."""
+"""The loss of masked language modelling over words or subwords that are read from characters."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from typing import Any, NamedTuple
 
 import jax
 
-from charlm.families.char2subword.batch import CharacterMaskedBatch
-from charlm.families.char2subword.model import Char2SubwordForMaskedLM
+from charlm.families.spelled.batch import MaskedBatch
+from charlm.families.spelled.model import SpelledLM
 from charlm.nn.apply import applied
 from charlm.nn.label_sums import label_sums
 
 
-class CharacterMaskedSums(NamedTuple):
+class MaskedSums(NamedTuple):
     """Sums over the labelled positions of a batch, float32 scalars; they add up exactly over batches of any size."""
 
-    nats: jax.Array  # negative log-likelihood of the subwords whose characters are hidden
-    labels: jax.Array  # these subwords
+    nats: jax.Array  # negative log-likelihood of what is hidden
+    labels: jax.Array  # how many of these there are
     right: jax.Array  # of those, predicted as the most likely one
 
 
-def character_masked_sums(
-    model: Char2SubwordForMaskedLM, params: Any, batch: CharacterMaskedBatch, dropout_key: jax.Array | None
-) -> CharacterMaskedSums:
+def masked_sums(model: SpelledLM, params: Any, batch: MaskedBatch, dropout_key: jax.Array | None) -> MaskedSums:
     """Applies a model to a micro-batch [S, ...] and sums its loss and hits.
 
     Args:
@@ -31,10 +29,10 @@ def character_masked_sums(
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     apply = applied(model, {"params": params}, rngs)
     output = apply(batch.inputs, batch.position_SM, deterministic=dropout_key is None)
-    return CharacterMaskedSums(*label_sums(output.logits, batch.labels_SM))
+    return MaskedSums(*label_sums(output.logits, batch.labels_SM))
 
 
-def summarize(sums: CharacterMaskedSums) -> dict[str, float]:
+def summarize(sums: MaskedSums) -> dict[str, float]:
     """Returns what a person reads: the loss (nats a label) and the share of hits.
 
     Raises:
@@ -42,5 +40,5 @@ def summarize(sums: CharacterMaskedSums) -> dict[str, float]:
     """
     nats, labels, right = (float(x) for x in sums)
     if not labels:
-        raise ValueError("no subword was masked: too little text, or data.mask_rate too small for it")
+        raise ValueError("nothing was masked: too little text, or data.mask_rate too small for it")
     return {"loss": nats / labels, "mlm_accuracy": right / labels}

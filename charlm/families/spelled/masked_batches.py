@@ -1,10 +1,13 @@
-"""Sequences of spelled subwords -> batches for Char2Subword, of one shape: tables of distinct spellings by length."""
+"""Sequences of spelled words -> batches to learn from, all of one shape: tables of distinct spellings by length.
+
+Open it to see what shape batches have, how that is measured on a corpus, and how a family says what a sequence is.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import grain
 import numpy as np
@@ -13,22 +16,58 @@ from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of
 from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets
 from charlm.data.lanes import lane_batches, stack
 from charlm.data.text_records import TextRecord
-from charlm.families.char2subword.batch import CharacterMaskedBatch
-from charlm.families.char2subword.sequences import PieceSequence, SequenceMaker
-from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.sequences import PieceStream
+from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
+from charlm.families.spelled.sequences import Maker, Numbered, PieceStream, halves
 
 BUCKETS = 4
 
 
-class CharacterShape(NamedTuple):
+class SpelledSequence(Numbered, Protocol):
+    """A sequence of T words or subwords, special ones included, some of them to be predicted."""
+
+    @property
+    def ids_T(self) -> np.ndarray:
+        """int32, the row of a table that is read where nothing is spelled."""
+        ...
+
+    @property
+    def rows_TC(self) -> np.ndarray:
+        """uint16, the characters that the model reads; 0 pads, zeros where nothing is spelled."""
+        ...
+
+    @property
+    def labels_T(self) -> np.ndarray:
+        """int32, what is to be predicted; -1 where nothing is."""
+        ...
+
+
+class MaskedMaker(Maker, Protocol):
+    """What makes such sequences."""
+
+    @property
+    def slots(self) -> int:
+        """Characters C of the longest spelling."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """Positions of a sequence that are to be predicted, at most."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """The row of the table that stands where there is no word."""
+        ...
+
+
+class MaskedShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
       shards: S of a micro-batch. sequences: B of a shard. length: L.
       slots: character slots C of each length bucket, ascending. rows: distinct spellings of a shard in each; a sequence
         that would exceed them begins the next shard.
-      masked: subwords of a shard to predict, at most; there are never more.
+      masked: positions of a shard to predict, at most; there are never more.
     """
 
     shards: int
@@ -44,14 +83,14 @@ class CharacterShape(NamedTuple):
         return BatchShape(self.shards, self.sequences, self.length, self.slots, self.rows, none, none)
 
 
-class CharacterLane:
+class MaskedLane:
     """A lane of `charlm.data.lanes` that packs sequences into the tables of its shard."""
 
-    def __init__(self, stream: PieceStream, maker: SequenceMaker, shape: CharacterShape) -> None:
+    def __init__(self, stream: PieceStream, maker: MaskedMaker, shape: MaskedShape) -> None:
         self._stream, self._maker, self._shape = stream, maker, shape
 
-    def shard(self) -> tuple[CharacterMaskedBatch, bool]:
-        """Returns the next shard, and whether it holds a subword."""
+    def shard(self) -> tuple[MaskedBatch, bool]:
+        """Returns the next shard, and whether it holds a word."""
         packer, taken = ShardPacker(self._shape.tables()), []
         while not packer.full and (sequence := self._stream.next()) is not None:
             if packer.add(_spelled(sequence)):
@@ -60,8 +99,8 @@ class CharacterLane:
             if taken:
                 self._stream.give_back(sequence)
                 break
-            self._stream.give_back(*self._maker.halves(sequence))
-        return _build(packer, taken, self._shape, pad_id_of(self._maker)), bool(taken)
+            self._stream.give_back(*halves(self._maker, sequence))
+        return _build(packer, taken, self._shape, self._maker.pad), bool(taken)
 
     def get_state(self) -> dict[str, Any]:
         """Returns what the lane holds back."""
@@ -72,24 +111,17 @@ class CharacterLane:
         self._stream.set_state(state)
 
 
-def pad_id_of(maker: SequenceMaker) -> int:
-    """Returns the subword that stands where there is none: the vocabulary's own, or 0."""
-    return maker.tokenizer.special.pad or 0
-
-
-def _spelled(sequence: PieceSequence) -> Sequence:
+def _spelled(sequence: SpelledSequence) -> Sequence:
     """Returns the spellings of a sequence, which is all that its tables hold."""
     rows_WC = sequence.rows_TC[sequence.rows_TC[:, 0] != 0]
     return Sequence(rows_WC, np.broadcast_to(np.uint16(0), rows_WC.shape))
 
 
-def _build(
-    packer: ShardPacker, sequences: list[PieceSequence], shape: CharacterShape, pad_id: int
-) -> CharacterMaskedBatch:
-    """Returns the arrays of a shard, without the leading axis; see `CharacterMaskedBatch`."""
+def _build(packer: ShardPacker, sequences: list[SpelledSequence], shape: MaskedShape, pad: int) -> MaskedBatch:
+    """Returns the arrays of a shard, without the leading axis; see `MaskedBatch`."""
     B, L = shape.sequences, shape.length
     tables = packer.build()
-    index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad_id, np.int32)
+    index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad, np.int32)
     mask_BL = np.zeros((B, L), bool)
     position_M, labels_M = np.zeros(shape.masked, np.int32), np.full(shape.masked, -1, np.int32)
     count = 0
@@ -99,59 +131,62 @@ def _build(
         index_BL[row, :T][spelled_T] = tables.index_SBW[row, : spelled_T.sum()]
         ids_BL[row, :T] = np.where(spelled_T, -1, sequence.ids_T)
         mask_BL[row, :T] = True
-        (chosen,) = np.nonzero(sequence.chosen_T)
+        labels_T = sequence.labels_T
+        (chosen,) = np.nonzero(labels_T >= 0)
         part = slice(count, count := count + len(chosen))
-        position_M[part], labels_M[part] = row * L + chosen, sequence.ids_T[chosen]
+        position_M[part], labels_M[part] = row * L + chosen, labels_T[chosen]
     inputs = SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
-    return CharacterMaskedBatch(inputs, position_M, labels_M)
+    return MaskedBatch(inputs, position_M, labels_M)
 
 
-def character_batches(
+def masked_batches(
     lanes: Mapping[int, grain.IterDataset[TextRecord]],
-    maker: SequenceMaker,
-    shape: CharacterShape,
+    maker: MaskedMaker,
+    shape: MaskedShape,
     *,
     accumulation: int,
     prefetch: int,
     by_record: bool = False,
-) -> grain.IterDataset[CharacterMaskedBatch]:
+) -> grain.IterDataset[MaskedBatch]:
     """Returns batches [accumulation, S', ...], one shard for each lane of records.
 
     Args:
       prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
     """
 
-    def lane(number: int, records: Iterator[TextRecord]) -> CharacterLane:
-        return CharacterLane(PieceStream(records, maker, number, shape.shards, by_record), maker, shape)
+    def lane(number: int, records: Iterator[TextRecord]) -> MaskedLane:
+        return MaskedLane(PieceStream(records, maker, number, shape.shards, by_record), maker, shape)
 
     return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)
 
 
-def empty_character_batch(shape: CharacterShape, pad_id: int, shards: int) -> CharacterMaskedBatch:
-    """Returns a batch [1, shards, ...] without a subword."""
-    return stack([stack([_build(ShardPacker(shape.tables()), [], shape, pad_id)] * shards)])
+def empty_masked_batch(shape: MaskedShape, pad: int, shards: int) -> MaskedBatch:
+    """Returns a batch [1, shards, ...] without a word."""
+    return stack([stack([_build(ShardPacker(shape.tables()), [], shape, pad)] * shards)])
 
 
 def measure_tables(
     records: Iterable[TextRecord],
-    maker: SequenceMaker,
+    maker: MaskedMaker,
     sequences: int,
     slots: tuple[int, ...] = (),
     rows: tuple[int, ...] = (),
+    section: str = "data",
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the length buckets, and for each a budget of distinct spellings that nearly every shard keeps.
 
     Args:
       sequences: of a shard. slots, rows: given buckets, given rows; (): chosen here.
+      section: of the config that gives them, for messages.
 
     Raises:
-      ValueError: when there is no text, `slots` do not ascend or do not hold every subword, or `rows` are not one for
+      ValueError: when there is no text, `slots` do not ascend or do not hold every spelling, or `rows` are not one for
         each of them.
     """
-    longest = maker.pieces.rows_VC.shape[1]
+    longest = maker.slots
     if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
         raise ValueError(
-            f"contextual.bucket_slots={tuple(slots)} must ascend and end at {longest}, the longest spelling"
+            f"{section}.bucket_slots={tuple(slots)} must ascend and end at {longest}, the longest spelling"
         )
     if not (slots and rows):
         counts_NC = _count_spellings(records, maker, sequences)
@@ -160,12 +195,12 @@ def measure_tables(
         rows = rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
     if len(rows) != len(slots) or min(rows) < 1:
         raise ValueError(
-            f"contextual.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets"
+            f"{section}.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets"
         )
     return tuple(slots), tuple(rows)
 
 
-def _count_spellings(records: Iterable[TextRecord], maker: SequenceMaker, sequences: int) -> np.ndarray:
+def _count_spellings(records: Iterable[TextRecord], maker: MaskedMaker, sequences: int) -> np.ndarray:
     """Returns, for each of some shards, how many distinct spellings have so many slots, int [shards, C + 1]."""
     count = SAMPLE_SHARDS * sequences
     sample = list(itertools.islice(iter(PieceStream(iter(records), maker).next, None), count))

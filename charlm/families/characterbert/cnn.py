@@ -1,0 +1,150 @@
+"""ELMo's character CNN: the characters of a word -> its vector (El Boukkouri et al., 2020, section 3).
+
+    e_i = E[c_i]                                              characters, i = 1 .. 50 with padding
+    f_w = relu(max_t (b_w + sum_k e_(t+k) K_w,k))             filters of each width w, all windows inside the 50 slots
+    x   = [f_1 ; ... ; f_7]
+    x   = g x + (1 - g) relu(n),  [n ; g'] = W x + b,  g = sigmoid(g')       highways
+    v   = P x + p
+
+In ELMo padding is a character with an embedding, and windows that reach into it, or hold nothing else, take part in the
+maximum. Of a word of n characters all windows that begin behind it are alike, so the first of these stands for them:
+n + 1 windows of each width, or as many as 50 slots have, give the same maximum. So a table of shorter words is read in
+`C + w` slots, exactly.
+
+At first filters, highways and projection keep the size of what they read. Filters begin nearly closed: the largest
+window of any word is well above zero, so words would differ little beside what they have in common. The projection
+widens that to about the size of a table's rows. With 0.02 throughout, as BERT begins, words would be a hundredth of
+positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.families.characterbert.characters import PAD, ROWS, SLOTS
+from charlm.families.subword.bert import BertConfig
+from charlm.nn.embed import Dense
+from charlm.nn.kernels import product
+
+CLOSED = 1.5  # standard deviations of a filter's products that its bias takes away at first
+GAIN = 4.0  # by which the projection widens what words differ in, at first
+BERT_STD = 0.02  # of the rows of BERT's tables; those of other initialisers have 1
+
+
+@dataclasses.dataclass(frozen=True)
+class CharacterBertConfig(BertConfig):
+    """Shape of a BERT and of the CNN that makes its words. Defaults: the released models, 104.6 M with a pooler.
+
+    Attributes:
+      vocab_size: words that the prediction head knows. Nothing else has a table of words.
+      char_hidden: width of a character's embedding. windows, filters: width and number of each kind of filters.
+      highways: layers behind them. char_slots: of the longest word, marks included; longer ones are cut.
+      splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
+      lowercase: words are read lower-cased and without accents.
+    """
+
+    vocab_size: int = 100_000
+    char_hidden: int = 16
+    windows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
+    filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
+    highways: int = 2
+    char_slots: int = SLOTS
+    splitter: str = "reference"
+    language: str = "en"
+    lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("windows", "filters"):  # lists, where they were read from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.windows or len(self.windows) != len(self.filters) or min(self.windows + self.filters) < 1:
+            raise ValueError(
+                f"characterbert: windows={self.windows} and filters={self.filters}: expected as many of both, all "
+                "positive"
+            )
+        if self.char_slots < max(3, *self.windows):
+            raise ValueError(
+                f"characterbert: char_slots={self.char_slots}, expected at least 3 and max(windows)={max(self.windows)}"
+            )
+        if self.char_hidden < 1 or self.highways < 0:
+            raise ValueError(
+                f"characterbert: char_hidden={self.char_hidden}, highways={self.highways}: expected at least 1 and 0"
+            )
+
+
+class CharacterCNN(nn.Module):
+    """Characters of words [U, C] -> vectors [U, D]."""
+
+    config: CharacterBertConfig
+
+    @nn.compact
+    def __call__(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns float32 [U, D]; a row without a character, which stands for no word, gives something finite.
+
+        Args:
+          chars_UC: int, ids of the characters of words, 0 pads on the right; C is at most `char_slots`.
+
+        Raises:
+          ValueError: when there are more slots than the model has.
+        """
+        cfg, C = self.config, chars_UC.shape[1]
+        if cfg.char_slots < C:
+            raise ValueError(f"words of {C} character slots, but the model has {cfg.char_slots}")
+        ids_UC = jnp.where(chars_UC == 0, PAD, chars_UC.astype(jnp.int32))
+        ids_UT = jnp.pad(ids_UC, ((0, 0), (0, max(cfg.windows))), constant_values=PAD)
+        table = nn.Embed(ROWS, cfg.char_hidden, embedding_init=nn.initializers.normal(1.0), name="chars")
+        x_UTE = table(ids_UT).astype(cfg.dtype)
+        found = []
+        for n, (width, filters) in enumerate(zip(cfg.windows, cfg.filters, strict=True)):
+            convolution = Convolution(width, filters, cfg.dtype, name=f"convolution_{n}")
+            windows_UTF = convolution(x_UTE[:, : min(C + width, cfg.char_slots)])
+            found.append(jax.nn.relu(windows_UTF.max(axis=1)))
+        x_UF = jnp.concatenate(found, axis=-1)
+        for n in range(cfg.highways):
+            x_UF = Highway(cfg.dtype, name=f"highway_{n}")(x_UF)
+        size = GAIN * (BERT_STD if cfg.initializer == "bert" else 1.0)
+        kernel = nn.initializers.variance_scaling(size**2, "fan_in", "normal")
+        return Dense(cfg.hidden, cfg.dtype, kernel, name="projection")(x_UF).astype(jnp.float32)
+
+
+class Convolution(nn.Module):
+    """Filters of one width; parameters `kernel` [w, E, F] and `bias` [F].
+
+    Every window is laid out as a row of w E numbers: one matrix product, whose gradient is one, too.
+    """
+
+    width: int
+    filters: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_UTE: jax.Array) -> jax.Array:
+        """Returns float32 [U, T - w + 1, F]."""
+        w, E = self.width, x_UTE.shape[-1]
+        kernel_WEF = self.param("kernel", nn.initializers.lecun_normal(), (w, E, self.filters), jnp.float32)
+        bias_F = self.param("bias", nn.initializers.constant(-CLOSED), (self.filters,), jnp.float32)
+        windows = x_UTE.shape[1] - w + 1
+        rows_UTK = jnp.concatenate([x_UTE[:, k : k + windows] for k in range(w)], axis=-1)
+        kernel_KF = kernel_WEF.reshape(w * E, self.filters).astype(self.dtype)
+        return product("utk,kf->utf", rows_UTK, kernel_KF) + bias_F[None, None]
+
+
+class Highway(nn.Module):
+    """x g + relu(n) (1 - g), of [n ; g'] = W x + b (Srivastava et al., 2015); gates begin open, b = 1, as in ELMo."""
+
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_UF: jax.Array) -> jax.Array:
+        """Returns float32 [U, F]."""
+        F = x_UF.shape[-1]
+        carries = lambda key, shape, dtype: jnp.concatenate([jnp.zeros(F, dtype), jnp.ones(F, dtype)])
+        layer = Dense(2 * F, self.dtype, nn.initializers.lecun_normal(), carries, name="projection")
+        change_UF, gate_UF = jnp.split(layer(x_UF).astype(jnp.float32), 2, axis=-1)
+        gate_UF = jax.nn.sigmoid(gate_UF)
+        return gate_UF * x_UF + (1 - gate_UF) * jax.nn.relu(change_UF)

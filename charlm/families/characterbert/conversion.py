@@ -1,0 +1,110 @@
+"""CharacterBERT: folders as the released code has them to checkpoints of ours and back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+
+from charlm.convert.files import find_state, open_state
+from charlm.convert.heads import MASKED_LM
+from charlm.convert.model import Model, Target
+from charlm.convert.rules import import_state
+from charlm.core.durable import write_json
+from charlm.families.characterbert import FAMILY
+from charlm.families.characterbert.cnn import CharacterBertConfig
+from charlm.families.characterbert.model import CharacterBert
+from charlm.families.characterbert.tensors import ALIAS, CHARACTERS, LAYOUT, MODEL_TYPE, words_in
+from charlm.families.characterbert.vocab import VOCAB_FILE
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.model import smallest_batch
+from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, labels_of
+from charlm.families.subword.layout import config_to_dict
+from charlm.text.subwords import SubwordTokenizer
+
+
+class CharacterBertConverter(SubwordConverter):
+    """CharacterBERT as its authors store it; the words that are predicted lie beside it, in `mlm_vocab.txt`."""
+
+    encoders = (CharacterBert,)
+    own_options = FAMILY.option_checks()
+    hides_behind = ("bert",)
+
+    def __init__(self) -> None:
+        """Wraps its tables."""
+        super().__init__(LAYOUT)
+        self.title = FAMILY.title
+
+    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+        """Returns what a model with that metadata is; see `Converter.target`."""
+        target = super().target(metadata, where)
+        return target._replace(aliases=(ALIAS,) if metadata["head"] == MASKED_LM else ())
+
+    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+        """Says whether a config says that it is of this family."""
+        return theirs.get("model_type") == MODEL_TYPE
+
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+        """Says whether a file of theirs holds ELMo's table of characters: older configs are a BERT's."""
+        return theirs is not None and any(name.endswith(CHARACTERS) for name in open_state(file))
+
+    def smallest_input(self, config: CharacterBertConfig) -> SpelledBatch:
+        """Returns a text of one word."""
+        return smallest_batch()
+
+    def headless(self, config: CharacterBertConfig, params: Any) -> tuple[nn.Module, Any]:
+        """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
+        return CharacterBert(config), {name: params[name] for name in ("bert", "cnn")}
+
+    def scope_alone(self, module: nn.Module) -> str:
+        """Returns "": parameters have the same names with and without a head."""
+        return ""
+
+    def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
+        """Returns None: words are read as bytes."""
+        return None
+
+    def read(self, source: str, head: str = "", **options: Any) -> Model:
+        """Reads a folder or file of theirs; there are no options, config.json and the tensors tell everything.
+
+        Raises:
+          ValueError: when anything is missing or does not fit.
+        """
+        if options:
+            named = ", --".join(name.replace("_", "-") for name in options)
+            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
+        file = find_state(source)
+        theirs = self.their_config(file)
+        state, head, _, leave = self.names(file, head, mapped=False)
+        config = self.layout.from_theirs(theirs | words_in(state), head, str(file.parent / CONFIG_FILE))
+        metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
+        if sign := self.layout.heads[head].labels:
+            metadata["labels"] = (*state[sign].shape, 0)[0]
+        table = self.target(metadata, str(file)).table
+        self.report_left(state.keys() - table.keys(), head)
+        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        return Model(params, metadata, file.parent, file)
+
+    def write_beside(self, model: Model, folder: Path) -> None:
+        """Copies the words that are predicted, and their config."""
+        _copy_words(model.folder, folder)
+        if theirs := model.metadata.get("hf_config"):
+            write_json(folder / CONFIG_FILE, theirs)
+
+    def write_theirs(self, model: Model, folder: Path) -> None:
+        """Writes their config, and the words that are predicted."""
+        config = self.target(model.metadata, str(model.source)).config
+        theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
+        write_json(folder / CONFIG_FILE, theirs | labels_of(model.metadata))
+        _copy_words(model.folder, folder)
+
+
+def _copy_words(source: Path, target: Path) -> None:
+    if (source / VOCAB_FILE).is_file():
+        shutil.copyfile(source / VOCAB_FILE, target / VOCAB_FILE)
+
+
+CONVERTER = CharacterBertConverter()

@@ -1,0 +1,130 @@
+"""CharacterBERT learns to predict whole words that are hidden (section 3); next sentences are not predicted here."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_collections
+import numpy as np
+from flax import traverse_util
+
+from charlm.convert.heads import MASKED_LM
+from charlm.core import checkpoint as checkpoints
+from charlm.core.trees import flat
+from charlm.families.characterbert.characters import shown
+from charlm.families.characterbert.flops import characterbert_training
+from charlm.families.characterbert.model import CharacterBertForMaskedLM
+from charlm.families.characterbert.sequences import WholeWords, WordSequenceMaker, hiding_of
+from charlm.families.characterbert.shape import CharacterBertData, model_config, prepare
+from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.spelled.batch import MaskedBatch
+from charlm.families.spelled.masked_lm import MaskedSpelledLM
+from charlm.families.spelled.model import smallest_batch
+from charlm.families.subword.layout import config_to_dict
+
+log = logging.getLogger("charlm")
+
+NAME = "characterbert"
+OUTPUT = "head/output_"  # begins the parameters that have a column for each word
+
+
+class MaskedWords(MaskedSpelledLM):
+    """Masked language modelling over frequent words; `shape` is that of every batch."""
+
+    families = (NAME,)
+    unit = "words"
+    has_files = True
+    of_shape = ("model.", "data.max_length", "text.lowercase", "text.mlm_words")
+
+    def __init__(self, config: ml_collections.ConfigDict, data: CharacterBertData, shards: int) -> None:
+        """Makes the model, and measures the tables of distinct words; see `Objective`."""
+        super().__init__(config, data, shards)
+        self.model = CharacterBertForMaskedLM(model_config(config, data.vocab))
+        self.shape = self.measure()
+
+    def maker(self, seed: int, hiding: bool) -> WordSequenceMaker:
+        """Returns what makes sequences; `hiding`: every chosen word is masked, none is shown."""
+        cfg, vocab = self.config.data, self.data.vocab
+        shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
+        hidden = hiding_of(vocab, cfg.mask_rate, *shares)
+        words, slots = WholeWords(self.config.text.lowercase), self.config.model.char_slots
+        return WordSequenceMaker(vocab, words, hidden, cfg.max_length, slots, seed)
+
+    @staticmethod
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> CharacterBertData:
+        """Returns the words to predict, of the run that goes on if there is one, and the encoded corpora."""
+        source = run or config.resume
+        return prepare(config, checkpoints.files_of(checkpoints.find(source, key="resume")) if source else None)
+
+    @staticmethod
+    def check_vocab(checkpoint: Path, data: CharacterBertData) -> None:
+        """Compares the words to predict; see `Objective.check_vocab`."""
+        if checkpoints.read_metadata(checkpoint, (NAME,)).get("words") != data.vocab.digest():
+            file = checkpoints.files_of(checkpoint) / VOCAB_FILE
+            raise ValueError(f"{checkpoint} predicts other words; set text.mlm_vocab={file}")
+
+    def init_params(self, key: jax.Array) -> Any:
+        """Returns fresh parameters."""
+        return self.model.init(key, smallest_batch())["params"]
+
+    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+        """Returns the parameters of a CharacterBERT; the output layer is fresh where it predicts other words."""
+        known = from_pretrained(source, family=NAME)
+        words = (known.folder / VOCAB_FILE) if (known.folder / VOCAB_FILE).is_file() else None
+        same = words is not None and WordVocab.load(words).digest() == self.data.vocab.digest()
+        params, own = started_from(known, fresh, same)
+        parts = sorted({"/".join(name.split("/")[:2]) for name in own})
+        log.info("parameters from %s; fresh: %s", source, ", ".join(parts) or "none")
+        return params
+
+    def training_flops(self, batch: MaskedBatch) -> float:
+        """Returns the useful operations of a step."""
+        return characterbert_training(self.model.config, batch)
+
+    def metadata(self) -> dict[str, Any]:
+        """Returns the model as imported ones describe theirs, and what tells its words."""
+        model = config_to_dict(self.model.config)
+        return {"family": NAME, "model": model, "head": MASKED_LM, "words": self.data.vocab.digest(), "hf_config": {}}
+
+    def save_vocab(self, folder: Path) -> None:
+        """Writes the words to predict."""
+        self.data.vocab.save(folder / VOCAB_FILE)
+
+    def start_lines(self) -> list[str]:
+        """Returns the number of words to predict and the shape of a batch."""
+        return [f"words to predict  {self.data.vocab.size:,}", self.batch_line()]
+
+    def name_of(self, label: int) -> str:
+        """Returns the word of an id."""
+        return self.data.vocab.words[label]
+
+    def read_at(self, batch: MaskedBatch, row: int, place: int) -> str:
+        """Returns a word of the first shard as it is read."""
+        return shown(self.spelling_at(batch, row, place).tolist())
+
+
+def started_from(known: Pretrained, fresh: Any, same_words: bool) -> tuple[Any, list[str]]:
+    """Returns fresh parameters with those of another CharacterBERT in their places, and the names of those that stay.
+
+    All of its encoder must fit; its pooler and label heads are left.
+
+    Args:
+      same_words: whether it predicts the words of this run, so that its output layer is taken over.
+
+    Raises:
+      ValueError: naming what of the encoder is missing or of another shape.
+    """
+    ours, theirs = (flat(params) for params in (fresh, known.params))
+    taken = {}
+    for name, value in ours.items():
+        found = theirs.get(name)
+        if found is not None and found.shape == value.shape and (same_words or not name.startswith(OUTPUT)):
+            taken[name] = jax.device_put(np.asarray(found), value.sharding)
+        elif name.startswith(("bert/", "cnn/")):
+            has = "nothing" if found is None else found.shape
+            raise ValueError(f"init_from: {known.folder}: {name} is {has}, expected {value.shape}")
+    return traverse_util.unflatten_dict(ours | taken, sep="/"), sorted(ours.keys() - taken.keys())

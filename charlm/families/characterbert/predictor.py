@@ -1,0 +1,54 @@
+"""CharacterBERT, ready to be asked: vectors of words, and the frequent words that fit a gap."""
+
+from __future__ import annotations
+
+import functools
+
+from charlm.families.characterbert.characters import normalized
+from charlm.families.characterbert.cnn import CharacterCNN
+from charlm.families.characterbert.units import CharacterBertUnits
+from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.pretrained import Pretrained
+from charlm.families.spelled.predictor import EntryWords, WordPredictor
+
+
+class CharacterBertPredictor(WordPredictor):
+    """A CharacterBERT with the words that it predicts, which lie with it. See `WordPredictor` for the cache.
+
+    Args:
+      pretrained: the model.
+
+    Raises:
+      ValueError: when the words that lie with it cannot be read, or are not as many as it predicts.
+    """
+
+    name = "CharacterBERT"
+    unknown_words = "are none of the words that the model predicts"
+
+    def __init__(self, pretrained: Pretrained) -> None:
+        units = CharacterBertUnits(pretrained)
+        super().__init__(pretrained, units, CharacterCNN(pretrained.config), "cnn")
+        file = pretrained.folder / VOCAB_FILE
+        self._vocab: WordVocab | None = None
+        if "fill_mask" not in self._missing and file.is_file():
+            self._vocab = WordVocab.load(file)
+            if self._vocab.size != self.config.vocab_size:
+                raise ValueError(f"{file} has {self._vocab.size} words, the model predicts {self.config.vocab_size}")
+        elif "fill_mask" not in self._missing:
+            self._missing["fill_mask"] = f"{file}, the words that this model predicts, is missing"
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> CharacterBertPredictor:
+        """Returns the predictor of a loaded model."""
+        return cls(pretrained)
+
+    def entry(self, word: str) -> int | None:
+        """Returns the id of a word, in the form in which it is read; see `WordPredictor.entry`."""
+        assert self._vocab is not None, "`require` refuses what has no words"
+        return self._vocab.id(normalized(word, self.config.lowercase))
+
+    @functools.cached_property
+    def anything(self) -> EntryWords:
+        """The words that the model predicts."""
+        assert self._vocab is not None, "`require` refuses what has no words"
+        return EntryWords(self._vocab.words, self._units, self._vocab.id)

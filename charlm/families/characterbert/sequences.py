@@ -1,0 +1,93 @@
+"""Sequences of whole words for masked language modelling: some words hidden, all spelled (section 3).
+
+Only words that the prediction head knows are hidden, as in the released code; they are `rate` of all words as long as
+there are enough of them. Of the hidden ones 80 % become [MASK], 10 % another known word, 10 % stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.families.characterbert.characters import CLS_WORD, MASK_WORD, SEP_WORD, normalized, spell_rows
+from charlm.families.characterbert.vocab import WordVocab
+from charlm.families.spelled.hiding import Hiding
+
+
+class WordSequence(NamedTuple):
+    """A sequence of T words, special ones included.
+
+    Attributes:
+      rows_TC: uint16, the characters of what is read. labels_T: int32, the ids of the words to predict, -1 elsewhere.
+      pieces: the words it was made of, without special ones. number: what the draws were made from.
+    """
+
+    rows_TC: np.ndarray
+    labels_T: np.ndarray
+    pieces: list[str]
+    number: tuple[int, ...]
+
+    @property
+    def ids_T(self) -> np.ndarray:
+        """int32, rows of a table: none is read."""
+        return np.zeros_like(self.labels_T)
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeWords:
+    """Leaves words whole, in their normal form; see `charlm.families.spelled.sequences.Cutter`."""
+
+    lowercase: bool
+
+    def of(self, words: Sequence[str], spaces: Sequence[bool]) -> list[tuple[str, ...]]:
+        """Returns each word as one piece."""
+        return [(normalized(word, self.lowercase),) for word in words]
+
+
+def hiding_of(vocab: WordVocab, rate: float, mask_share: float, random_share: float) -> Hiding:
+    """Returns how words of a vocabulary are hidden; the id behind the last one is [MASK]."""
+    return Hiding(rate, mask_share, random_share, vocab.size, np.arange(vocab.size, dtype=np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class WordSequenceMaker:
+    """All that turns words into sequences, but for where the words come from.
+
+    Attributes:
+      length: words of a sequence at most, special ones included. slots: characters of a word.
+    """
+
+    vocab: WordVocab
+    words: WholeWords
+    hiding: Hiding
+    length: int
+    slots: int
+    seed: int
+    pad: int = 0
+
+    @property
+    def room(self) -> int:
+        """Words of a sequence at most, special ones not counted."""
+        return self.length - 2
+
+    @property
+    def most(self) -> int:
+        """Words of a sequence that are hidden, at most."""
+        return self.hiding.most(self.room)
+
+    def sequence(self, pieces: list[str], number: tuple[int, ...]) -> WordSequence:
+        """Returns the sequence of some words, which has special ones at both ends."""
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, *number))))
+        known = [self.vocab.id(word) for word in pieces]
+        ids_W = np.array([-1 if index is None else index for index in known], np.int32)
+        (candidates,) = np.nonzero(ids_W >= 0)
+        read_W, labels_W = self.hiding.hide(ids_W, candidates, rng, of=len(pieces))
+        words = list(pieces)
+        for place in np.flatnonzero(read_W != ids_W).tolist():
+            index = int(read_W[place])
+            words[place] = MASK_WORD if index == self.hiding.mask_id else self.vocab.words[index]
+        rows_TC = spell_rows([CLS_WORD, *words, SEP_WORD], self.slots)
+        return WordSequence(rows_TC, np.pad(labels_W, 1, constant_values=-1), pieces, number)

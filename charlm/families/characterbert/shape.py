@@ -1,0 +1,52 @@
+"""What a CharacterBERT run reads, corpora as text and the words to predict, and the shape of its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import ml_collections
+
+from charlm.core.files import cache_dir
+from charlm.data.corpus import EncodedCorpus, prepare_texts
+from charlm.data.subword_building import BuiltOnce, count_words, read_named
+from charlm.families.characterbert.cnn import CharacterBertConfig
+from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+
+
+class CharacterBertData(NamedTuple):
+    """Everything the batches are made from."""
+
+    vocab: WordVocab
+    train: tuple[EncodedCorpus, ...]
+    heldout: tuple[EncodedCorpus, ...]
+
+
+def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> CharacterBertData:
+    """Returns the words to predict and the encoded corpora.
+
+    Args:
+      run: folder with the files of the run that goes on; None: it begins now.
+
+    Raises:
+      ValueError: a corpus or the words cannot be read, or nothing is held out.
+    """
+    text = config.text
+    # What is read comes before what is encoded and counted, which may take hours.
+    vocab = read_named("text.mlm_vocab", text.mlm_vocab, WordVocab.load)
+    if vocab is None and run is not None:
+        vocab = read_named("resume", str(run / VOCAB_FILE), WordVocab.load)
+    train, heldout = prepare_texts(config, "CharacterBERT reads bytes of words")
+    if vocab is None:
+        build = lambda path: WordVocab.build(count_words(train), text.mlm_words, text.lowercase).save(path)
+        cached = BuiltOnce(cache_dir(config), train)
+        vocab = cached.get("words", (text.mlm_words, text.lowercase), build, WordVocab.load)
+    return CharacterBertData(vocab, train, heldout)
+
+
+def model_config(config: ml_collections.ConfigDict, vocab: WordVocab) -> CharacterBertConfig:
+    """Returns the shape of the model."""
+    own = config.model.to_dict() | {"dtype": jnp.dtype(config.model.dtype), "vocab_size": vocab.size, "pooler": False}
+    text = {name: config.text[name] for name in ("splitter", "language", "lowercase")}
+    return CharacterBertConfig(**own, **text)

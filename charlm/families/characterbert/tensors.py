@@ -1,0 +1,160 @@
+"""CharacterBERT: the authors' names of tensors and keys of the config, and ours.
+
+The names are those of the released models (helboukkouri/character-bert) and of the heads that transformers' classes of
+BERT put on them; in files that begin all names with `character_bert.` that stands for `bert.`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+
+from charlm.convert.abstract import abstract_params
+from charlm.convert.files import Tensor
+from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules
+from charlm.families.characterbert.cnn import CharacterBertConfig
+from charlm.families.characterbert.model import (
+    CharacterBert,
+    CharacterBertForMaskedLM,
+    CharacterBertForQuestionAnswering,
+    CharacterBertForSequenceClassification,
+    CharacterBertForTokenClassification,
+)
+from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.spelled.model import smallest_batch
+from charlm.families.subword.bert_tensors import ACTIVATIONS, BERT, FIXED, KEYS, POOLED_ENCODER, encoder_rules
+from charlm.families.subword.layout import Head, Key, Layout
+
+NAME, MODEL_TYPE = "characterbert", "character_bert"
+OWN_KEY = "charlm"  # of their config, for what it has no key for
+TEXT = ("splitter", "language", "lowercase")  # how text becomes words
+CNN = "bert.embeddings.word_embeddings."
+CHARACTERS = "_char_embedding_weights"  # ends the name of a tensor that no other family has
+OTHER_PREFIX = "character_bert."
+OUTPUT = "cls.predictions.decoder.weight"
+
+CNN_RULES = [
+    Rule(f"{CNN}{CHARACTERS}", "cnn/chars/embedding"),
+    Rule(f"{CNN}char_conv_{{n}}.weight", "cnn/convolution_{n}/kernel", transpose=True),
+    Rule(f"{CNN}char_conv_{{n}}.bias", "cnn/convolution_{n}/bias"),
+    *dense_rules(f"{CNN}_highways._layers.{{n}}", "cnn/highway_{n}/projection"),
+    *dense_rules(f"{CNN}_projection", "cnn/projection"),
+]
+HEAD_BIAS, SECOND_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+ALIAS = Leave(SECOND_BIAS, f"the same tensor as {HEAD_BIAS}", same_as=HEAD_BIAS)
+NEXT = [Leave(f"cls.seq_relationship.{part}", "of next-sentence prediction") for part in ("weight", "bias")]
+
+
+@dataclasses.dataclass(frozen=True)
+class CharacterBertLayout(Layout):
+    """BERT's layout with a CNN in the place of the table of subwords."""
+
+    def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+        """Returns the state under the names of `rules`; see `Layout.canonical`."""
+        named = {name: name.replace(OTHER_PREFIX, self.prefix, 1) for name in state}
+        if len(set(named.values())) != len(named):
+            raise ValueError(f"{where} holds tensors that begin with {OTHER_PREFIX} and with {self.prefix}")
+        return super().canonical({named[name]: tensor for name, tensor in state.items()}, where)
+
+    def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> CharacterBertConfig:
+        """Returns our config for one of theirs; see `Layout.from_theirs`."""
+        config = super().from_theirs(theirs, head, where)
+        try:
+            own = {name: value for name, value in theirs.get(OWN_KEY, {}).items() if name in TEXT}
+            return dataclasses.replace(config, **_filters(theirs), **own)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{where}: cnn_filters or {OWN_KEY}: {error}") from error
+
+    def to_theirs(self, config: CharacterBertConfig, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns their config for ours; see `Layout.to_theirs`."""
+        own = {"cnn_filters": [list(pair) for pair in zip(config.windows, config.filters, strict=True)]}
+        own |= {"model_type": MODEL_TYPE, OWN_KEY: {name: getattr(config, name) for name in TEXT}}
+        return super().to_theirs(config, head, {**original, **own}) | {"tie_word_embeddings": False}
+
+    def target(
+        self, config: CharacterBertConfig, head: str, labels: int = 0
+    ) -> tuple[nn.Module, Any, dict[str, Entry]]:
+        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
+        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
+        params = abstract_params(model, _smallest)
+        return model, params, build_table(self.heads[head].rules, params)
+
+
+def _filters(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = theirs.get("cnn_filters")
+    if pairs is None:
+        return {}
+    if not isinstance(pairs, list) or not all(
+        isinstance(p, list) and [type(n) for n in p] == [int, int] for p in pairs
+    ):
+        raise ValueError(f"{pairs!r}, expected a list of [width, number]")
+    return {"windows": tuple(width for width, _ in pairs), "filters": tuple(number for _, number in pairs)}
+
+
+def _smallest(model: nn.Module) -> tuple[SpelledBatch]:
+    return (smallest_batch(),)
+
+
+_BUILD = {
+    MASKED_LM: CharacterBertForMaskedLM,
+    SEQUENCE_CLASSIFICATION: CharacterBertForSequenceClassification,
+    TOKEN_CLASSIFICATION: CharacterBertForTokenClassification,
+    QUESTION_ANSWERING: CharacterBertForQuestionAnswering,
+    POOLED_ENCODER: CharacterBert,
+    ENCODER: CharacterBert,
+}
+
+
+def _heads() -> dict[str, Head]:
+    """Returns BERT's heads with the CNN in front of them, and an output layer of its own on the one of pre-training."""
+    heads, own = {}, {}
+    for head in _BUILD:
+        rules = [rule for rule in BERT.heads[head].rules if not rule.theirs.startswith(BERT.prefix)]
+        own[head] = [*rules, Rule(OUTPUT, "head/output_kernel", transpose=True)] if head == MASKED_LM else rules
+    constants = [Leave(f"bert.embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
+    for head, build in _BUILD.items():
+        theirs, named = BERT.heads[head], {rule.theirs for rule in own[head]}
+        others = {rule.theirs for rules in own.values() for rule in rules} - named
+        leave = [*constants, *NEXT, *(Leave(name, "of another head") for name in sorted(others))]
+        leave.append(ALIAS if head == MASKED_LM else Leave(SECOND_BIAS, "of another head"))
+        if not theirs.fields["pooler"]:
+            reason = f"this head does not read the pooler; --head={POOLED_ENCODER} imports it"
+            leave += [Leave(f"bert.pooler.dense.{part}", reason) for part in ("weight", "bias")]
+        inner = encoder_rules("bert.", "bert/", theirs.fields["pooler"])[1:]  # without the table of subwords
+        heads[head] = Head(
+            theirs.architecture, theirs.sign, theirs.fields, build, inner + CNN_RULES + own[head], leave, theirs.labels
+        )
+    return heads
+
+
+LAYOUT = CharacterBertLayout(
+    name=NAME,
+    model_types={MODEL_TYPE: "CharacterBert", "bert": "Bert"},  # released configs may be a BERT's
+    prefix=BERT.prefix,
+    outside=BERT.outside,
+    config=CharacterBertConfig,
+    keys={key: known for key, known in KEYS.items() if key != "vocab_size"}
+    | {
+        "mlm_vocab_size": Key("vocab_size", CharacterBertConfig.vocab_size),
+        "character_embeddings_dim": Key("char_hidden", CharacterBertConfig.char_hidden),
+        "num_highway_layers": Key("highways", CharacterBertConfig.highways),
+        "max_word_length": Key("char_slots", CharacterBertConfig.char_slots, 3),
+    },
+    activation=BERT.activation,
+    activations=ACTIVATIONS,
+    fixed={key: known for key, known in FIXED.items() if key != "tie_word_embeddings"}
+    | {
+        "tie_word_embeddings": (False, "there is no table of words to tie the prediction head to"),
+        "cnn_activation": ("relu", "our CNN has no other"),
+    },
+    heads=_heads(),
+)
+
+
+def words_in(state: Mapping[str, Tensor]) -> dict[str, int]:
+    """Returns the key of their config for the words that a file predicts, {} where it predicts none."""
+    return {"mlm_vocab_size": (*state[OUTPUT].shape, 0)[0]} if OUTPUT in state else {}

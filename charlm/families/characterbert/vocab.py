@@ -1,0 +1,77 @@
+"""The words that CharacterBERT predicts: the most frequent ones of its training text (section 3)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from charlm.core.durable import write_text
+from charlm.core.reading import read_bytes
+from charlm.families.characterbert.characters import normalized
+
+VOCAB_FILE = "mlm_vocab.txt"  # beside a model; the released pre-training code calls it so
+
+
+class WordVocab:
+    """An immutable list of words, id = place."""
+
+    def __init__(self, words: Sequence[str], source: str = "vocabulary of words") -> None:
+        """Takes the words in order of their ids.
+
+        Raises:
+          ValueError: there is none, or one is there twice, is none or holds white space; names `source`.
+        """
+        self.words = tuple(words)
+        self._ids = {word: place for place, word in enumerate(self.words)}
+        if not self.words or len(self._ids) != len(self.words):
+            twice = next((word for word, count in Counter(self.words).items() if count > 1), "")
+            raise ValueError(f"{source}: expected distinct words, got {f'{twice!r} twice' if twice else 'none'}")
+        if wrong := next((word for word in self.words if word.split() != [word]), None):
+            raise ValueError(f"{source}: expected words, got {wrong!r}")
+
+    @classmethod
+    def build(cls, counts: Mapping[str, int], size: int, lowercase: bool) -> WordVocab:
+        """Keeps the most frequent words as they are read, ties in order of code point.
+
+        Raises:
+          ValueError: there is no word.
+        """
+        read: Counter[str] = Counter()
+        for word, count in counts.items():
+            read[normalized(word, lowercase)] += count
+        known = [word for word in read if word.split() == [word]]
+        return cls(sorted(known, key=lambda word: (-read[word], word))[:size], "data.train")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> WordVocab:
+        """Reads UTF-8 text, one word a line; a count before it, as the released code writes, is left out.
+
+        Raises:
+          ValueError: the file is no such text; the message names it.
+          OSError: it cannot be read.
+        """
+        try:
+            lines = read_bytes(path).decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: expected UTF-8 text, a word a line: {error}") from None
+        return cls([line.split()[-1] for line in lines if line.strip()], str(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the file that `load` reads; a reader never sees half a file."""
+        write_text(path, "".join(f"{word}\n" for word in self.words))
+
+    @property
+    def size(self) -> int:
+        """Words that there are."""
+        return len(self.words)
+
+    def id(self, word: str) -> int | None:
+        """Returns the id of a word as it is read; None when it is not listed."""
+        return self._ids.get(word)
+
+    def digest(self) -> str:
+        """Returns the SHA-256 of the list in hexadecimal: equal on every machine for equal vocabularies."""
+        return hashlib.sha256(json.dumps(self.words, separators=(",", ":")).encode("ascii")).hexdigest()
