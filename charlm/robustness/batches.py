@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from charlm.finetune.batching import Batch
 from charlm.finetune.predictor import FineTuned
 from charlm.tasks.base import Row
 
@@ -18,8 +19,11 @@ class Batches:
     def __init__(self, model: FineTuned) -> None:
         self._model, self._evaluator = model, model.evaluator
         units, config = model.evaluator.units, model.pretrained.config
-        first = lambda batch: jax.tree.map(lambda x: x[0], batch.inputs)  # of a single micro-batch
-        self._states = jax.jit(lambda params, batch: units.states(config, params, first(batch)))
+
+        def states(params: Any, batch: Batch) -> jax.Array:  # typed, so that what `pack` returns is checked
+            return units.states(config, params, jax.tree.map(lambda x: x[0], batch.inputs))  # of a single micro-batch
+
+        self._states = jax.jit(states)
 
     def predict(self, examples: Sequence[Any]) -> list[Any]:
         """Returns the model's predictions."""
@@ -39,7 +43,7 @@ class Batches:
         """Gives every row with its last states [L, D] to `take`, in any order."""
         packer = self._evaluator.packer
         for group in self._evaluator.groups(rows):
-            states = np.asarray(self._states(self._model.params, packer.pack(rows, group)), np.float32)
+            states = np.asarray(self._states(self._model.params, packer.pack(rows, group).batch), np.float32)
             for index, states_LD in zip(packer.order(group), states, strict=True):
                 if index is not None:
                     take(rows[index], states_LD[: rows[index].joined.length])
