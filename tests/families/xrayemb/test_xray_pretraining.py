@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied
 from small_xrayemb_losses import END, B, C, D, L, S, V, small_batch, small_model, with_words
 
 from charlm.families.xrayemb.decoder import spelled_rows
@@ -33,18 +32,12 @@ def nats_of(logits, labels):
     return float(np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, labels[..., None], -1)[..., 0])
 
 
-@functools.cache
-def applied(model, method=None, **fixed):
-    """Returns a method of the model as one program: op by op, every operation is a program of its own."""
-    return jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, method=method, **fixed))
-
-
 def spell(model, params, chars_UC):
-    return np.asarray(applied(model, "spell")(params, chars_UC.astype(np.int32)))
+    return np.asarray(applied(model, method="spell")(params, chars_UC.astype(np.int32)))
 
 
 def generate(model, params, vectors_UD):
-    return jax.device_get(applied(model, "generate", max_steps=C - 2)(params, vectors_UD))
+    return jax.device_get(applied(model, method="generate", max_steps=C - 2)(params, vectors_UD))
 
 
 def write(model, vectors_UD, chars_UC):
@@ -53,7 +46,7 @@ def write(model, vectors_UD, chars_UC):
 
 def characters(model, params, vectors_UD, chars_UC):
     """Returns the negative log-likelihood of words, and their number of labels, by a loop."""
-    logits = applied(model, write)(params, vectors_UD, chars_UC)
+    logits = applied(model, method=write)(params, vectors_UD, chars_UC)
     nats = labels = 0
     for u, row in enumerate(chars_UC):
         for t in range(1, np.count_nonzero(row)):
