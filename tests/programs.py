@@ -20,7 +20,7 @@ def applied(model: nn.Module, **fixed: Any) -> Callable[..., Any]:
 
     The same for equal models: not for a test that changes what a model calls.
     """
-    return jax.jit(lambda params, *inputs: model.apply({"params": params}, *inputs, **fixed))
+    return jax.jit(lambda params, *inputs, **named: model.apply({"params": params}, *inputs, **named, **fixed))
 
 
 def drawn(model: nn.Module, *inputs: Any, seed: int = 0, scale: float = 0.5) -> Any:
