@@ -34,11 +34,11 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert "python -m charlm.predict fill-mask --checkpoint=runs/hlm_base_tiny" in done.stderr
     assert (tmp_path / "runs" / "hlm_base_tiny" / "checkpoints" / "3").is_dir()
 
-    again = python(*command, "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
+    again = main(*command[2:], "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "runs/hlm_base_tiny holds a finished run of 3 steps: nothing to do" in again.stderr
     assert bits[0] in again.stderr
-    other = python(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
+    other = main(*command[2:], "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
     assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
 
 

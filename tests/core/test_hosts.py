@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -54,8 +55,7 @@ class Processes:
         address = f"127.0.0.1:{free_port()}"
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} "
-            "--xla_cpu_collective_call_terminate_timeout_seconds=600",
+            "XLA_FLAGS": re.sub(r"(device_count)=\d+", rf"\1={devices}", os.environ["XLA_FLAGS"]),
         }
         self.running = []
         for i, log in enumerate(self.logs):
