@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 
 import pytest
@@ -22,7 +23,8 @@ def overrides(config, **changes):
     return [f"--config.{key}={value}" for key, value in wanted.items() if value != tiny[key]]
 
 
-def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
+def test_from_a_text_file_to_a_trained_model(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1"))  # the quickest
     flags = overrides(trained.config, train__steps=3, train__eval_every=3, train__examples=1)
     command = ["-m", "charlm.main", f"--config={TINY}", *flags]
     done = python(*command, cwd=tmp_path)
