@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from programs import applied, drawn
 from charbert_equations import bigru
+from programs import applied, drawn
 
 from charlm.nn.recurrent import BiGRU
 

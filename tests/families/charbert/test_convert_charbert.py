@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from programs import applied
 from charbert_release import KIND, KINDS, assert_same_bytes, bring, config_of, take, write_release
+from programs import applied
 from safetensors.numpy import load_file, save_file
 from subword_cases import failure, run
 
