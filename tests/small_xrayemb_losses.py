@@ -71,4 +71,4 @@ def small_model(kind, batch):
     else:
         model = XRayEmbForCausalLM(XRayEmbGPT2Config(**shape, embed_dropout=0.0))
     params = jax.jit(lambda: model.init(jax.random.key(1), batch.inputs))()["params"]
-    return model, jax.tree.map(lambda x: 3 * x, params)  # words that differ
+    return model, jax.tree.map(lambda x: 3 * x, jax.device_get(params))  # words that differ

@@ -35,6 +35,8 @@ WAIT_SECONDS = 300  # for process 0 to start; JAX's own limit
 WATCH_SECONDS = 5  # for the news that a process died, after what was done together failed
 SHARED_SECONDS = 10  # until a new file must be seen on other hosts: network file systems take their time
 
+LEAST_BYTES = 1024  # that a value of the primary is padded to
+
 _watch: Watch | None = None
 
 
@@ -113,8 +115,10 @@ def from_primary(value: Any) -> Any:
         return value
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
-    padded = data if is_primary() else np.zeros(size, np.uint8)
-    return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8).tobytes())
+    padded = np.zeros(max(LEAST_BYTES, 1 << (size - 1).bit_length()), np.uint8)  # few sizes: each is compiled
+    if is_primary():
+        padded[:size] = data
+    return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8)[:size].tobytes())
 
 
 def total(count: Number) -> Number:
@@ -174,7 +178,12 @@ def on_host(tree: Any) -> Any:
     """Returns the arrays of a tree, wherever their parts lie, as numpy arrays on every process; all must call it."""
     if alone():
         return jax.device_get(tree)
-    return jax.tree.map(np.asarray, multihost_utils.process_allgather(tree, tiled=True))
+
+    def whole(x: Any) -> np.ndarray:
+        here = not isinstance(x, jax.Array) or x.is_fully_replicated  # without a program for each shape of array
+        return np.asarray(x if here else multihost_utils.process_allgather(x, tiled=True))
+
+    return jax.tree.map(whole, tree)
 
 
 @contextlib.contextmanager

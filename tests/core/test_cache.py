@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied, drawn
 
 from charlm.core import cache as cache_module
 from charlm.core.batch import reshape_batch
@@ -255,16 +256,15 @@ def test_cached_vectors_are_those_of_the_model(aggregation):
     lengths = rng.integers(0, 9, (3, 12))
     chars_BWC = (rng.integers(1, 64, (3, 12, 8)) * (np.arange(8) < lengths[..., None])).astype(np.uint16)
     chars_BWC[2, 4:8] = chars_BWC[0, 4:8]
-    params = model.init(jax.random.key(0), reshape_batch(chars_BWC))["params"]
-    params = jax.tree.map(lambda p: p + 0.05 * jax.random.normal(jax.random.key(1), p.shape), params)
+    params = drawn(model, reshape_batch(chars_BWC), scale=0.2)
     encode = jax.jit(lambda p, chars_UC: model.apply({"params": p}, chars_UC, method="encode_words"))
     cache = WordCache(encode, config.hidden, config.dtype, BUCKETS, max_words=40)
-    whole = model.apply({"params": params}, reshape_batch(chars_BWC))
+    whole = applied(model)(params, reshape_batch(chars_BWC))
     for _ in range(2):
         words_BWD = cache.read(params, chars_BWC)
         mask_BW = chars_BWC[..., 0] != 0
         np.testing.assert_allclose(words_BWD[mask_BW], whole.words_NWD[mask_BW], atol=1e-5)
-        context = model.apply({"params": params}, words_BWD, mask_BW, method="contextualize")
+        context = applied(model, method="contextualize")(params, words_BWD, mask_BW)
         np.testing.assert_allclose(context[mask_BW], whole.context_NWD[mask_BW], atol=1e-5)
     assert cache.stats.hits > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -13,7 +14,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from small_run import ROOT
+from tiny_models import release
 
+from charlm import predict
 from charlm.convert.files import read_json as read_json_object
 from charlm.convert.golden import read_arrays
 from charlm.core.metric_writer import parse_line
@@ -252,20 +255,17 @@ def test_a_line_of_metrics_that_is_deep_is_a_damaged_one():
 # ---- Lines that are asked ----
 
 
-def test_a_line_that_is_too_long_is_not_held_and_the_others_are_answered(tmp_path):
-    (tmp_path / "in").write_text(f"birds\n{'a' * MIB}\nrun\n")
-    sys.path.insert(0, str(ROOT / "tests" / "predictors"))
-    from tiny_models import release
-
-    command = [sys.executable, "-m", "charlm.predict", "encode", f"--checkpoint={release('bert')}", "--sentence-only"]
-    env = os.environ | {"CHARLM_LIMITS": str(2**-8)}
-    with open(tmp_path / "in", "rb") as lines:
-        done = subprocess.run(command, stdin=lines, cwd=ROOT, env=env, capture_output=True, timeout=300, check=False)
-    out = [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.mark.usefixtures("quick")
+def test_a_line_that_is_too_long_is_not_held_and_the_others_are_answered(monkeypatch, capsys):
+    monkeypatch.setenv("CHARLM_LIMITS", str(2**-8))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"birds\n{'a' * MIB}\nrun\n"))
+    status = predict.main(["encode", f"--checkpoint={release('bert')}", "--sentence-only"])
+    printed = capsys.readouterr()
+    out = [json.loads(line) for line in printed.out.splitlines()]
     assert [line["text"] for line in out] == ["birds", "a" * 80, "run"]
     assert [set(line) for line in out] == [{"text", "sentence"}, {"text", "error"}, {"text", "sentence"}]
-    assert done.returncode == 1
-    assert done.stderr.decode().startswith("error: line 2: the text: longer than 262,144 characters")
+    assert status == 1
+    assert printed.err.startswith("error: line 2: the text: longer than 262,144 characters")
 
 
 # ---- PyTorch's files ----

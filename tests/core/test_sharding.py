@@ -70,17 +70,18 @@ def abstract_state(model):
 
 
 def base_models():
-    shape = model_config(get_config())
+    """Yields models of the papers' widths; all layers of a model have the same arrays, so two stand for all."""
+    shape = dataclasses.replace(model_config(get_config()), intra_layers=2, inter_layers=2)
     yield HLMForMaskedLM(shape)
     yield HLMForMaskedLM(dataclasses.replace(shape, wiring="reference"))
     yield HLMForSequenceClassification(shape, labels=2)
-    yield BertForMaskedLM(BertConfig(), next_sentence=True)
-    yield GPT2LMHeadModel(GPT2Config())
-    yield CharBertForMaskedLM(CharBertConfig())
+    yield BertForMaskedLM(BertConfig(layers=11), next_sentence=True)
+    yield GPT2LMHeadModel(GPT2Config(layers=2))
+    yield CharBertForMaskedLM(CharBertConfig(layers=2))
     yield Char2Subword(Char2SubwordConfig())
     for kind in ("conv", "lstm"):
-        yield XRayEmbForMaskedLM(XRayEmbBertConfig(pooler=False, encoder=encoder_config(kind)))
-    yield CharBertForTokenClassification(CharBertConfig(fusion="reference", windows=(3,)), labels=2)
+        yield XRayEmbForMaskedLM(XRayEmbBertConfig(layers=2, pooler=False, encoder=encoder_config(kind)))
+    yield CharBertForTokenClassification(CharBertConfig(layers=2, fusion="reference", windows=(3,)), labels=2)
 
 
 @functools.cache
@@ -122,7 +123,7 @@ def test_big_matrices_are_spread_over_fsdp_and_biases_only_beside_matrices_sprea
         if len(shape) < 2:
             kernel = places.get(name.replace("/bias", "/kernel"), (P(),))[0] if "/bias" in name else P()
             assert spec == (P("model") if kernel == P("fsdp", "model") else P()), name
-    layer = "0/params/hlm/inter_word/layer_3"
+    layer = "0/params/hlm/inter_word/layer_1"
     assert places[f"{layer}/attention/query/kernel"][0] == places[f"{layer}/ffn_in/kernel"][0] == P("fsdp", "model")
     assert places[f"{layer}/attention/output/kernel"][0] == places[f"{layer}/ffn_out/kernel"][0] == P("model", "fsdp")
 

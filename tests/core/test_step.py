@@ -15,7 +15,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 def test_remat_saves_memory(trained):
     def temporary(remat: bool) -> int:
         config = trained.new_config()
-        config.model.intra_layers = config.model.inter_layers = 3
         config.data.table_shards, config.data.batch_size = 1, 64
         config.model.remat = remat
         with on_devices(1):
@@ -27,13 +26,10 @@ def test_remat_saves_memory(trained):
 
 
 def test_the_first_step_uses_the_memory_of_the_first_state(trained):
-    config = trained.new_config()
-    config.data.table_shards, config.data.batch_size = 1, 64
-    with on_devices(1):
-        run = build(config, trained.data)
-        state = run.init()
-        places = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)]
-        state, *_ = run.train_step(state, run.place(run.empty))
+    run = trained.run
+    state = run.init()
+    places = [x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)]
+    state, *_ = run.train_step(state, run.place(run.empty))
     assert {x.unsafe_buffer_pointer() for x in jax.tree.leaves(state)} == set(places)
 
 

@@ -44,7 +44,7 @@ def test_second_time_does_no_work(config, documents, monkeypatch):
 def test_kill_ends_all_processes_and_the_next_run_finishes(config, tmp_path):
     (tmp_path / "text").mkdir()
     for i in range(8):
-        (tmp_path / "text" / f"{i}.txt").write_text("".join(f"Line {n} of {i}.\n" for n in range(40_000)))
+        (tmp_path / "text" / f"{i}.txt").write_text("".join(f"Line {n} of {i}.\n" for n in range(10_000)))
     command = [sys.executable, "-m", "charlm.data.corpus", *cli_arguments(config)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from golden_cases import case as hlm_case
 from golden_cases import write_release as write_hlm
+from programs import applied
 from safetensors.numpy import load_file
 from subword_cases import bring, case, write_release
 from tiny_models import release as tiny_release
@@ -50,7 +51,7 @@ def test_the_lines_of_the_readme_run_with_and_without_a_head(tmp_path, monkeypat
 def logits(model: charlm.Pretrained, family: str) -> np.ndarray:
     z = case(family).arrays
     types = {"types_BL": z["types"]} if family == "bert" else {}
-    return np.asarray(model.model.apply({"params": model.params}, z["ids"], z["mask"], **types).logits)[z["mask"]]
+    return np.asarray(applied(model.model)(model.params, z["ids"], z["mask"], **types).logits)[z["mask"]]
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_hlm_from_a_release_a_checkpoint_and_back(tmp_path, hlm_release):
     before, after = (load_file(folder / "model.safetensors") for folder in (hlm_release, tmp_path / "theirs"))
     assert_same(before, {name: value for name, value in after.items() if name != "lm_layer.bias"})
     batch = reshape_batch(np.array([[[1, 5, 6], [1, 7, 0]]], np.uint16))
-    context = lambda m: HLM(m.config).apply({"params": m.params["hlm"]}, batch).context_NWD
+    context = lambda m: applied(HLM(m.config))(m.params["hlm"], batch).context_NWD
     np.testing.assert_allclose(np.float32(context(again)), np.float32(context(found)), atol=0.1)
 
 

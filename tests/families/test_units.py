@@ -123,7 +123,7 @@ def test_an_hlm_row_is_the_plain_reshape(trained):
     (row,) = rows_of(units, TEXTS[:1])
     (through_tables,) = states(model, units, [row], 1, 1, (units.longest,))
     plain = reshape_batch(row.joined.content.chars_WC[None])
-    direct = units.states(model.config, model.params, plain)[0]
+    direct = jax.jit(units.states, static_argnums=0)(model.config, model.params, plain)[0]
     np.testing.assert_allclose(through_tables, direct, atol=1e-5)
 
 

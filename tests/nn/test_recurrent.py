@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from charbert_equations import bigru
+from programs import applied, drawn
 
 from charlm.nn.recurrent import BiGRU
 
@@ -19,14 +20,14 @@ def made(rows, units=5, width=3):
     rng = np.random.default_rng(0)
     table = rng.normal(size=(rows, width)).astype(np.float32)
     ids = rng.integers(0, rows, (len(LENGTHS), 7)).astype(np.int32)
-    params = BiGRU(units, jnp.float32).init(jax.random.key(1), table, ids)["params"]
+    params = drawn(BiGRU(units, jnp.float32), table, ids)
     return table, ids, params
 
 
 @pytest.mark.parametrize("rows", [6, 40], ids=["projects the table", "projects the sequence"])
 def test_states_are_those_of_a_loop(rows):
     table, ids, params = made(rows)
-    states = BiGRU(5, jnp.float32).apply({"params": params}, table, ids)
+    states = applied(BiGRU(5, jnp.float32))(params, table, ids)
     double = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for got, row in zip(states, ids, strict=True):
         np.testing.assert_allclose(got, bigru(double, table[row].astype(np.float64)), atol=1e-6)
@@ -38,12 +39,12 @@ def test_backward_begins_at_the_last_real_character(rows):
     table, ids, params = made(rows)
     gru = BiGRU(5, jnp.float32)
     mask = np.arange(7)[None] < np.array(LENGTHS)[:, None]
-    states = gru.apply({"params": params}, table, ids, mask)
+    states = applied(gru)(params, table, ids, mask)
     for b, length in enumerate(LENGTHS):
-        alone = gru.apply({"params": params}, table, ids[b : b + 1, :length])
+        alone = applied(gru)(params, table, ids[b : b + 1, :length])
         np.testing.assert_allclose(states[b, :length], alone[0], atol=1e-6)
     grown = np.concatenate([np.where(mask, ids, 3), np.full((3, 4), 2)], axis=1).astype(np.int32)
-    more = gru.apply({"params": params}, table, grown, np.pad(mask, ((0, 0), (0, 4))))
+    more = applied(gru)(params, table, grown, np.pad(mask, ((0, 0), (0, 4))))
     np.testing.assert_allclose(np.where(mask[..., None], more[:, :7] - states, 0), 0, atol=1e-6)
 
 
@@ -96,6 +97,6 @@ def test_sums_over_steps_are_taken_once_not_in_the_loop():
 
 def test_bfloat16_products_stay_near():
     table, ids, params = made(6)
-    full, half = (BiGRU(5, dtype).apply({"params": params}, table, ids) for dtype in (jnp.float32, jnp.bfloat16))
+    full, half = (applied(BiGRU(5, dtype))(params, table, ids) for dtype in (jnp.float32, jnp.bfloat16))
     assert half.dtype == jnp.float32
     assert 0 < np.abs(full - half).max() < 0.02

@@ -131,12 +131,14 @@ def _generator(case: Case) -> Named:
         config, params = read_decoder(case.state, where, char_slots=chars_UC.shape[1], compat_scramble=compat)
         module, variables = XRDecoder(config), {"params": params}
         teach = jax.jit(module.apply)
-        yield f"h0_{name}", Ours(module.apply(variables, z["in_vecs"], method="start_states"))
+        begin = jax.jit(functools.partial(module.apply, method="start_states"))
+        yield f"h0_{name}", Ours(begin(variables, z["in_vecs"]))
         logits = teach(variables, z["in_vecs"], np.pad(chars_UC, ((0, 0), (0, 1))))
         valid = np.arange(chars_UC.shape[1])[None] < length_U[:, None]
         yield f"logits_{name}", Ours(logits, valid, tolerance=LOGITS_TOLERANCE)
         tables = functools.partial(module.apply, method="tables")
-        sums = generation_sums(jax.jit(tables)(variables, [z["in_vecs"][None]], [chars_UC[None]]))
+        score = jax.jit(lambda *inputs, tables=tables: generation_sums(tables(*inputs)))
+        sums = score(variables, [z["in_vecs"][None]], [chars_UC[None]])
         total, weight = sums.loss("mean")
         yield f"loss_mean_{name}", Ours(total / weight, tolerance=LOGITS_TOLERANCE)
         yield "n_target_chars", Ours(np.int64(weight))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied, drawn
 
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
@@ -44,26 +44,24 @@ def batch() -> SpelledBatch:
 
 @pytest.fixture(scope="module")
 def params(batch):
-    params = Char2SubwordForMaskedLM(CONFIG).init(jax.random.key(0), batch)["params"]
-    keys = iter(jax.random.split(jax.random.key(1), 200))
-    return jax.tree.map(lambda x: x + 0.1 * jax.random.normal(next(keys), x.shape), params)
+    return drawn(Char2SubwordForMaskedLM(CONFIG), batch, scale=0.2)
 
 
 def vectors_of(params, batch):
     """The input vectors, position by position."""
-    model = Char2SubwordForMaskedLM(CONFIG)
+    spell = applied(Char2SubwordForMaskedLM(CONFIG), method="spell")
+    of_buckets = [np.asarray(spell(params, chars.reshape(-1, chars.shape[-1]))) for chars in batch.chars]
     table_VD = np.asarray(params["bert"]["embed"]["token"]["embedding"])
     found = np.zeros((S * B, L, 24), np.float32)
     for s, b, i in np.ndindex(S, B, L):
         row, index = batch.index_SBL[s, b, i], batch.ids_SBL[s, b, i]
-        word = batch.chars[0][s, row] if row < 5 else batch.chars[1][s, row - 5]
-        spelled = model.apply({"params": params}, word[None], method="spell")[0]
+        spelled = of_buckets[0][5 * s + row] if row < 5 else of_buckets[1][3 * s + row - 5]
         found[s * B + b, i] = table_VD[index] if index >= 0 else spelled
     return found
 
 
 def test_vectors_come_from_the_table_or_from_characters(params, batch):
-    found = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch, method="input_vectors")
+    found = applied(Char2SubwordForMaskedLM(CONFIG), method="input_vectors")(params, batch)
     np.testing.assert_allclose(found, vectors_of(params, batch), atol=1e-5)
 
 
@@ -71,12 +69,11 @@ def test_behind_the_vectors_it_is_the_bert_that_was_there(params, batch):
     vectors = vectors_of(params, batch)
     mask = batch.mask_SBL.reshape(S * B, L)
     bert_params = {name: value for name, value in params.items() if name != "char2subword"}
-    bert = BertForMaskedLM(CONFIG)
-    theirs = bert.apply({"params": bert_params}, None, mask, embeddings_BLD=vectors)
-    ours = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch)
+    theirs = applied(BertForMaskedLM(CONFIG))(bert_params, None, mask, embeddings_BLD=vectors)
+    ours = applied(Char2SubwordForMaskedLM(CONFIG))(params, batch)
     np.testing.assert_allclose(ours.logits[mask], theirs.logits[mask], atol=1e-4)
     position_SM = np.array([[0, 6], [5, 1]], np.int32)
-    at = Char2SubwordForMaskedLM(CONFIG).apply({"params": params}, batch, position_SM).logits
+    at = applied(Char2SubwordForMaskedLM(CONFIG))(params, batch, position_SM).logits
     np.testing.assert_allclose(at, ours.logits.reshape(S, B * L, -1)[[[0], [1]], position_SM], atol=1e-5)
 
 
@@ -87,10 +84,10 @@ def test_vectors_that_were_kept_give_the_same(params, batch):
     ids = batch.ids_SBL.reshape(S * B, L)
     kept[ids < 0] = vectors[ids < 0]
     rest = (ids, 0 * ids, batch.mask_SBL.reshape(S * B, L))
-    again = model.apply({"params": params}, kept, *rest, method="contextualize")
-    np.testing.assert_allclose(again.logits, model.apply({"params": params}, batch).logits, atol=1e-4)
+    again = applied(model, method="contextualize")(params, kept, *rest)
+    np.testing.assert_allclose(again.logits, applied(model)(params, batch).logits, atol=1e-4)
     encoder_params = {name: params[name] for name in ("bert", "char2subword")}
-    states = Char2SubwordBert(CONFIG).apply({"params": encoder_params}, kept, *rest, method="contextualize").states_BLD
+    states = applied(Char2SubwordBert(CONFIG), method="contextualize")(encoder_params, kept, *rest).states_BLD
     np.testing.assert_allclose(states, again.transformer.states_BLD, atol=1e-5)
 
 
@@ -103,10 +100,10 @@ def test_vectors_that_were_kept_give_the_same(params, batch):
     ],
 )
 def test_padding_reaches_no_label(model, shape, batch):
-    params = model.init(jax.random.key(0), batch)["params"]
-    logits = model.apply({"params": params}, batch)
+    params = drawn(model, batch)
+    logits = applied(model)(params, batch)
     other = batch._replace(ids_SBL=np.where(batch.mask_SBL, batch.ids_SBL, 7))
-    again = model.apply({"params": params}, other)
+    again = applied(model)(params, other)
     assert logits.shape == shape
     if len(shape) == 3:
         mask = batch.mask_SBL.reshape(S * B, L)
@@ -116,8 +113,8 @@ def test_padding_reaches_no_label(model, shape, batch):
 
 
 def test_names_of_parameters_are_those_of_bert(batch):
-    ours = Char2SubwordForTokenClassification(CONFIG, 3).init(jax.random.key(0), batch)["params"]
-    theirs = BertForTokenClassification(CONFIG, 3).init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))["params"]
+    ours = drawn(Char2SubwordForTokenClassification(CONFIG, 3), batch)
+    theirs = drawn(BertForTokenClassification(CONFIG, 3), np.zeros((1, 2), np.int32))
     assert jax.tree.structure({k: v for k, v in ours.items() if k != "char2subword"}) == jax.tree.structure(theirs)
 
 

@@ -248,8 +248,8 @@ def test_what_composition_is_measured_on_is_never_spelled(stages):
         assert not unseen & set(labels.tolist())
         met += int(np.isin(rows[batch.inputs.mask_SBL], list(unseen)).sum())
     assert met > 20
-    records = iter(objective._records(seed=config.seed, shuffle=True, repeat=True))
-    sequence = PieceStream(records, objective._maker, 0, 8).next()
+    records = iter(objective.records(seed=config.seed, shuffle=True, repeat=True))
+    sequence = PieceStream(records, objective.maker(config.seed, hiding=False), 0, 8).next()
     records.close()
     is_unseen = np.isin(sequence.ids_T, list(unseen))
     assert not sequence.rows_TC[is_unseen].any()

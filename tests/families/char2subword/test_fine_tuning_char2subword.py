@@ -41,7 +41,7 @@ def test_words_are_tagged_in_full_mode(tmp_path, kind):
     epochs = 14 if kind == "full" else 1
     changes = {"train__epochs": epochs, "optim__learning_rate": 2e-2, "model__dropout": 0.0}
     config = small("tagging", begin, train, dev, **changes)
-    with on_devices(1 if kind == "full" else 8):  # one is the quickest
+    with on_devices(1):  # the quickest
         (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
     assert kind != "full" or result["dev"]["f1"] > 0.6  # nothing learned: 0
     before, after = from_pretrained(begin), from_pretrained(tmp_path / "run")

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from charbert_release import KIND, KINDS, assert_same_bytes, bring, config_of, take, write_release
+from programs import applied
 from safetensors.numpy import load_file, save_file
 from subword_cases import failure, run
 
@@ -181,8 +182,8 @@ def test_the_encoder_alone_and_other_changes(tmp_path):
     write_release(tmp_path / "release", "bert")
     whole, alone = (from_pretrained(tmp_path / "release", head=head) for head in ("", "encoder"))
     batch = smallest_batch()
-    states = whole.model.apply({"params": whole.params}, batch).states
-    np.testing.assert_array_equal(alone.model.apply({"params": alone.params}, batch).chars_BLD, states.chars_BLD)
+    states = applied(whole.model)(whole.params, batch).states
+    np.testing.assert_array_equal(applied(alone.model)(alone.params, batch).chars_BLD, states.chars_BLD)
     assert not from_pretrained(tmp_path / "release", compat_reference=False).config.compat_reference
     with pytest.raises(ValueError, match="compat_reference='no': expected true or false"):
         from_pretrained(tmp_path / "release", compat_reference="no")

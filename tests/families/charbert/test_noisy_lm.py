@@ -114,7 +114,7 @@ def test_the_gradient_is_that_of_both_means_over_all_labels(labelled):
         sums = noisy_sums(Linear(), params, one(batch), None)
         return sums.mlm_nats / jnp.maximum(sums.mlm_labels, 1) + sums.nlm_nats / jnp.maximum(sums.nlm_labels, 1)
 
-    value, want = jax.value_and_grad(loss)(params)
+    value, want = jax.jit(jax.value_and_grad(loss))(params)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), grads, want)
     assert mean_loss(jax.device_get(sums), 2) == pytest.approx(float(value))
     assert math.isfinite(float(norm))  # without any label, too

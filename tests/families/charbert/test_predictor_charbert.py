@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from programs import applied
 from tiny_models import POSITIONS, release
 
 from charlm.families.charbert.batch import CharBertBatch
@@ -26,7 +27,7 @@ def predictor():
     return Predictor.from_checkpoint(release("charbert"))
 
 
-def run_alone(predictor, text, **named):
+def run_alone(predictor, text):
     """Returns the output of the model for one text, laid out by hand."""
     item = predictor.tokenizer.encode(text)
     ids = np.array([item.ids], np.int32)
@@ -36,7 +37,7 @@ def run_alone(predictor, text, **named):
     chars = PieceChars(predictor.tokenizer, symbols_of(predictor.pretrained)).row(ids[0], slots=200, texts=unknown)
     batch = CharBertBatch(ids, None, None, *(x[None] for x in chars))
     model, params = predictor.pretrained.model, predictor.pretrained.params
-    return item, model.apply({"params": params}, batch, **named)
+    return item, applied(model)(params, batch)
 
 
 def test_a_checkpoint_is_its_own_kind_of_predictor(predictor):
@@ -103,5 +104,5 @@ def test_released_weights_read_padding_as_the_authors_code_does(predictor):
     ids, mask = np.zeros((1, 16), np.int32), np.arange(16)[None] < len(item.ids)
     ids[0, : len(item.ids)] = item.ids
     batch = CharBertBatch(ids, None, mask, *(x[None] for x in chars))
-    states = np.asarray(model.model.apply({"params": model.params}, batch).states.both_BLE[0])
+    states = np.asarray(applied(model.model)(model.params, batch).states.both_BLE[0])
     np.testing.assert_allclose(released.sentence_D, states[: len(item.ids)].mean(axis=0), atol=2e-5)

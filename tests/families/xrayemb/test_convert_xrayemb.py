@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied, drawn
 from safetensors.numpy import load_file, save_file
 from tiny_models import release
 
@@ -32,17 +33,15 @@ def write_state(folder, width, generator=True):
     folder.mkdir()
     encoder = XREncoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, output=width)
     module = XREncoder(encoder)
-    params = module.init(jax.random.key(1), np.ones((1, 4), np.int32))["params"]
+    params = drawn(module, np.ones((1, 4), np.int32))
     state = states.write_encoder(encoder, params, states.ENCODER)
     if generator:
         decoder = XRDecoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, vector=width)
         rows = np.ones((1, width), np.float32), np.ones((1, 4), np.int32)
-        state |= states.write_decoder(
-            decoder, XRDecoder(decoder).init(jax.random.key(2), *rows)["params"], states.GENERATOR
-        )
+        state |= states.write_decoder(decoder, drawn(XRDecoder(decoder), *rows), states.GENERATOR)
     save_file(state, folder / "xrayemb.safetensors")
     (folder / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
-    return folder / "xrayemb.safetensors", lambda rows: module.apply({"params": params}, rows)
+    return folder / "xrayemb.safetensors", lambda rows: applied(module)(params, rows)
 
 
 def run(*arguments):
@@ -63,7 +62,7 @@ def test_they_are_put_on_a_backbone_and_come_back(tmp_path, backbone, head):
     model = from_pretrained(tmp_path / "ours")
     assert (model.family, model.head, chars_of(model)) == ("xrayemb", head, CHARS)
     rows = word_rows(["cat", "unknown-words"], CHARS)
-    found = model.model.apply({"params": model.params}, rows, method="vectors")
+    found = applied(model.model, method="vectors")(model.params, rows)
     np.testing.assert_array_equal(found, vectors(rows))
     name = "gpt2" if backbone == "gpt2" else "bert"
     behind_params = behind.params.get(name, behind.params)
@@ -175,20 +174,18 @@ def test_heads_of_a_transformer_that_reads_characters(tmp_path):
     encoder = XREncoderConfig(
         "transformer", char_vocab_size=CHARS.size, hidden=16, char_embedding=16, output=width, layers=1, heads=2, ffn=8
     )
-    shapes = jax.eval_shape(lambda: XREncoder(encoder).init(jax.random.key(1), np.ones((1, 4), np.int32)))["params"]
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), shapes)
+    params = drawn(XREncoder(encoder), np.ones((1, 4), np.int32), scale=1.0)
     (tmp_path / "theirs").mkdir()
     save_file(states.write_encoder(encoder, params, states.ENCODER), tmp_path / "theirs" / "xrayemb.safetensors")
     (tmp_path / "theirs" / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
     rows = word_rows(["cat", "unknown-words"], CHARS)
-    want = jax.jit(lambda rows: XREncoder(encoder).apply({"params": params}, rows))(rows)
+    want = applied(XREncoder(encoder))(params, rows)
     file, backbone = tmp_path / "theirs" / "xrayemb.safetensors", release("bert")
     to = f"--output={tmp_path / 'ours'}"
     assert run("import", f"--input={file}", f"--backbone={backbone}", "--heads=2", to) == 0
     model = from_pretrained(tmp_path / "ours")
     assert model.config.encoder.heads == 2
-    found = jax.jit(lambda rows: model.model.apply({"params": model.params}, rows, method="vectors"))(rows)
+    found = applied(model.model, method="vectors")(model.params, rows)
     np.testing.assert_allclose(found, want, atol=1e-5)
 
 

@@ -7,6 +7,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from programs import applied
 from small_xrayemb import xrayemb
 from tiny_models import _weight, release
 
@@ -71,8 +72,8 @@ def own_outputs(source, text):
     units = units_of(own)
     row = units.join(units.encode([text])[0])
     packed = jax.tree.map(lambda x: x[None], units.pack([row], units.widest(1, row.length)))
-    states = units.states(own.config, own.params, packed)[0]
-    output = own.model.apply({"params": own.params}, packed)
+    states = jax.jit(units.states, static_argnums=0)(own.config, own.params, packed)[0]
+    output = applied(own.model)(own.params, packed)
     logits = None if own.head == "encoder" else getattr(output, "logits", output)
     return (
         packed.ids_SBL.reshape(-1),
@@ -101,7 +102,7 @@ def test_it_computes_what_the_xrayemb_does_without_characters(tmp_path, backbone
         for text in TEXTS:
             ids, states, logits = own_outputs(source, text)
             assert (ids >= 0).all()
-            output = model.model.apply({"params": model.params}, ids[None])
+            output = applied(model.model)(model.params, ids[None])
             if head == "encoder":
                 output = getattr(output, "transformer", output)
                 np.testing.assert_allclose(output.states_BLD[0], states, atol=1e-5)

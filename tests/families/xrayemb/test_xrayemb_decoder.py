@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied
 
 from charlm.families.xrayemb.decoder import Generated, XRDecoder, XRDecoderConfig, spelled_rows
 
@@ -43,7 +44,7 @@ def generate(params, vectors, config=CONFIG, **options):
 def choices(params, vectors, words):
     """What teacher forcing finds likeliest behind the characters of words, and what may not begin one is left out."""
     chars = np.concatenate([np.full((len(words), 1), END), words], axis=1)
-    logits = np.array(XRDecoder(CONFIG).apply({"params": params}, vectors, chars))
+    logits = np.array(applied(XRDecoder(CONFIG))(params, vectors, chars))
     logits[:, 0, [END - 1, SPACE - 1]] = -np.inf
     return logits.argmax(axis=-1) + 1
 
@@ -72,15 +73,14 @@ def test_words_of_several_tables_are_those_of_one(params, vectors, slots, scramb
     chars = [rng.integers(1, END + 1, (2, 3 + table, C)) for table, C in enumerate(slots)]
     taken = np.split(vectors, np.cumsum([2 * (3 + table) for table in range(len(slots))]))
     given = [x.reshape(2, -1, 7) for x in taken[: len(slots)]]
-    apply = lambda params, *x, method: XRDecoder(config).apply({"params": params}, *x, method=method)
     order = sorted(range(len(slots)), key=lambda table: -slots[table])
     C = max(slots)
     rows = np.concatenate([np.pad(chars[table], ((0, 0), (0, 0), (0, C - slots[table]))) for table in order], axis=1)
     joined = np.concatenate([given[table] for table in order], axis=1)
-    want = np.array(apply(params, joined.reshape(-1, 7), rows.reshape(-1, C), method="__call__"))
+    want = np.array(applied(XRDecoder(config))(params, joined.reshape(-1, 7), rows.reshape(-1, C)))
     want = want.reshape(*rows.shape[:2], C - 1, -1)
     lengths = np.concatenate([np.full(len(chars[table][0]), slots[table] - 1) for table in order])
-    found = jax.jit(lambda *x: apply(*x, method="tables"))(params, given, chars)
+    found = applied(XRDecoder(config), method="tables")(params, given, chars)
     begin = 0
     for part in found:
         end = begin + len(part.logits_NBV)
@@ -136,7 +136,7 @@ def test_draws(params, vectors):
     assert (cold.ids_UT == greedy.ids_UT).mean() > 0.99
     same = np.repeat(vectors[:1], 4000, axis=0)
     first = generate(params, same, key=jax.random.key(7), max_steps=1, temperature=2.0).ids_UT[:, 0]
-    logits = np.array(XRDecoder(CONFIG).apply({"params": params}, vectors[:1], np.array([[END, 1]])))[0, 0]
+    logits = np.array(applied(XRDecoder(CONFIG))(params, vectors[:1], np.array([[END, 1]])))[0, 0]
     logits[[END - 1, SPACE - 1]] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits / 2))
     np.testing.assert_allclose(np.bincount(first - 1, minlength=8) / 4000, expected, atol=0.03)
@@ -161,7 +161,7 @@ def test_rows_that_encoder_and_generator_read():
 def test_scrambled_states_are_those_of_other_words(params, vectors):
     mixed = dataclasses.replace(CONFIG, compat_scramble=True)
     two = vectors[:2]
-    right, wrong = (XRDecoder(c).apply({"params": params}, two, method="start_states") for c in (CONFIG, mixed))
+    right, wrong = (applied(XRDecoder(c), method="start_states")(params, two) for c in (CONFIG, mixed))
     assert right.shape == wrong.shape == (2, 2, 6)
     np.testing.assert_allclose(wrong[0, 1], right[1, 0], atol=1e-6)  # the second layer's of the first word
     np.testing.assert_allclose(wrong[1, 0], right[0, 1], atol=1e-6)

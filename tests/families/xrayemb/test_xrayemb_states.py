@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
+from programs import drawn
 from safetensors.numpy import load_file
 
 from charlm.families.xrayemb import tensors as states
@@ -99,7 +99,7 @@ def test_tensors_are_named_as_the_file_has_them():
 
 def test_heads_of_a_transformer_are_those_that_are_said():
     narrow = XREncoderConfig(kind="transformer", char_vocab_size=9, hidden=6, heads=2, ffn=4, layers=1, output=5)
-    state = states.write_encoder(narrow, XREncoder(narrow).init(jax.random.key(0), np.ones((1, 4), np.int32))["params"])
+    state = states.write_encoder(narrow, drawn(XREncoder(narrow), np.ones((1, 4), np.int32)))
     assert states.read_encoder(state, "a file", heads=3)[0].heads == 3
     with pytest.raises(ValueError, match="hidden=6 is not a multiple of heads=8"):
         states.read_encoder(state, "a file")

@@ -123,7 +123,7 @@ def reversed_edits(noised):
     return NoisedText.of(noised.text, edits)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(edited(), st.data())
 def test_spans_move_by_the_rules(noised, data):
     span, other = data.draw(spans(noised.original)), data.draw(spans(noised.original))
@@ -136,7 +136,7 @@ def test_spans_move_by_the_rules(noised, data):
         assert max(start, span[0]) < min(end, span[1])
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(noises(), TEXTS, KEYS, st.data())
 def test_texts_keep_their_spans(noise, text, key, data):
     protected = data.draw(st.lists(spans(text), max_size=3))
@@ -175,7 +175,7 @@ def stray_marks(text):
     return sum(unicodedata.category(unit[0]) in ("Mn", "Mc", "Me", "Cf") for unit in units(text))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=350, deadline=None)
 @given(noises(), TEXTS.map(lambda text: text.replace(" " + ACUTE, "")), KEYS)
 @example(Noise("swap", 0.5), "क्\u200dष👩\u200d💻", 0)
 def test_marks_stay_with_their_letters(noise, text, key):
@@ -192,7 +192,7 @@ def test_marks_stay_with_their_letters(noise, text, key):
         assert [unit[1:] for unit in units(noised)] == [unit[1:] for unit in units(text)]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=350, deadline=None)
 @given(noises(), GIVEN_WORDS, KEYS, st.data())
 def test_no_word_vanishes(noise, words, key, data):
     spaces = data.draw(st.one_of(st.booleans(), st.lists(st.booleans(), min_size=len(words), max_size=len(words))))
@@ -214,7 +214,7 @@ def test_no_word_vanishes(noise, words, key, data):
         assert all(word.strip() and not stray_marks(word) for word in noised.words)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=350, deadline=None)
 @given(noises(("drop", "repeat", "swap", *MERGING)), st.lists(st.integers(1, 7), max_size=12), KEYS, st.data())
 def test_words_know_their_origin(noise, lengths, key, data):
     """Every character tells which word it is from."""
@@ -251,7 +251,7 @@ def valid(tags):
     return True
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=350, deadline=None)
 @given(noises(MERGING), GIVEN_WORDS, KEYS, st.data())
 def test_tags_stay_valid(noise, words, key, data):
     tags = data.draw(iob2(len(words)))
@@ -339,7 +339,7 @@ def test_noisers_can_be_sent_to_other_processes():
     assert pickle.loads(pickle.dumps(noiser)).text("Zut alors", 5) == noiser.text("Zut alors", 5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(list(KINDS)), TEXTS, GIVEN_WORDS, KEYS)
 def test_rate_zero_changes_nothing(kind, text, words, key):
     noiser = Noiser(Noise(kind, 0.0), 0, LISTED)
@@ -349,7 +349,7 @@ def test_rate_zero_changes_nothing(kind, text, words, key):
     assert noiser.word(text, np.random.default_rng(0)) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(noises(), st.floats(0, 0.5))
 def test_specs_are_read_as_written(noise, rate):
     assert Noise.parse(str(noise)) == noise
