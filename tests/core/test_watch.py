@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 from small_run import ROOT
-from test_hosts import free_port
+from several_processes import free_port
 
 # Like training: all meet in every step. After three, a process whose third argument is not empty fails with it.
 PROGRAM = """
