@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from small_run import ROOT
 from several_processes import free_port
+from small_run import ROOT
 
 # Like training: all meet in every step. After three, a process whose third argument is not empty fails with it.
 PROGRAM = """
