@@ -13,7 +13,7 @@ from typing import Any
 
 import ml_collections
 
-from charlm.families.family import family_with_option
+from charlm.families.family import families_with_option
 from charlm.tasks.table import TASKS, Key, TaskEntry
 from charlm.text.noise import KINDS, Noise
 from charlm.text.words import SPLITTERS
@@ -198,8 +198,8 @@ def validate(flat: dict[str, Any]) -> None:
             raise ValueError(f"{key}={flat[key]} must lie in [0, 1), or be -1: as the model was pre-trained")
     for key, value in flat.items():
         name = key.removeprefix("model.")
-        if value and name != key and (owner := family_with_option(name)):
-            owner.check_option(name, value)
+        if value and name != key and (owners := families_with_option(name)):
+            owners[0].check_option(name, value)  # it means the same in all of them
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]

@@ -192,6 +192,6 @@ def pretrainable() -> tuple[str, ...]:
     return tuple(one.name for one in families() if one.objectives)
 
 
-def family_with_option(name: str) -> Family | None:
-    """Returns the family that alone has a field of a model's config; None when none has."""
-    return next((one for one in families() if name in one.check_options), None)
+def families_with_option(name: str) -> list[Family]:
+    """Returns the families, not all, whose models' configs have a field."""
+    return [one for one in families() if name in one.check_options]

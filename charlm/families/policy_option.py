@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from charlm.convert.changes import NotChangeable
-from charlm.families.family import family_with_option
+from charlm.families.family import families_with_option
 
 T = TypeVar("T")
 HELP = 'XRayEmb: words read as characters, such as "none", "all_multi" or "no_suffix"; none given: what the model says'
@@ -25,8 +25,7 @@ def load_with_policy(load: Callable[..., T], args: argparse.Namespace, *more: An
     policy = getattr(args, "policy", None)
     if policy is None:
         return load(args.checkpoint, *more)
-    owner = family_with_option("eval_policy")
-    assert owner is not None
+    (owner,) = families_with_option("eval_policy")
     try:
         owner.check_option("eval_policy", policy)
     except ValueError as error:

@@ -21,7 +21,7 @@ from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import read_json
-from charlm.families.family import families, family_with_option
+from charlm.families.family import families, families_with_option
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.fine_tuning import DEV, SUMS, TEST, FineTuning, Stopped
@@ -125,13 +125,14 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     try:
         return from_pretrained(config.init_from, **changes)
     except NotChangeable as error:
-        owners = {name: owner for name in error.names if (owner := family_with_option(name)) is not None}
-        if unknown := [name for name in error.names if name not in owners]:
+        if unknown := [name for name in error.names if not families_with_option(name)]:
             raise ValueError(f"model.{unknown[0]}: {error}") from None
         name = next(name for name in error.names if model[name])
+        owners = families_with_option(name)
+        kinds, files = " or ".join(o.title for o in owners), ", ".join(f"configs/{o.name}_base.py" for o in owners)
         raise ValueError(
-            f"model.{name}={model[name]} needs a model of the kind {owners[name].title} (made by "
-            f"configs/{owners[name].name}_base.py), and is left empty for a {error.family}"
+            f"model.{name}={model[name]} needs a model of the kind {kinds} (made by {files}), and is left empty for a "
+            f"{error.family}"
         ) from None
 
 
