@@ -83,8 +83,8 @@ def test_an_installed_family_is_listed(found):
         ("foreign", "error: data.scheme='iob1' is of tagging, but the task is shouting"),
         ("noise", "spaces, misspelling, vowels; nearest: 'vowels'"),
         ("fusion", "error: model.fusion='gatd' is not one of paper, reference, none, gated; did you mean gated?"),
-        ("family", "error: family='short_hml' is not one of hlm, charbert, char2subword, xrayemb, characterb"
-                   "ert, short_hlm; did you mean short_hlm?"),
+        ("family", "error: family='short_hml' is not one of hlm, charbert, characterbert, char2subword, x"
+                   "rayemb, short_hlm; did you mean short_hlm?"),
     ],
 )  # fmt: skip
 def test_mistakes_know_what_is_installed(found, what, message):

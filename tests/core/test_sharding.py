@@ -17,7 +17,6 @@ from jax.sharding import PartitionSpec as P
 from charlm.config import get_config
 from charlm.core import hosts
 from charlm.core.batch import reshape_batch
-from charlm.core.optimizer import make_optimizer
 from charlm.core.sharding import (
     RULES,
     batch_sharding,
@@ -44,7 +43,7 @@ from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.xrayemb.encoder import encoder_config
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbForMaskedLM
-from charlm.training.run import build
+from charlm.training.run import build, optimizer_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -66,7 +65,7 @@ def abstract_state(model):
         batch = CharBertBatch(ids, None, None, ids, ids, ids)
     if isinstance(model, XRayEmbForMaskedLM):
         batch = smallest_batch()
-    return jax.eval_shape(lambda: init_state(model, make_optimizer(get_config()), batch, seed=0))
+    return jax.eval_shape(lambda: init_state(model, optimizer_of(get_config()), batch, seed=0))
 
 
 def base_models():
