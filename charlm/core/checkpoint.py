@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -274,12 +275,15 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
     # would hold them a second time to save a tenth of the disk.
     context.memory.deepcopy_host_arrays = False
     context.array.saving.use_compression = False
+    if (
+        hosts.is_primary() and not hosts.alone()
+    ):  # with orbax's own overwriting, one may look when another has removed it
+        shutil.rmtree(folder, ignore_errors=True)
     folder = Path(hosts.from_primary(os.fspath(folder)))
     try:
         with context:
-            stored = checksums.described(metadata)
-            parts = {"state": {"params": params}}
-            ocp.save_checkpointables(str(folder), parts, overwrite=True, custom_metadata=stored)
+            stored, parts = checksums.described(metadata), {"state": {"params": params}}
+            ocp.save_checkpointables(str(folder), parts, overwrite=hosts.alone(), custom_metadata=stored)
         if hosts.is_primary():
             checksums.write(folder)
     except Exception as error:  # orbax raises every kind
