@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_json
 
 log = logging.getLogger("charlm")
 
@@ -61,7 +62,7 @@ def check(folder: Path) -> None:
 @functools.lru_cache(maxsize=64)
 def _compare(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> None:
     try:
-        saved = json.loads((folder / FILE).read_text(encoding="utf-8"))[KEY]
+        saved = read_json(folder / FILE)[KEY]
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{FILE} is not what was saved") from None
     present = {name for name, _, _ in stamps}
@@ -98,7 +99,7 @@ def _sum_of_json(value: Any) -> str:
 
 def _description(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / "_CHECKPOINT_METADATA").read_text(encoding="utf-8"))["custom_metadata"] or {}
+        return read_json(folder / "_CHECKPOINT_METADATA")["custom_metadata"] or {}
     except (KeyError, TypeError):
         return {}
 

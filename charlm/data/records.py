@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_json
 
 LONGEST_COUNTED = 255  # characters; longer words count as such
 ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently
@@ -155,8 +156,7 @@ def write_counts(shard: str, stats: CorpusStats, digest: str) -> None:
 def read_counts(shard: str) -> tuple[CorpusStats, str] | None:
     """Returns what `write_counts` wrote, None when it is not there or damaged; a digest of "" is not known."""
     try:
-        with open(counts_file(shard), encoding="utf-8") as file:
-            counts = json.load(file)
+        counts = read_json(counts_file(shard))
         digest = counts.pop("sha256", "")
         return CorpusStats(**counts), digest
     except (OSError, ValueError, TypeError, AttributeError):

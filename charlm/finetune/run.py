@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import logging
 from contextlib import ExitStack
 from pathlib import Path
@@ -108,7 +107,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
 
 def _read_summary(folder: Path) -> dict[str, Any] | None:
     try:
-        return json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+        return read_json(folder / SUMMARY_FILE)
     except (OSError, ValueError):
         return None
 

@@ -42,7 +42,8 @@ def test_every_flipped_bit_is_found(trained, checkpoint):
     places += [(checkpoint / name, (checkpoint / name).stat().st_size // 2, 0) for name in others]
     described = checkpoint / "_CHECKPOINT_METADATA"
     text = described.read_bytes()
-    places += [(described, text.index(word), 0) for word in (b"seed", b"char_vocab", b"crc32", b"12", b"hidden")]
+    ours = text.index(b"custom_metadata")  # orbax's own times before it are not covered
+    places += [(described, text.index(word, ours), 0) for word in (b"seed", b"char_vocab", b"crc32", b"12", b"hidden")]
     assert len(places) > 40
     missed = []
     for path, at, bit in places:

@@ -73,3 +73,12 @@ def test_stats_describe_shares_and_counts():
 def test_stats_of_records_alone_claim_no_losses():
     text = CorpusStats(words=200, chars=1000).describe()
     assert text == "200 words, 1,000 characters; documents and losses are not known"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '{"words": "many"', "\x00" * 64])
+def test_counts_that_are_damaged_are_none(tmp_path, text):
+    shard = str(tmp_path / "shard")
+    write_counts(shard, CorpusStats(), "00ff")
+    (counts,) = tmp_path.iterdir()
+    counts.write_text(text)
+    assert read_counts(shard) is None

@@ -14,7 +14,7 @@ from small_table import small_table, trained_bert
 
 # Bits a masked character of the built-in held-out text when nothing is known but a word's length and the position in
 # it, from counts of the training text. What a model has below that, it has from context.
-WITHOUT_CONTEXT = 3.81
+WITHOUT_CONTEXT = 3.80  # python -m charlm.benchmark --case counts
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_the_first_command_of_the_readme_learns_context(tmp_path):
     command = [sys.executable, "-m", "charlm.main", "--config=configs/hlm_base.py:tiny", f"--workdir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    bits = re.search(r"masked character: (\S+) before \(step 0\), (\S+) after \(step 1600\)", done.stderr)
+    bits = re.search(r"masked character: (\S+) before \(step 0\), (\S+) after \(step \d+\)", done.stderr)
     before, after = float(bits[1]), float(bits[2])
     assert after < before * 2 / 3
     assert after < WITHOUT_CONTEXT - 0.2
