@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
 CUT = 80  # characters shown of a text that is too long
+MOST_ANSWERS = 10_000  # to a text; free spellings are kept in memory while they are ranked
 BATCHES_AT_A_TIME = 4  # read before they are answered, so that texts of like length share a batch
 
 
@@ -174,6 +175,8 @@ def _check(args: argparse.Namespace) -> None:
     for name in ("top", "batch_size"):
         if getattr(args, name, 1) < 1:
             raise ValueError(f"--{name.replace('_', '-')}={getattr(args, name)}: expected at least 1")
+    if getattr(args, "top", 1) > MOST_ANSWERS:
+        raise ValueError(f"--top={args.top}: expected at most {MOST_ANSWERS}")
     if getattr(args, "words", None):
         _read_words(args.words)
 

@@ -167,6 +167,7 @@ def test_a_gap_that_cannot_be_filled_is_one_line_and_the_others_are_filled(ask, 
         (["--length=long", "[MASK]"], "--length=long: expected a positive number of characters"),
         ([f"--length={'9' * 5000}", "[MASK]"], "expected a positive number of characters"),
         (["--top=0", "[MASK]"], "--top=0: expected at least 1"),
+        (["--top=1000000000000", "[MASK]"], "--top=1000000000000: expected at most 10000"),
         (["--words=nowhere.txt", "[MASK]"], "--words=nowhere.txt cannot be read"),
     ],
 )

@@ -72,6 +72,7 @@ class AuthorsHLM(TorchRunner):
     def _make_tokenizer(self, shape: Any) -> Any:
         tokenizers = importlib.import_module("model.codepoint_tokenizer")
         folder = Path(self.job.hlm_code) / "data"
+        # These pickles may run code; so does the checkout itself, whose modules are imported above.
         tables = [pickle.loads((folder / f"{name}_dict.pkl").read_bytes()) for name in ("char2int", "int2char")]
         limit = max(RELEASED_WORDS, 2 * max(self.job.words))
         return tokenizers.CodepointTokenizer(*tables, max_num_word=limit, max_char_per_word=shape.char_slots)

@@ -82,7 +82,7 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
 
 def complete(folder: Path) -> bool:
     """Returns whether a folder holds a whole checkpoint."""
-    return (folder / "_CHECKPOINT_METADATA").is_file() and (folder / "state").is_dir()
+    return (folder / checksums.ABOUT).is_file() and (folder / "state").is_dir()
 
 
 class Identity(NamedTuple):
@@ -100,8 +100,8 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
     """Returns what tells the checkpoint that `find` finds, wherever it is moved to; None where there is none."""
     try:
         found = find(path)
-        return Identity(int(found.name) if found.name.isdigit() else None, _stored(found).commit_timestamp_nsecs)
-    except ValueError:
+        return Identity(int(found.name) if found.name.isdigit() else None, checksums.of_itself(found).saved)
+    except (ValueError, OSError):
         return None
 
 
@@ -127,9 +127,8 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[
 
 def description(checkpoint: Path) -> dict[str, Any]:
     """Returns what was stored as `metadata` with a checkpoint of whatever family; {} where there is none."""
-    stored = _stored(checkpoint).custom_metadata or {}
     with clear_reads(checkpoint):
-        return checksums.undescribed(stored)
+        return checksums.undescribed(checksums.of_itself(checkpoint).description)
 
 
 def family_of(metadata: Mapping[str, Any]) -> str:
@@ -137,13 +136,17 @@ def family_of(metadata: Mapping[str, Any]) -> str:
     return metadata.get("family") or metadata["config"].get("family", "hlm")
 
 
-def _stored(checkpoint: Path) -> Any:
-    """What orbax knows of a checkpoint; it warns that iterators have no metadata, which is no news."""
-    with clear_reads(checkpoint):
-        stored = ocp.checkpointables_metadata(str(checkpoint))
-        if stored.metadata["state"] is None:
+def _stored_state(checkpoint: Path) -> Any:
+    """What a checkpoint stores in place of a state: names, shapes and dtypes.
+
+    Its files are compared with their checksums first: damaged ones fill the log from orbax's threads.
+    """
+    check_whole(checkpoint)
+    with clear_reads(checkpoint):  # orbax warns that iterators have no metadata, which is no news
+        state = ocp.checkpointables_metadata(str(checkpoint)).metadata["state"]
+        if state is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
-        return stored
+        return state
 
 
 @contextmanager
@@ -194,8 +197,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
       ValueError: when it is damaged; when names or shapes of parameters differ, listing every missing, unexpected and
         misshapen one; when there is nothing but parameters.
     """
-    check_whole(checkpoint)
-    stored = _stored(checkpoint).metadata["state"]
+    stored = _stored_state(checkpoint)
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
     check_fits(checkpoint, stored["params"], abstract_state.params)
@@ -206,7 +208,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
 
 def stored_params(checkpoint: Path) -> Any:
     """Returns what a checkpoint stores in place of parameters: their names, shapes and dtypes."""
-    return _stored(checkpoint).metadata["state"]["params"]
+    return _stored_state(checkpoint)["params"]
 
 
 def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
@@ -232,7 +234,6 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
     Raises:
       ValueError: when it is damaged; when names or shapes differ, listing every missing, unexpected and misshapen one.
     """
-    check_whole(checkpoint)
     stored = stored_params(checkpoint)
     check_fits(checkpoint, stored, abstract_params)
     if names is not None:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_json
@@ -24,7 +24,8 @@ log = logging.getLogger("charlm")
 
 FILE = "checksums.json"
 KEY = "crc32"  # in FILE and in the description: what the sums are
-_WRITTEN_LAST = ("_CHECKPOINT_METADATA", "commit_success.txt")  # by orbax, in the folder of the checkpoint itself
+ABOUT = "_CHECKPOINT_METADATA"  # by orbax: what a checkpoint says of itself
+_WRITTEN_LAST = (ABOUT, "commit_success.txt")  # by orbax, in the folder of the checkpoint itself
 _OTHER = "its config, vocabulary or other description is not what was saved"
 _BLOCK = 1 << 20  # bytes read at a time
 
@@ -43,7 +44,7 @@ def check(folder: Path) -> None:
     Raises:
       ValueError: when files are missing or hold other bytes than were saved, naming the first.
     """
-    description = _description(folder)
+    description = of_itself(folder).description
     undescribed(description)
     if not (folder / FILE).is_file():
         if KEY in description:
@@ -64,7 +65,9 @@ def _compare(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> None:
     try:
         saved = read_json(folder / FILE)[KEY]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{FILE} is not what was saved") from None
+        saved = None
+    if not isinstance(saved, dict):
+        raise ValueError(f"{FILE} is not what was saved")
     present = {name for name, _, _ in stamps}
     now = _sums(folder, [name for name in saved if name in present])
     wrong = [name for name, value in saved.items() if now.get(name) != value]
@@ -76,6 +79,30 @@ def _compare(folder: Path, stamps: tuple[tuple[str, int, int], ...]) -> None:
 @functools.cache
 def _say_once(folder: Path) -> None:
     log.info("%s was saved without checksums: damage to its arrays would not be noticed", folder)
+
+
+class OfItself(NamedTuple):
+    """What a checkpoint says of itself: its description, with the checksum of that, and when it was saved, in ns."""
+
+    description: dict[str, Any]
+    saved: int
+
+
+def of_itself(folder: Path) -> OfItself:
+    """Returns what a checkpoint says of itself.
+
+    It is read without orbax, which would open the arrays, too, and fill the log when they are damaged.
+
+    Raises:
+      ValueError: when it is damaged. OSError: when it cannot be read.
+    """
+    stored = read_json(folder / ABOUT)
+    if not isinstance(stored, dict):
+        raise ValueError(_OTHER)
+    description, saved = stored.get("custom_metadata") or {}, stored.get("commit_timestamp_nsecs")
+    if not isinstance(description, dict) or not isinstance(saved, int):
+        raise ValueError(_OTHER)
+    return OfItself(description, saved)
 
 
 def described(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,13 +122,6 @@ def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _sum_of_json(value: Any) -> str:
     read_back = json.loads(json.dumps(value))  # keys that are numbers become text, and sort as such
     return f"{zlib.crc32(json.dumps(read_back, sort_keys=True).encode()):08x}"
-
-
-def _description(folder: Path) -> dict[str, Any]:
-    try:
-        return read_json(folder / "_CHECKPOINT_METADATA")["custom_metadata"] or {}
-    except (KeyError, TypeError):
-        return {}
 
 
 def _files(folder: Path) -> list[str]:

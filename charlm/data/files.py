@@ -18,7 +18,7 @@ from typing import Any
 from charlm.core import extras
 from charlm.core.durable import write_text
 from charlm.core.files import stable_hash
-from charlm.core.reading import FREE, TooLarge, loads, scaled
+from charlm.core.reading import FREE, TooLarge, loads, read_text, scaled
 from charlm.data.parquet_pages import largest_page
 from charlm.data.parts import (
     BAD_UTF8,
@@ -40,7 +40,6 @@ _LINE_BYTES = {
 _PARQUET_ROWS = 1024  # of a batch at most
 _HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
 _HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
-_DIGEST = re.compile("[0-9a-f]{64}")
 BOM = b"\xef\xbb\xbf"
 
 
@@ -259,22 +258,25 @@ def file_sha256(path: str, cache_dir: str | None) -> str:
         status = os.stat(path)
     identity = stable_hash(os.path.abspath(path), status.st_size, status.st_mtime_ns)[:32]
     memo = os.path.join(cache_dir, "fingerprints", identity) if cache_dir else ""
-    if memo and (remembered := _read_digest(memo)):
+    if memo and (remembered := _read_digest(memo, identity)):
         return remembered
     with clear_read_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if memo:
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(memo), exist_ok=True)
-            write_text(memo, digest)
+            write_text(memo, f"{digest} {_memo_sum(identity, digest)}\n")
     return digest
 
 
-def _read_digest(memo: str) -> str | None:
-    """Returns what a memo of `file_sha256` holds, None where there is none or it is damaged."""
+def _read_digest(memo: str, identity: str) -> str | None:
+    """Returns what a memo of `file_sha256` holds, None where there is none, or it is damaged or of another file."""
     try:
-        with open(memo, "rb") as file:
-            digest = file.read().decode("ascii")
-    except (OSError, UnicodeDecodeError):
+        digest, checksum = read_text(memo).split()
+    except (OSError, ValueError):
         return None
-    return digest if _DIGEST.fullmatch(digest) else None
+    return digest if checksum == _memo_sum(identity, digest) else None
+
+
+def _memo_sum(identity: str, digest: str) -> str:
+    return stable_hash(identity, digest)[:32]

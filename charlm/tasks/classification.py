@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import logging
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -92,14 +93,20 @@ class TextTask(Task[TextExample, Any]):
 
 
 def warn_of_joined(labels: Set[str]) -> None:
-    """Logs a warning when at least half of the labels are others of them with one separator between, such as "3,14"."""
+    """Logs a warning when at least half of the labels are known ones with one separator between, such as "3,14".
+
+    Known is what is a label itself, or stands in several joined ones.
+    """
     for separator in SEPARATORS:
-        joined = [label for label in labels if separator in label and set(label.split(separator)) <= labels]
+        parts = {label: set(label.split(separator)) for label in labels if separator in label}
+        times = Counter(part for known in parts.values() for part in known)
+        joined = [label for label in parts if all(part in labels or times[part] > 1 for part in parts[label])]
         if len(joined) > 1 and 2 * len(joined) >= len(labels):
             log.warning(
-                "data.train: %d of %d classes are other ones with %r between, such as %r: if these are several labels "
-                "of one example, set data.separator=%s and data.multi_label",
-                len(joined), len(labels), separator, min(joined, key=lambda label: (len(label), label)), separator,
+                "data.train: %d of %d classes look like several labels with %r between, such as %r: if they are, "
+                "set --config.data.separator=%s and --config.data.multi_label",
+                len(joined), len(labels), separator, min(joined, key=lambda label: (len(label), label)),
+                shlex.quote(separator),
             )  # fmt: skip
             return
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_text
 from charlm.text.chars import UNK, CharVocab
 
 WORDS_FILE = "known_words.txt"  # beside a model: the frequent words of the text that it was trained on, one a line
@@ -24,8 +25,10 @@ def read_words(folder: Path) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        return path.read_text(encoding="utf-8").split() or None
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path).split() or None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from error
+    except OSError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,27 @@ def test_an_old_checkpoint_has_none_and_says_so(trained, checkpoint, log_lines):
     np.testing.assert_array_equal(got["hlm"]["embed"]["norm"]["scale"], want["hlm"]["embed"]["norm"]["scale"])
     assert log_lines.lines == [f"{checkpoint} was saved without checksums: damage to its arrays would not be noticed"]
     assert checkpoints.read_metadata(checkpoint)["config"]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"crc32": []}', '{"crc32": 3}', "[" * 200 + "]" * 200])
+@pytest.mark.parametrize("name", [checksums.ABOUT, checksums.FILE])
+def test_whatever_stands_where_they_should_is_damage(trained, tmp_path, name, text):
+    workdir = trained.copy(tmp_path / "run")
+    (workdir / "checkpoints" / "9" / name).write_text(text)
+    flip(array_files(workdir / "checkpoints" / "12")[-1], 77)
+    with pytest.raises(ValueError, match=r"12 is damaged .*; the last good checkpoint before it is step 6$"):
+        from_pretrained(workdir)
+
+
+def test_damage_to_the_list_of_arrays_is_one_line(trained, checkpoint):
+    """The arrays' reader, which fills standard error from its threads, is not asked before the checksums."""
+    flip(checkpoint / "state" / "manifest.ocdbt", 20)
+    command = [sys.executable, "-m", "charlm.predict", "encode", f"--checkpoint={checkpoint}", "a b"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: {checkpoint} is damaged or incomplete: state/manifest.ocdbt is not what was saved\n"
+    )
 
 
 def test_a_saved_model_has_them_and_files_beside_it_may_change(trained, tmp_path):

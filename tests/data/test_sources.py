@@ -91,6 +91,19 @@ def test_a_damaged_memo_of_a_fingerprint_is_made_again(tmp_path, content):
     assert memo.read_bytes() == good
 
 
+def test_a_memo_of_another_file_is_not_believed(tmp_path):
+    cache = str(tmp_path / "cache")
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_text("two")
+    fingerprint = lambda name: open_source(str(tmp_path / name), cache_dir=cache).fingerprint()
+    a = fingerprint("a.txt")
+    (memo_a,) = (tmp_path / "cache" / "fingerprints").iterdir()
+    b = fingerprint("b.txt")
+    (memo_b,) = {*(tmp_path / "cache" / "fingerprints").iterdir()} - {memo_a}
+    memo_b.write_bytes(memo_a.read_bytes())
+    assert (fingerprint("a.txt"), fingerprint("b.txt")) == (a, b)
+
+
 def test_source_and_parts_are_picklable(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo")
     source = pickle.loads(pickle.dumps(open_source(str(tmp_path / "a.txt"))))

@@ -351,8 +351,15 @@ def test_classes_that_are_several_in_one_are_told(tmp_path, log_lines):
     task = classes_of(tmp_path, ["3", "14", "7", "3,14", "3,7", "7,14", "3", "14,3", "3"])
     assert len(task.labels) == 7
     (line,) = log_lines.lines
-    assert "4 of 7 classes are other ones with ',' between, such as '3,7'" in line
-    assert "set data.separator=, and data.multi_label" in line
+    assert "4 of 7 classes look like several labels with ',' between, such as '3,7'" in line
+    assert "set --config.data.separator=, and --config.data.multi_label" in line
+
+
+def test_parts_that_never_stand_alone_are_known_by_their_repetition(tmp_path, log_lines):
+    classes_of(tmp_path, ["a|b", "b|c", "a|c", "d"])
+    (line,) = log_lines.lines
+    assert "3 of 4 classes look like several labels with '|' between" in line
+    assert "set --config.data.separator='|' and" in line
 
 
 @pytest.mark.parametrize(
@@ -360,6 +367,7 @@ def test_classes_that_are_several_in_one_are_told(tmp_path, log_lines):
     [
         (["joy", "anger", "fear", "joy,anger"], {}),  # one class of that name may be meant
         (["New York", "New", "Boston", "a, b", "c, d"], {}),  # whose parts are no classes
+        (["Boston, MA", "Los Angeles, CA", "San Diego, CA", "Reno, NV"], {}),  # whose first parts stand once
         (["3", "14", "3,14", "14,3"], {"separator": ",", "multi_label": "first"}),
     ],
 )
