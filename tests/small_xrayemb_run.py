@@ -11,9 +11,9 @@ from small_charbert import small_records
 from small_run import WORDS
 
 from charlm.config import get_config
+from charlm.data.masking import Hiding
+from charlm.data.streams import SequenceStream
 from charlm.data.subword_building import build_byte_level
-from charlm.families.spelled.hiding import Hiding
-from charlm.families.spelled.sequences import PieceStream
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.policies import get_policy
 from charlm.families.xrayemb.sequences import CharacterRows, XRaySequence, XRaySequenceMaker
@@ -92,7 +92,7 @@ def small_xrayemb_config(text: Path, cache: Path) -> Any:
 
 def sequences_of(maker: XRaySequenceMaker, count: int = 40, **options: Any) -> list[XRaySequence]:
     """Returns the sequences of so many small records."""
-    return list(iter(PieceStream(iter(small_records(count)), maker, **options).next, None))
+    return list(iter(SequenceStream(iter(small_records(count)), maker, **options).next, None))
 
 
 def row_text(row: np.ndarray) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import subprocess
 import sys
@@ -90,9 +91,11 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
 
 def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
+    from charlm.data.batching import ShardPacker
     from charlm.data.corpus import prepare
-    from charlm.data.pipeline import batch_dataset, record_dataset
+    from charlm.data.pipeline import SentenceMaker, record_dataset
     from charlm.data.sources import open_source
+    from charlm.data.streams import sequence_batches
     from charlm.families.hlm.shape import batch_shape, masking_of
 
     seconds: dict[str, list[float]] = {"text to shards": [], "shards to batches": []}
@@ -110,9 +113,9 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
             seconds["text to shards"].append(time.perf_counter() - started)
             words["text to shards"] = sum(c.stats.words for c in data.train + data.heldout)
             shape = batch_shape(config, data, shards=1)
-            masking = masking_of(config, data.vocab.size)
-            lanes = {0: record_dataset(data.train)}
-            batches = batch_dataset(lanes, shape, masking, accumulation=1, seed=0, prefetch=0)
+            maker = SentenceMaker(shape.words, shape.slots[-1], masking_of(config, data.vocab.size), seed=0)
+            lanes, pack = {0: record_dataset(data.train)}, functools.partial(ShardPacker, shape)
+            batches = sequence_batches(lanes, maker, pack, of=1, accumulation=1, prefetch=0)
             started = time.perf_counter()
             words["shards to batches"] = sum(int(batch.mask_SBW.sum()) for batch in batches)
             seconds["shards to batches"].append(time.perf_counter() - started)

@@ -7,12 +7,14 @@ overflows, is shortened or lost, and every batch has the same shape.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from charlm.core.batch import MaskedWords, WordBatch
 from charlm.data.lanes import stack
+from charlm.text.chars import CLS, SEP
 
 
 class Sequence(NamedTuple):
@@ -53,6 +55,20 @@ class BatchShape:
     unique_words: bool = True
 
 
+def edges(slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [CLS] and [SEP] as words, uint16 [1, slots] each: one character without WORD_CLS (HLM, appendix A.3)."""
+    edges_2C = np.zeros((2, slots), np.uint16)
+    edges_2C[:, 0] = CLS, SEP
+    return edges_2C[:1], edges_2C[1:]
+
+
+def framed(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:
+    """Returns words between [CLS] and [SEP], and what is to be predicted of them; None: nothing."""
+    cls, sep = edges(rows_WC.shape[1])
+    labels_WC = np.zeros_like(rows_WC) if labels_WC is None else labels_WC
+    return Sequence(np.concatenate([cls, rows_WC, sep]), np.pad(labels_WC, ((1, 1), (0, 0))))
+
+
 def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
     """Returns the index of the first bucket that holds words of so many slots."""
     return np.searchsorted(np.asarray(bucket_slots), slots_U)
@@ -70,6 +86,28 @@ def in_rooms(bucket_N: np.ndarray, rooms: tuple[int, ...]) -> tuple[list[np.ndar
         placed.append(waiting[:room])
         waiting = waiting[room:]
     return placed, waiting
+
+
+def spilled(counts: np.ndarray, rooms: tuple[int, ...]) -> int:
+    """Returns how many words find no room in their bucket or one of longer words; `counts`: of each bucket."""
+    left = 0
+    for count, room in zip(counts.tolist(), rooms, strict=True):
+        left = max(0, left + count - room)
+    return left
+
+
+def labelled(rows: Iterable[tuple[np.ndarray, np.ndarray]], most: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the labelled positions of all rows of a shard, int32 [most], and their labels, -1 where there is none.
+
+    Args:
+      rows: of each row the positions and the labels. most: of a shard. length: of a row; positions count over all rows.
+    """
+    positions, labels = np.zeros(most, np.int32), np.full(most, -1, np.int32)
+    count = 0
+    for row, (places, values) in enumerate(rows):
+        part = slice(count, count := count + len(places))
+        positions[part], labels[part] = row * length + places, values
+    return positions, labels
 
 
 class ShardPacker:
@@ -133,10 +171,8 @@ class ShardPacker:
         shape = self._shape
         if not shape.unique_words:
             return bool(counts[2].sum() <= shape.labels[-1])
-        spilled = 0
-        for count, capacity in zip(counts[0].tolist(), shape.table, strict=True):
-            spilled = max(0, spilled + count - capacity)
-        return spilled == 0 and bool((counts[1] <= shape.masked).all() and (counts[2] <= shape.labels).all())
+        fits = (counts[1] <= shape.masked).all() and (counts[2] <= shape.labels).all()
+        return bool(fits) and not spilled(counts[0], shape.table)
 
     def build(self) -> WordBatch:
         """Returns the shard's arrays, without the leading S axis; see `WordBatch`."""
@@ -232,7 +268,7 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     bucket_N = bucket_of((chars_NC != 0).sum(axis=1), bucket_slots)
 
     def rows(bucket_M: np.ndarray) -> tuple[int, ...]:
-        return tuple(_round_up(n) for n in np.bincount(bucket_M, minlength=len(bucket_slots)).tolist())
+        return tuple(max(round_up(n), 32) for n in np.bincount(bucket_M, minlength=len(bucket_slots)).tolist())
 
     def distinct(positions_N: np.ndarray) -> np.ndarray:
         return positions_N[np.unique(chars_NC[positions_N], axis=0, return_index=True)[1]]
@@ -256,23 +292,28 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
     return batch if len(masked_N) else batch._replace(masked=())
 
 
+def slots_up_to(longest: int, shorter: Iterable[int]) -> tuple[int, ...]:
+    """Returns length buckets, ascending: the shorter ones that are below the longest, and the longest."""
+    return (*(slots for slots in shorter if slots < longest), longest)
+
+
 def inference_slots(longest: int) -> tuple[int, ...]:
     """Returns length buckets for `pack_all`: those that waste least on English Wikipedia, up to the longest word."""
-    return (*(slots for slots in (5, 8, 11) if slots < longest), longest)
+    return slots_up_to(longest, (5, 8, 11))
 
 
 def cache_slots(longest: int) -> tuple[int, ...]:
     """Returns length buckets for `charlm.core.cache`: finer ones, for its arrays hold words of like length."""
-    return (*(slots for slots in (5, 7, 9, 11, 14) if slots < longest), longest)
+    return slots_up_to(longest, (5, 7, 9, 11, 14))
 
 
-def _round_up(n: int, least: int = 32) -> int:
+def round_up(n: int, least: int = 32) -> int:
     """Returns the next multiple of `least`, past 8 times that of an eighth of the next power of two: few shapes.
 
     A row costs as much as a word, so powers of two alone, half as much again on average, would be too coarse.
     """
     step = max(least, (1 << max(n - 1, 0).bit_length()) // 8)
-    return max(-(-n // step), 1) * step
+    return -(-n // step) * step
 
 
 def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:

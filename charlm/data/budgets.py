@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
 from charlm.data.batching import BatchShape, Sequence, bucket_of
 from charlm.data.masking import Masking
-from charlm.data.pipeline import SequenceStream
+from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord
+from charlm.data.streams import SAMPLE_SHARDS, sampled
 
 BUCKETS = 6  # length buckets when the config names none, at most
 # Slots that a bucket must save, for it reads and differentiates all parameters again: 130 on a CPU, and it takes longer
 # to compile.
 BUCKET_COST = 200
-SAMPLE_SHARDS = 24  # shards read to measure budgets
 TABLES = 4  # tables of words that are read in one loop over characters, at most
 TABLE_COST = 32  # slots that such a table must save: so many cost one more stretch of the loop (measured on a CPU)
 SPREADS = 4.0  # budgets lie so many standard deviations above the mean: few batches close early
@@ -44,21 +43,11 @@ def measure_shape(
       records: a stream of records; the first `sample_shards * sequences` sequences are read.
       sequences: sequences B of a shard. shards: shards S of a batch. bucket_slots: given buckets; (): chosen here.
     """
-    stream = SequenceStream(iter(records), max_words, char_slots, masking, seed=0)
-    sample = list(itertools.islice(iter(stream.next, None), sample_shards * sequences))
-    if not sample:
-        raise ValueError("data.train: no sentence to measure batches on")
-    # A short corpus is read round and round: budgets must hold whole shards.
-    shard_samples = [
-        [sample[i % len(sample)] for i in range(n * sequences, (n + 1) * sequences)] for n in range(sample_shards)
-    ]
-    counts = np.array([_count_slots(shard, char_slots) for shard in shard_samples])  # [shards, 3, C + 1]
+    sample = sampled(records, SentenceMaker(max_words, char_slots, masking, seed=0), sequences, sample_shards)
+    counts = np.array([_count_slots(shard, char_slots) for shard in sample])  # [shards, 3, C + 1]
     slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
-    if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != char_slots:
-        raise ValueError(
-            f"data.bucket_slots={tuple(slots)} must ascend and end at model.char_slots={char_slots}, the longest word; "
-            "() measures them"
-        )
+    end = f"model.char_slots={char_slots}, the longest word; () measures them"
+    check_slots("data.bucket_slots", slots, char_slots, end)
     bucket_C = np.minimum(bucket_of(np.arange(char_slots + 1), slots), len(slots) - 1)
     per_bucket = np.stack([counts[:, :, bucket_C == b].sum(axis=-1) for b in range(len(slots))], axis=-1)
     if not unique_words:
@@ -129,6 +118,22 @@ def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tupl
     chosen = min((choose_buckets(words_by_slots, tables) for tables in range(1, TABLES + 1)), key=cost)
     used = [(c, n) for c, n in zip(chosen, rows_of(chosen).tolist(), strict=True) if n]
     return tuple(c for c, _ in used), tuple(n for _, n in used)
+
+
+def check_slots(key: str, slots: tuple[int, ...], longest: int, end: str) -> None:
+    """Raises ValueError unless given length buckets ascend up to the longest word; (): they are measured.
+
+    Args:
+      key: of the config. end: how the message says where they must end.
+    """
+    if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
+        raise ValueError(f"{key}={tuple(slots)} must ascend and end at {end}")
+
+
+def check_rows(key: str, rows: tuple[int, ...], slots: tuple[int, ...]) -> None:
+    """Raises ValueError unless each length bucket has rows; `key`: of the config."""
+    if len(rows) != len(slots) or min(rows) < 1:
+        raise ValueError(f"{key}={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
 
 
 def budget(counts: np.ndarray) -> int:

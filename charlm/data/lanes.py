@@ -107,3 +107,8 @@ def lane_batches(
 def prefetched(batches: grain.IterDataset[Any], prefetch: int) -> grain.IterDataset[Any]:
     """Returns batches prepared ahead in a thread, so that their iterators must be closed; 0: as they are."""
     return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches
+
+
+def empty_batch(shard: Tree, shards: int, accumulation: int = 1) -> Tree:
+    """Returns a batch [accumulation, shards, ...] of an empty shard, for a process whose lanes end before another's."""
+    return stack([stack([shard] * shards)] * accumulation)

@@ -1,4 +1,7 @@
-"""Whole-word masking: which words are to be predicted, and what the model sees in their place (HLM, section 3.4)."""
+"""Masking: which words or subwords are to be predicted, and what the model sees in their place.
+
+Open it to see how much is hidden and by what: whole words of characters (HLM, section 3.4), or ids (BERT, section 3.1).
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,85 @@ from charlm.text.chars import FIRST_CHAR, MASK, WORD_CLS
 REFERENCE_RANDOM_IDS = (8, 128)  # the released code draws random characters from these ids, end excluded
 
 
-def check_shares(rate: float, mask_share: float, random_share: float) -> None:
-    """Checks how much is predicted, and the shares of it that are hidden; ValueError naming keys and values."""
-    shares_fit = mask_share >= 0 and random_share >= 0 and mask_share + random_share <= 1
-    if not (0 < rate <= 1 and shares_fit):
-        raise ValueError(
-            "data.mask_rate must lie in (0, 1] and data.mask_share + data.random_share in [0, 1]; got "
-            f"{rate}, {mask_share}, {random_share}"
-        )
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """How much is to be predicted, and what is read in its place (BERT, section 3.1).
+
+    Attributes:
+      rate: share of the words or subwords to predict.
+      mask_share, random_share: of those, the share that becomes the mask, and that becomes something random; the rest
+        stay as they are.
+
+    Raises:
+      ValueError: a share that is none.
+    """
+
+    rate: float
+    mask_share: float
+    random_share: float
+
+    def __post_init__(self) -> None:
+        shares_fit = self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1
+        if not (0 < self.rate <= 1 and shares_fit):
+            raise ValueError(
+                "data.mask_rate must lie in (0, 1] and data.mask_share + data.random_share in [0, 1]; got "
+                f"{self.rate}, {self.mask_share}, {self.random_share}"
+            )
+
+    def most(self, count: int) -> int:
+        """Returns how many of `count` words or subwords are to be predicted at most."""
+        return max(int(np.ceil(self.rate * count)), 1)
+
+    def fates(self, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what becomes the mask, and what becomes random, by draws from [0, 1)."""
+        to_mask = draws < self.mask_share
+        return to_mask, ~to_mask & (draws < self.mask_share + self.random_share)
 
 
 @dataclasses.dataclass(frozen=True)
-class Masking:
-    """How words are masked.
+class Hiding(Shares):
+    """How words or subwords that have an id are hidden.
 
     Attributes:
-      rate: share of the words to predict.
-      mask_share, random_share: of those, the share whose characters all become [MASK], and all become random ones;
-        the rest stay as they are.
+      mask_id: what hides. random_ids: int32, what random ones are drawn from.
+    """
+
+    mask_id: int
+    random_ids: np.ndarray
+
+    def hide(
+        self, ids_L: np.ndarray, candidates: np.ndarray, rng: np.random.Generator, of: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hides some of the candidates, each on its own; returns what `put` does.
+
+        The number of chosen ones is rate * `of`, rounded up or down at random so that its mean is exact.
+
+        Args:
+          candidates: int, positions that may be chosen; where there are fewer than wanted, all are.
+          of: how many pieces the rate is a share of; None: of the candidates.
+        """
+        order, wanted = rng.permutation(candidates), self.rate * (len(candidates) if of is None else of)
+        return self.put(ids_L, order[: int(wanted + rng.random())], rng)
+
+    def put(self, ids_L: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what the model reads, and what is to be predicted, int32 [L] each, with -1 where nothing is.
+
+        Args:
+          chosen: int, the positions to predict.
+        """
+        kind_M, random_M = rng.random(len(chosen)), rng.choice(self.random_ids, len(chosen))
+        to_mask_M, to_random_M = self.fates(kind_M)
+        input_L, labels_L = ids_L.copy(), np.full_like(ids_L, -1)
+        labels_L[chosen] = ids_L[chosen]
+        input_L[chosen] = np.where(to_mask_M, self.mask_id, np.where(to_random_M, random_M, ids_L[chosen]))
+        return input_L, labels_L
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking(Shares):
+    """How the characters of whole words are hidden: of a word all become [MASK], or all random ones.
+
+    Attributes:
       chars_end: one past the largest character id; random characters come from [FIRST_CHAR, chars_end).
       style: "paper", or "reference" as the released code: floor(rate * words) words, random ids 8..127.
     """
@@ -39,9 +103,6 @@ class Masking:
     random_share: float = 0.1
     chars_end: int = 1024
     style: Literal["paper", "reference"] = "paper"
-
-    def __post_init__(self) -> None:
-        check_shares(self.rate, self.mask_share, self.random_share)
 
     def random_ids(self) -> tuple[int, int]:
         """Returns first and one past the last id of a random character."""
@@ -72,8 +133,7 @@ def mask_words(chars_WC: np.ndarray, masking: Masking, rng: np.random.Generator)
     is_char_MC[:, 0] = False
     labels_WC = np.zeros_like(chars_WC)
     labels_WC[chosen] = words_MC * is_char_MC
-    to_mask_M1 = kind_M1 < masking.mask_share
-    to_random_M1 = ~to_mask_M1 & (kind_M1 < masking.mask_share + masking.random_share)
+    to_mask_M1, to_random_M1 = masking.fates(kind_M1)
     random_MC = rng.integers(*masking.random_ids(), size=words_MC.shape, dtype=np.uint16)
     words_MC = np.where(to_mask_M1 & is_char_MC, np.uint16(MASK), words_MC)
     words_MC = np.where(to_random_M1 & is_char_MC, random_MC, words_MC)

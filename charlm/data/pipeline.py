@@ -1,13 +1,15 @@
-"""Encoded corpora -> batches: shuffle, mix, pack into sequences, mask, pack into word tables. One grain iterator.
+"""Encoded corpora -> records in lanes, shuffled and mixed; and records of encoded words -> masked sequences.
 
-Packing is stateful: see `charlm.data.lanes` for what is saved of it.
+Open it to see in which order a corpus is read. `charlm.data.streams` makes batches of the records.
 """
 
 from __future__ import annotations
 
 import base64
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex
 
 import grain
@@ -15,12 +17,11 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from charlm.core.batch import WordBatch
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, halve
-from charlm.data.lanes import lane_batches, stack
+from charlm.data.batching import Sequence, framed, halve
 from charlm.data.masking import Masking, mask_words
 from charlm.data.records import EncodedRecord, clear_damage, count_records, read_record, remedy_of
-from charlm.text.chars import CLS, SEP, WORD_CLS
+from charlm.data.streams import generator
+from charlm.text.chars import WORD_CLS
 
 
 def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
@@ -37,139 +38,71 @@ def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
     return rows_WC
 
 
-class SequenceStream:
-    """Packs the sentences of records, in order, into masked sequences of at most `max_words` words.
+@dataclasses.dataclass(frozen=True)
+class SentenceMaker:
+    """Makes masked sequences of the sentences of encoded records; see `charlm.data.streams.SequenceMaker`.
 
-    A sentence that does not fit what is left opens the next sequence; one longer than a whole sequence is cut. The
-    masks of a sequence depend on the seed and its number alone: `lane`, `lane + lanes`, `lane + 2 * lanes` and so on.
+    A sentence longer than a whole sequence is cut.
 
-    With `by_record` no sequence holds sentences of two records, and masks depend on the number of the record: the same
-    sequences with the same masks, however many lanes there are.
+    Attributes:
+      max_words: of a sequence, [CLS] and [SEP] included. char_slots: C.
     """
 
-    def __init__(
-        self,
-        records: Iterator[EncodedRecord],
-        max_words: int,
-        char_slots: int,
-        masking: Masking,
-        seed: int,
-        lane: int = 0,
-        lanes: int = 1,
-        by_record: bool = False,
-    ) -> None:
-        if max_words < 3:
-            raise ValueError(f"data.max_words={max_words}: a sequence needs [CLS], a word and [SEP]")
-        self._records = records
-        self._room = max_words - 2
-        self._slots = char_slots
-        self._masking = masking
-        self._seed = seed
-        self._lane, self._lanes, self._by_record = lane, lanes, by_record
-        self._sentences: deque[np.ndarray] = deque()  # uint16 [words, C] each
-        self._returned: deque[Sequence] = deque()
-        self._made = 0  # sequences; with `by_record`, those of the record
-        self._read_records = 0
+    max_words: int
+    char_slots: int
+    masking: Masking
+    seed: int
 
-    def next(self) -> Sequence | None:
-        """Returns the next sequence, or None when the records are used up."""
-        if self._returned:
-            return self._returned.popleft()
-        taken, words = [], 0
-        while self._sentences or (not (taken and self._by_record) and self._read()):
-            sentence = self._sentences[0]
-            if words + len(sentence) <= self._room:
-                taken.append(self._sentences.popleft())
-                words += len(sentence)
-            elif taken:
-                break
-            else:
-                taken.append(sentence[: self._room])
-                self._sentences[0] = sentence[self._room :]
-                break
-        return self._mask(taken) if taken else None
+    def __post_init__(self) -> None:
+        if self.max_words < 3:
+            raise ValueError(f"data.max_words={self.max_words}: a sequence needs [CLS], a word and [SEP]")
 
-    def give_back(self, *sequences: Sequence) -> None:
-        """Puts sequences in front of the stream, the first to come out first."""
-        self._returned.extendleft(reversed(sequences))
+    @property
+    def _room(self) -> int:
+        return self.max_words - 2
 
-    def _read(self) -> bool:
-        for record in self._records:
-            rows_WC = rows_of(record, self._slots)
-            ends = np.cumsum(record.sentences, dtype=np.int64)
-            self._sentences.extend(s for s in np.split(rows_WC, ends[:-1]) if len(s))
-            self._read_records += 1
-            self._made = 0 if self._by_record else self._made
-            if self._sentences:
-                return True
-        return False
+    def parts(self, record: EncodedRecord, number: int) -> Iterator[np.ndarray]:
+        """Yields the sentences of a record, uint16 [words, C] each."""
+        ends = np.cumsum(record.sentences, dtype=np.int64)
+        for sentence in np.split(rows_of(record, self.char_slots), ends[:-1]):
+            yield from self._cut(sentence)
 
-    def _mask(self, sentences: list[np.ndarray]) -> Sequence:
-        edges = np.zeros((2, 1, self._slots), np.uint16)
-        edges[:, 0, 0] = CLS, SEP  # one-character words without WORD_CLS (appendix A.3)
-        chars_WC = np.concatenate([edges[0], *sentences, edges[1]])
-        if self._by_record:
-            number = (self._lane + self._lanes * (self._read_records - 1), self._made)
-        else:
-            number = (self._lane + self._lanes * self._made,)
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((self._seed, *number))))
-        self._made += 1
-        return Sequence(*mask_words(chars_WC, self._masking, rng))
+    def _cut(self, sentence: np.ndarray) -> Iterator[np.ndarray]:
+        return (sentence[at : at + self._room] for at in range(0, len(sentence), self._room))
 
-    def get_state(self) -> dict[str, Any]:
-        """Returns what the stream holds back, JSON-able."""
-        none = np.zeros((0, self._slots), np.uint16)
+    def filled(self, used: int | None, part: np.ndarray) -> int | None:
+        """Returns the number of words; see `SequenceMaker.filled`."""
+        used = (used or 0) + len(part)
+        return used if used <= self._room else None
+
+    def make(self, parts: list[np.ndarray], number: tuple[int, ...]) -> Sequence:
+        """Returns a sequence of sentences, some of its words masked."""
+        whole = framed(np.concatenate(parts))
+        return Sequence(*mask_words(whole.chars_WC, self.masking, generator(self.seed, *number)))
+
+    def halves(self, sequence: Sequence) -> tuple[Sequence, Sequence]:
+        """Returns the halves with the same words masked; see `charlm.data.batching.halve`."""
+        return halve(sequence)
+
+    def held(self, parts: Iterable[np.ndarray], returned: Iterable[Sequence]) -> dict[str, str]:
+        """Returns the arrays of sentences and sequences as one text."""
+        none = np.zeros((0, self.char_slots), np.uint16)
         arrays = {
-            "sentences": np.array([len(s) for s in self._sentences], np.int64),
-            "words": np.concatenate([none, *self._sentences]),
-            "returned": np.array([len(s.chars_WC) for s in self._returned], np.int64),
-            "chars": np.concatenate([none, *(s.chars_WC for s in self._returned)]),
-            "labels": np.concatenate([none, *(s.labels_WC for s in self._returned)]),
+            "sentences": np.array([len(s) for s in parts], np.int64),
+            "words": np.concatenate([none, *parts]),
+            "returned": np.array([len(s.chars_WC) for s in returned], np.int64),
+            "chars": np.concatenate([none, *(s.chars_WC for s in returned)]),
+            "labels": np.concatenate([none, *(s.labels_WC for s in returned)]),
         }
-        counts = {"made": self._made, "records": self._read_records}
-        return counts | {"held": base64.b64encode(save_arrays(arrays)).decode("ascii")}
+        return {"held": base64.b64encode(save_arrays(arrays)).decode("ascii")}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+    def restored(self, state: dict[str, Any]) -> tuple[Iterable[np.ndarray], Iterable[Sequence]]:
+        """Returns what `held` was given; positions saved by older versions may hold sentences not yet cut."""
         held = load_arrays(base64.b64decode(state["held"]))
         pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []
-        self._made, self._read_records = state["made"], state["records"]
-        self._sentences = deque(pieces("words", "sentences"))
+        sentences = itertools.chain.from_iterable(map(self._cut, pieces("words", "sentences")))
         chars, labels = pieces("chars", "returned"), pieces("labels", "returned")
-        self._returned = deque(Sequence(c, y) for c, y in zip(chars, labels, strict=True))
-
-
-class PackedLane:
-    """A lane of `LaneBatches` that packs sequences into the word tables of its shard."""
-
-    def __init__(self, stream: SequenceStream, shape: BatchShape) -> None:
-        self._stream, self._shape = stream, shape
-
-    def shard(self) -> tuple[WordBatch, bool]:
-        """Returns the next shard, and whether it holds a word."""
-        shard = ShardPacker(self._shape)
-        while not shard.full and (sequence := self._stream.next()) is not None:
-            if shard.add(sequence):
-                continue
-            if len(shard):
-                self._stream.give_back(sequence)
-                break
-            self._stream.give_back(*halve(sequence))
-        return shard.build(), len(shard) > 0
-
-    def get_state(self) -> dict[str, Any]:
-        """Returns what the lane holds back."""
-        return self._stream.get_state()
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
-        self._stream.set_state(state)
-
-
-def empty_batch(shape: BatchShape, shards: int, accumulation: int = 1) -> WordBatch:
-    """Returns a batch [accumulation, shards, ...] without a word, for a process whose lanes end before another's."""
-    shard = ShardPacker(shape).build()
-    return stack([stack([shard] * shards)] * accumulation)
+        return sentences, (Sequence(c, y) for c, y in zip(chars, labels, strict=True))
 
 
 class ShardSource(grain.sources.ArrayRecordDataSource):
@@ -257,25 +190,13 @@ def record_dataset(corpora: Iterable[Any], weights: tuple[float, ...] = (), **op
     return record_lanes(corpora, weights, **options)[0]
 
 
-def batch_dataset(
-    lanes: Mapping[int, grain.IterDataset[EncodedRecord]],
-    shape: BatchShape,
-    masking: Masking,
-    *,
-    accumulation: int,
-    seed: int,
-    prefetch: int,
-    by_record: bool = False,
-) -> grain.IterDataset[WordBatch]:
-    """Returns batches [accumulation, S', ...] of the fixed shape, one shard for each lane of encoded records.
+@contextlib.contextmanager
+def training_records(config: Any, corpora: Iterable[Any], read: Callable[[bytes], Any] = read_record) -> Iterator[Any]:
+    """Gives the records of the training text without end, shuffled as in training: what budgets are measured on.
 
     Args:
-      lanes: for each shard that is wanted, its index among all `shape.shards`, and its records.
-      prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
+      config: of the run. corpora, read: as of `record_lanes`.
     """
-    about = (shape.words, shape.slots[-1], masking, seed)
-
-    def lane(number: int, records: Iterator[EncodedRecord]) -> PackedLane:
-        return PackedLane(SequenceStream(records, *about, number, shape.shards, by_record), shape)
-
-    return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)
+    order = {"seed": config.seed, "shuffle": True, "repeat": True}
+    with contextlib.closing(iter(record_dataset(corpora, tuple(config.data.weights), **order, read=read))) as records:
+        yield records

@@ -16,18 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_batching import assert_equal_batches, read_shard
 
-from charlm.data.batching import BatchShape, Sequence
+from charlm.data.batching import BatchShape, Sequence, ShardPacker
+from charlm.data.lanes import empty_batch
 from charlm.data.masking import Masking
-from charlm.data.pipeline import (
-    EncodedRecord,
-    SequenceStream,
-    batch_dataset,
-    empty_batch,
-    record_dataset,
-    record_lanes,
-    rows_of,
-)
+from charlm.data.pipeline import EncodedRecord, SentenceMaker, record_dataset, record_lanes, rows_of
 from charlm.data.records import write_record
+from charlm.data.streams import SequenceStream, sequence_batches
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
 SLOTS = 7
@@ -61,13 +55,18 @@ def records_of(sentences: list[Sentence], per_record: int = 3) -> list[EncodedRe
     return [record(sentences[i : i + per_record]) for i in range(0, len(sentences), per_record)]
 
 
+def maker_of(max_words=14, masking=MASKING, seed=0) -> SentenceMaker:
+    return SentenceMaker(max_words, SLOTS, masking, seed)
+
+
 def batches_of(records, shape, *, seed=0, accumulation=1, prefetch=0, masking=MASKING, lanes=None):
     """Returns the batches of all lanes, or of those named; record n belongs to lane n % shards."""
     dealt = {
         lane: grain.MapDataset.source(records)[lane :: shape.shards].to_iter_dataset(grain.ReadOptions(num_threads=0))
         for lane in (range(shape.shards) if lanes is None else lanes)
     }
-    return batch_dataset(dealt, shape, masking, accumulation=accumulation, seed=seed, prefetch=prefetch)
+    maker, sizes = maker_of(shape.words, masking, seed), {"of": shape.shards, "accumulation": accumulation}
+    return sequence_batches(dealt, maker, lambda: ShardPacker(shape), **sizes, prefetch=prefetch)
 
 
 def read(batch) -> list[list[Sequence]]:
@@ -90,7 +89,7 @@ def words_of(record: EncodedRecord) -> list[tuple[int, ...]]:
 
 
 def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING, lane=0, lanes=1) -> list[Sequence]:
-    stream = SequenceStream(iter(records[lane::lanes]), shape.words, SLOTS, masking, seed, lane, lanes)
+    stream = SequenceStream(iter(records[lane::lanes]), maker_of(shape.words, masking, seed), lane, lanes)
     return list(iter(stream.next, None))
 
 
@@ -157,7 +156,7 @@ def test_empty_records_and_sentences_are_passed_over():
 @pytest.mark.parametrize("max_words", [0, 2])
 def test_sequences_without_room_for_a_word_are_refused(max_words):
     with pytest.raises(ValueError, match=rf"data\.max_words={max_words}"):
-        SequenceStream(iter([]), max_words, SLOTS, MASKING, 0)
+        maker_of(max_words)
 
 
 def test_masks_depend_on_seed_and_number_of_the_sequence():
@@ -194,22 +193,21 @@ def test_sequences_by_record_and_their_masks_do_not_depend_on_the_lanes():
 
     def found(lanes):
         streams = [
-            SequenceStream(iter(records[lane::lanes]), 14, SLOTS, MASKING, 0, lane, lanes, by_record=True)
-            for lane in range(lanes)
+            SequenceStream(iter(records[lane::lanes]), maker_of(), lane, lanes, by_record=True) for lane in range(lanes)
         ]
         return sorted((s.chars_WC.tobytes(), s.labels_WC.tobytes()) for t in streams for s in iter(t.next, None))
 
     assert found(1) == found(2) == found(7)
-    stream = SequenceStream(iter(records), 14, SLOTS, MASKING, 0, by_record=True)
+    stream = SequenceStream(iter(records), maker_of(), by_record=True)
     whole = [w for s in iter(stream.next, None) for w in original([s])]
     assert whole == [w for record in records for w in words_of(record)]
-    again = SequenceStream(iter(records[:1] * 2), 14, SLOTS, MASKING, 0, by_record=True)
+    again = SequenceStream(iter(records[:1] * 2), maker_of(), by_record=True)
     masks = inner(list(iter(again.next, None)))[1]
     assert not np.array_equal(*np.split(masks, 2)), "the same record twice has two masks"
 
 
 def test_what_is_given_back_comes_first_and_in_order():
-    stream = SequenceStream(iter(records_of(text(np.random.default_rng(0), [12] * 4))), 14, SLOTS, MASKING, 0)
+    stream = SequenceStream(iter(records_of(text(np.random.default_rng(0), [12] * 4))), maker_of())
     a, b = stream.next(), stream.next()
     stream.give_back(a, b)
     assert stream.next() is a
@@ -280,7 +278,7 @@ def test_a_process_packs_its_own_lanes_and_sees_there_what_one_process_sees(sent
 
 def test_an_empty_batch_has_the_shape_of_the_others_and_no_word():
     (batch, *_) = batches_of(records_of(text(np.random.default_rng(0), [12] * 10)), SHAPE, accumulation=2)
-    empty = empty_batch(SHAPE, shards=2, accumulation=2)
+    empty = empty_batch(ShardPacker(SHAPE).build(), shards=2, accumulation=2)
     assert fixed_shapes(empty) == fixed_shapes(batch)
     assert not any(x.any() for x in jax.tree.leaves(empty))
 
@@ -345,9 +343,9 @@ def test_resumes_exactly_as_grain_asks():
 
 def held(state) -> dict[str, int]:
     """Returns how many sentences and sequences a state of the stream holds back."""
-    stream = SequenceStream(iter([]), 14, SLOTS, MASKING, 0)
+    stream = SequenceStream(iter([]), maker_of())
     stream.set_state(state)
-    return {"sentences": len(stream._sentences), "returned": len(stream._returned)}
+    return {"sentences": len(stream._parts), "returned": len(stream._returned)}
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from small_run import metrics_without_timings, on_devices, python, small_config, write_text
 
-import charlm.families.hlm.objective
+import charlm.families.text_objective
 import charlm.training.train
 from charlm.config import flatten, from_dict, to_json
 from charlm.core import checkpoint as checkpoints
@@ -690,9 +690,9 @@ def test_a_heldout_loss_that_is_no_number_ends_the_run(trained, tmp_path, monkey
 
 def test_weights_and_shuffle_reach_the_records(trained, monkeypatch):
     asked = []
-    record_lanes = charlm.families.hlm.objective.record_lanes
+    record_lanes = charlm.families.text_objective.record_lanes
     monkeypatch.setattr(
-        charlm.families.hlm.objective,
+        charlm.families.text_objective,
         "record_lanes",
         lambda *args, **kwargs: asked.append((args, kwargs)) or record_lanes(*args, **kwargs),
     )

@@ -15,8 +15,9 @@ import grain
 import numpy as np
 
 from charlm.data.batching import bucket_of
-from charlm.data.budgets import choose_buckets
+from charlm.data.budgets import check_rows, choose_buckets
 from charlm.data.lanes import stack
+from charlm.data.streams import generator
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows
 from charlm.families.char2subword.spelling_vocab import Entries
@@ -73,7 +74,7 @@ class Imitated:
 def choose_unseen(entries: Entries, share: float, seed: int) -> np.ndarray:
     """Returns bool [N]: the entries that are never trained on, a share of them."""
     unseen_N = np.zeros(len(entries), bool)
-    unseen_N[_generator(seed, UNSEEN).permutation(len(entries))[: int(share * len(entries))]] = True
+    unseen_N[generator(seed, UNSEEN).permutation(len(entries))[: int(share * len(entries))]] = True
     return unseen_N
 
 
@@ -97,8 +98,7 @@ def measure_shape(
     if not rows and len(slots) > size:
         raise ValueError(f"data.bucket_slots={tuple(slots)} are more than the {size} spellings of a part of the batch")
     rows = rows or _share_out(size, np.bincount(bucket_of(lengths_N, slots), minlength=len(slots)) / len(lengths_N))
-    if len(rows) != len(slots) or min(rows) < 1:
-        raise ValueError(f"data.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
+    check_rows("data.bucket_rows", rows, slots)
     if sum(rows) != size:
         raise ValueError(
             f"data.bucket_rows={tuple(rows)} are {sum(rows)} spellings, but data.batch_size / (data.accumulation x "
@@ -192,7 +192,7 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             [self._member(bucket, number * rows + row) for row in range(rows)] if len(settings.members[bucket]) else []
             for bucket, rows in enumerate(settings.shape.rows)
         ]
-        rng = _generator(settings.drawn_from, TYPOS, number)
+        rng = generator(settings.drawn_from, TYPOS, number)
         return build_shard(settings.imitated, settings.shape, chosen, rng)
 
     def _member(self, bucket: int, place: int) -> int:
@@ -205,7 +205,7 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             self._orders = {
                 key: order for key, order in self._orders.items() if key[0] != bucket or key[1] >= epoch - 1
             }
-            order = _generator(self._settings.drawn_from, ORDER, bucket, epoch).permutation(len(members))
+            order = generator(self._settings.drawn_from, ORDER, bucket, epoch).permutation(len(members))
             self._orders[bucket, epoch] = order
         return int(members[self._orders[bucket, epoch][within]])
 
@@ -231,7 +231,7 @@ class EvaluationBatches(grain.IterDataset[ImitationBatch]):
     def __init__(self, imitated: Imitated, shape: ImitationShape, lanes: Iterable[int], most: int) -> None:
         super().__init__()
         self.imitated, self.shape, self.lanes = imitated, shape, tuple(lanes)
-        order = _generator(0, ORDER).permutation(len(imitated.entries))
+        order = generator(0, ORDER).permutation(len(imitated.entries))
         unseen, seen = order[imitated.unseen_N[order]], order[~imitated.unseen_N[order]]
         if most:
             unseen = unseen[: max(1, most // 4)]
@@ -267,7 +267,3 @@ class _EvaluationIterator(grain.DatasetIterator[ImitationBatch]):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self._made = state["made"]
-
-
-def _generator(seed: int, *numbers: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, *numbers))))

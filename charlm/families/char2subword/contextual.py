@@ -7,7 +7,7 @@ import ml_collections
 from charlm.families.char2subword.flops import character_masked_training
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
 from charlm.families.char2subword.objective import Char2SubwordObjective
-from charlm.families.char2subword.sequences import SequenceMaker
+from charlm.families.char2subword.sequences import SubwordMaker
 from charlm.families.char2subword.shape import Char2SubwordData
 from charlm.families.char2subword.spelling import WORD_MARK
 from charlm.families.spelled.batch import MaskedBatch
@@ -33,12 +33,12 @@ class CharacterMaskedLM(MaskedSpelledLM, Char2SubwordObjective):
         self._words = WordPieces(data.tokenizer)
         self.shape = self.measure()
 
-    def maker(self, seed: int, hiding: bool) -> SequenceMaker:
+    def maker(self, seed: int, hiding: bool) -> SubwordMaker:
         """Returns what makes sequences; `hiding`: every character of a chosen subword is hidden, none is shown."""
         cfg, data = self.config.data, self.data
         shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
         masking = CharacterMasking(cfg.mask_rate, *shares, data.chars.size, cfg.mask_whole)
-        return SequenceMaker(data.tokenizer, self._words, self._pieces, masking, cfg.max_length, seed)
+        return SubwordMaker(self._words, cfg.max_length, seed, data.tokenizer, self._pieces, masking)
 
     def training_flops(self, batch: MaskedBatch) -> float:
         """Returns the useful operations of a step."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from charlm.data.masking import check_shares
+from charlm.data.masking import Shares
+from charlm.data.streams import generator
 from charlm.families.char2subword.spelling import mask_rows, spell_rows
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.chars import FIRST_CHAR, CharVocab
@@ -41,29 +42,16 @@ class PieceRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class CharacterMasking:
-    """How characters of subwords are hidden.
+class CharacterMasking(Shares):
+    """How characters of subwords that have a spelling are hidden; the shares are of the characters of chosen ones.
 
     Attributes:
-      rate: share of the subwords to predict, of those that have a spelling.
-      mask_share, random_share: of the characters of these, the share that becomes the mask, and that becomes a random
-        character; the rest stay as they are.
       chars_end: one past the largest character id; random characters come from [FIRST_CHAR, chars_end).
       whole: one draw for all characters of a subword, as in BERT; else one for each.
     """
 
-    rate: float
-    mask_share: float
-    random_share: float
     chars_end: int
     whole: bool = False
-
-    def __post_init__(self) -> None:
-        check_shares(self.rate, self.mask_share, self.random_share)
-
-    def most(self, count: int) -> int:
-        """Returns how many of `count` subwords are to be predicted at most."""
-        return max(int(np.ceil(self.rate * count)), 1)
 
 
 def hide_characters(
@@ -79,20 +67,13 @@ def hide_characters(
     Returns:
       What the model reads, uint16 [T, C], zeros where there is no spelling; and bool [T], what is to be predicted.
     """
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(tuple(seed))))
+    rng = generator(*seed)
     rows_TC = pieces.rows_VC[ids_T]
     (candidates,) = np.nonzero(rows_TC[:, 0])
     count = int(masking.rate * len(candidates) + rng.random())
     chosen = rng.permutation(candidates)[:count]
-    rows_TC[chosen] = mask_rows(
-        rows_TC[chosen],
-        pieces.marked_V[ids_T[chosen]],
-        rng,
-        (FIRST_CHAR, masking.chars_end),
-        masking.whole,
-        masking.mask_share,
-        masking.random_share,
-    )
+    marked, chars = pieces.marked_V[ids_T[chosen]], (FIRST_CHAR, masking.chars_end)
+    rows_TC[chosen] = mask_rows(rows_TC[chosen], marked, rng, chars, masking, masking.whole)
     chosen_T = np.zeros(len(ids_T), bool)
     chosen_T[chosen] = True
     return rows_TC, chosen_T

@@ -15,7 +15,7 @@ import numpy as np
 
 from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.data.lanes import prefetched, stack
+from charlm.data.lanes import empty_batch, prefetched
 from charlm.families.char2subword import shape as char2subword_model
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.batches import (
@@ -43,6 +43,7 @@ from charlm.families.char2subword.tensors import NAME
 from charlm.families.objective import Objective
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
+from charlm.families.text_objective import sequences_of
 from charlm.nn.apply import applied
 from charlm.text.noise import Noise, Noiser
 
@@ -135,13 +136,7 @@ class TableImitation(Char2SubwordObjective):
             near_NK=np.zeros((len(entries), max(count, self._measured_on)), np.int32),
             unseen_N=self.unseen_N,
         )
-        parts = cfg.accumulation * shards
-        if cfg.batch_size % parts:
-            raise ValueError(
-                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
-                f"data.table_shards={shards}"
-            )
-        size = cfg.batch_size // parts
+        size = sequences_of(config, shards)
         self.shape = measure_shape(self._imitated, size, shards, tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
         self._module = Char2Subword(self.model.config.characters)
         self._weights = {name: float(config.loss[name]) for name in LOSSES}
@@ -178,7 +173,7 @@ class TableImitation(Char2SubwordObjective):
     def empty(self, shards: int) -> ImitationBatch:
         """Returns a batch [1, shards, ...] without a spelling."""
         shard = build_shard(self._imitated, self.shape, [[] for _ in self.shape.rows], None)
-        return stack([stack([shard] * shards)])
+        return empty_batch(shard, shards)
 
     def count(self, batch: ImitationBatch) -> int:
         """Returns the spellings in a host batch."""

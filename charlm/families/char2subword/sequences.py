@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows, hide_characters
+from charlm.families.spelled.sequences import PieceMaker
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.subwords.word_pieces import WordPieces
 
 
 class PieceSequence(NamedTuple):
@@ -39,19 +39,12 @@ class PieceSequence(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SequenceMaker:
-    """All that turns words into sequences, but for where the words come from.
-
-    Attributes:
-      length: L, subwords of a sequence at most, special ones included.
-    """
+class SubwordMaker(PieceMaker):
+    """All that turns words into sequences, but for where the words come from."""
 
     tokenizer: SubwordTokenizer
-    words: WordPieces
     pieces: PieceRows
     masking: CharacterMasking
-    length: int
-    seed: int
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
         """Returns the sequence of some subwords, which has special ones at both ends."""
@@ -59,11 +52,6 @@ class SequenceMaker:
         ids_T = np.array([special.needed("cls"), *ids, special.needed("sep")], np.int32)
         rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
         return PieceSequence(ids_T, rows_TC, chosen_T, number)
-
-    @property
-    def room(self) -> int:
-        """Subwords of a sequence at most, special ones not counted."""
-        return self.length - 2
 
     @property
     def most(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from charlm.data.masking import Shares
 from charlm.text.chars import MASK, CharVocab
 from charlm.text.subwords.pieces import Surface
 
@@ -43,9 +44,8 @@ def mask_rows(
     marked_U: np.ndarray,
     rng: np.random.Generator,
     chars: tuple[int, int],
+    shares: Shares,
     per_word: bool = False,
-    mask_share: float = 0.8,
-    random_share: float = 0.1,
 ) -> np.ndarray:
     """Returns copies of rows whose characters are hidden for masked language modelling (section 3.2).
 
@@ -54,15 +54,14 @@ def mask_rows(
     Args:
       rows_UC: as `spell_rows` returns them. marked_U: bool, rows that begin with the word mark.
       chars: first and one past the last id of a random character.
+      shares: of the characters that become MASK, or random ones.
       per_word: True: one draw for all characters of a row, as in BERT; False: one for each, as the paper can be read,
         where about a tenth of the characters stay to be read.
-      mask_share, random_share: of the characters, the share that becomes MASK, and that becomes a random one; the rest
-        stay as they are.
     """
     U, C = rows_UC.shape
     draw = rng.random((U, 1 if per_word else C))
     hidden = (rows_UC != 0) & ~(marked_U[:, None] & (np.arange(C) < len(WORD_MARK)))
     random_UC = rng.integers(*chars, size=(U, C), dtype=np.uint16)
-    to_mask = draw < mask_share
+    to_mask, to_random = shares.fates(draw)
     masked_UC = np.where(hidden & to_mask, np.uint16(MASK), rows_UC)
-    return np.where(hidden & ~to_mask & (draw < mask_share + random_share), random_UC, masked_UC)
+    return np.where(hidden & to_random, random_UC, masked_UC)

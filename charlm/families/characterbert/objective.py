@@ -17,7 +17,7 @@ from charlm.core.trees import flat
 from charlm.families.characterbert.characters import shown
 from charlm.families.characterbert.flops import characterbert_training
 from charlm.families.characterbert.model import CharacterBertForMaskedLM
-from charlm.families.characterbert.sequences import WholeWords, WordSequenceMaker, hiding_of
+from charlm.families.characterbert.sequences import WholeWords, WordMaker, hiding_of
 from charlm.families.characterbert.shape import CharacterBertData, model_config, prepare
 from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
 from charlm.families.pretrained import Pretrained, from_pretrained
@@ -46,13 +46,13 @@ class MaskedWords(MaskedSpelledLM):
         self.model = CharacterBertForMaskedLM(model_config(config, data.vocab))
         self.shape = self.measure()
 
-    def maker(self, seed: int, hiding: bool) -> WordSequenceMaker:
+    def maker(self, seed: int, hiding: bool) -> WordMaker:
         """Returns what makes sequences; `hiding`: every chosen word is masked, none is shown."""
         cfg, vocab = self.config.data, self.data.vocab
         shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
         hidden = hiding_of(vocab, cfg.mask_rate, *shares)
         words, slots = WholeWords(self.config.text.lowercase), self.config.model.char_slots
-        return WordSequenceMaker(vocab, words, hidden, cfg.max_length, slots, seed)
+        return WordMaker(words, cfg.max_length, seed, vocab, hidden, slots)
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> CharacterBertData:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charlm.data.masking import Hiding
+from charlm.data.streams import generator
 from charlm.families.characterbert.characters import CLS_WORD, MASK_WORD, SEP_WORD, normalized, spell_rows
 from charlm.families.characterbert.vocab import WordVocab
-from charlm.families.spelled.hiding import Hiding
+from charlm.families.spelled.sequences import PieceMaker
 
 
 class WordSequence(NamedTuple):
@@ -53,25 +55,17 @@ def hiding_of(vocab: WordVocab, rate: float, mask_share: float, random_share: fl
 
 
 @dataclasses.dataclass(frozen=True)
-class WordSequenceMaker:
+class WordMaker(PieceMaker):
     """All that turns words into sequences, but for where the words come from.
 
     Attributes:
-      length: words of a sequence at most, special ones included. slots: characters of a word.
+      slots: characters of a word.
     """
 
     vocab: WordVocab
-    words: WholeWords
     hiding: Hiding
-    length: int
     slots: int
-    seed: int
     pad: int = 0
-
-    @property
-    def room(self) -> int:
-        """Words of a sequence at most, special ones not counted."""
-        return self.length - 2
 
     @property
     def most(self) -> int:
@@ -80,11 +74,10 @@ class WordSequenceMaker:
 
     def sequence(self, pieces: list[str], number: tuple[int, ...]) -> WordSequence:
         """Returns the sequence of some words, which has special ones at both ends."""
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, *number))))
         known = [self.vocab.id(word) for word in pieces]
         ids_W = np.array([-1 if index is None else index for index in known], np.int32)
         (candidates,) = np.nonzero(ids_W >= 0)
-        read_W, labels_W = self.hiding.hide(ids_W, candidates, rng, of=len(pieces))
+        read_W, labels_W = self.hiding.hide(ids_W, candidates, generator(self.seed, *number), of=len(pieces))
         words = list(pieces)
         for place in np.flatnonzero(read_W != ids_W).tolist():
             index = int(read_W[place])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import flax.linen as nn
 import jax
-import ml_collections
 import numpy as np
+
+from charlm.families.text_objective import TextObjective
 
 if TYPE_CHECKING:
     from charlm.families.charbert.batch import NoisyBatch
@@ -19,34 +19,13 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # subwords shown on either side
 
 
-class Shown(Protocol):
-    """What is shown of an objective: `objective.NoisyLanguageModelling`."""
-
-    config: ml_collections.ConfigDict
-    data: Any  # what its `prepare` returns
-    shape: Any  # of its batches
-
-    @property
-    def model(self) -> nn.Module:
-        """What learns."""
-        ...
-
-    def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
-        """Returns batches of held-out text."""
-        ...
-
-
-def show_examples(objective: Shown, params: Any) -> None:
+def show_examples(objective: TextObjective, params: Any) -> None:
     """Logs the likeliest subwords at `train.examples` masked places of held-out text, and words at misspelled ones."""
     count, tokenizer = objective.config.train.examples, objective.data.tokenizer
     if not count:
         return
-    batches = iter(objective.heldout_batches((0,)))
-    try:
-        batch: NoisyBatch | None = next(batches, None)
-    finally:
-        batches.close()
-    if batch is None:  # less held-out text than there are shards
+    batch: NoisyBatch | None = objective.first_heldout()
+    if batch is None:
         return
     inputs = jax.tree.map(lambda x: x[0, 0], batch.inputs)
     kinds = [("masked", batch.mlm_position_SM, batch.mlm_labels_SM, tokenizer.token)]
@@ -69,7 +48,7 @@ def show_examples(objective: Shown, params: Any) -> None:
             log.info("%-10s  %s", "", ", ".join(name(int(guess)) for guess in guesses))
 
 
-def _context(objective: Shown, ids: np.ndarray, at: int, right: str) -> str:
+def _context(objective: TextObjective, ids: np.ndarray, at: int, right: str) -> str:
     """Returns the subwords around a place, and what is right there."""
     tokenizer = objective.data.tokenizer
     start = at - at % objective.shape.length

@@ -10,36 +10,20 @@ from typing import Literal
 
 import numpy as np
 
-from charlm.data.masking import check_shares
+from charlm.data.masking import Hiding
+from charlm.data.streams import generator
 
 
 @dataclasses.dataclass(frozen=True)
-class SubwordMasking:
-    """How subwords are masked.
+class SubwordMasking(Hiding):
+    """How subwords are hidden by whole words.
 
     Attributes:
-      rate: share of the subwords to predict.
-      mask_share, random_share: of those, the share that becomes the mask, and that becomes a random subword; the rest
-        stay as they are.
-      mask_id: the subword that hides another.
-      random_ids: int32, what random subwords are drawn from.
       style: "paper": whole words until the share is reached, rounded up or down at random so that its mean is exact;
         "reference": as the released code, which rounds it (at least one) and draws from Python's generator.
     """
 
-    rate: float
-    mask_share: float
-    random_share: float
-    mask_id: int
-    random_ids: np.ndarray
     style: Literal["paper", "reference"] = "paper"
-
-    def __post_init__(self) -> None:
-        check_shares(self.rate, self.mask_share, self.random_share)
-
-    def most(self, count: int) -> int:
-        """Returns how many of `count` subwords are masked at most."""
-        return max(int(np.ceil(self.rate * count)), 1)
 
 
 def mask_subwords(
@@ -63,17 +47,10 @@ def mask_subwords(
     if masking.style == "reference":
         rng = random.Random(":".join(map(str, seed)))
         return mask_as_released(ids_T, groups, noised_T, masking, rng)
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(tuple(seed))))
+    rng = generator(*seed)
     wanted = int(masking.rate * len(ids_T) + rng.random())
     order = rng.permutation(len(groups)).tolist()
-    chosen = _choose((groups[i] for i in order), noised_T, wanted)
-    kind_M, random_M = rng.random(len(chosen)), rng.choice(masking.random_ids, len(chosen))
-    to_mask_M = kind_M < masking.mask_share
-    to_random_M = ~to_mask_M & (kind_M < masking.mask_share + masking.random_share)
-    input_T, labels_T = ids_T.copy(), np.full_like(ids_T, -1)
-    labels_T[chosen] = ids_T[chosen]
-    input_T[chosen] = np.where(to_mask_M, masking.mask_id, np.where(to_random_M, random_M, ids_T[chosen]))
-    return input_T, labels_T
+    return masking.put(ids_T, _choose((groups[i] for i in order), noised_T, wanted), rng)
 
 
 def mask_as_released(

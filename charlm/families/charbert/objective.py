@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -14,10 +13,9 @@ import numpy as np
 
 from charlm.convert.heads import MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.data.pipeline import record_dataset, record_lanes
-from charlm.data.text_records import read_text_record
+from charlm.data.pipeline import training_records
 from charlm.families.charbert.batch import NoisyBatch
-from charlm.families.charbert.batches import NoisyShape, empty_noisy_batch, measure_noised, noisy_batches, pad_id_of
+from charlm.families.charbert.batches import NoisyShape, NoisyShard, measure_noised
 from charlm.families.charbert.blocks import BlockMaker
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.examples import show_examples
@@ -36,17 +34,15 @@ from charlm.families.charbert.shape import (
     vocab_of,
 )
 from charlm.families.charbert.text import SubwordData, prepare_subwords
-from charlm.families.objective import Objective
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import started_from
+from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 
 log = logging.getLogger("charlm")
 
-EVAL_MASKS = 1  # masks and noise of held-out text come from streams of their own, the same in every run
 
-
-class NoisyLanguageModelling(Objective):
+class NoisyLanguageModelling(TextObjective):
     """Masked and noisy language modelling; `shape` is that of every batch, `model` what learns."""
 
     families = ("charbert", "bert", "roberta")
@@ -67,10 +63,9 @@ class NoisyLanguageModelling(Objective):
         self._resolved = resolve(config, data, self._backbone, stored)
         self.model = make_model(model_config(config, data, self._resolved))
         self._predicts_words = config.model.char_channel and config.model.nlm
-        self._maker = self._block_maker(config.seed, hiding=False)
         self.shape = self._shape()
 
-    def _block_maker(self, seed: int, hiding: bool) -> BlockMaker:
+    def maker(self, seed: int, hiding: bool) -> BlockMaker:
         """Returns what makes blocks; `hiding`: every chosen subword is masked, none is shown."""
         data, cfg = self.data, self.config.data
         ordinary = [i for i in range(data.tokenizer.size) if self._is_ordinary(i)]
@@ -100,28 +95,14 @@ class NoisyLanguageModelling(Objective):
             return False
 
     def _shape(self) -> NoisyShape:
-        cfg, pieces = self.config.data, self.config.data.accumulation * self.shards
-        if cfg.batch_size % pieces:
-            raise ValueError(
-                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
-                f"data.table_shards={self.shards}"
-            )
-        sequences = cfg.batch_size // pieces
-        noised = cfg.noised_budget or self._measure_noised(sequences)
+        cfg, maker, sequences = self.config.data, self.training_maker, sequences_of(self.config, self.shards)
+        noised = cfg.noised_budget
+        if not noised:
+            with training_records(self.config, self.data.train, self.read) as records:
+                noised = measure_noised(records, maker, sequences)
         if self._predicts_words and noised < cfg.max_length - 2:
             raise ValueError(f"data.noised_budget={noised} must be at least {cfg.max_length - 2}, for any one sequence")
-        masked = sequences * self._maker.masking.most(cfg.max_length - 2)
-        slots = self._maker.slots
-        return NoisyShape(self.shards, sequences, cfg.max_length, slots, masked, noised)
-
-    def _measure_noised(self, sequences: int) -> int:
-        weights = tuple(self.config.data.weights)
-        options = {"seed": self.config.seed, "shuffle": True, "repeat": True, "read": read_text_record}
-        records = iter(record_dataset(self.data.train, weights, **options))
-        try:
-            return measure_noised(records, self._maker, sequences)
-        finally:
-            records.close()
+        return NoisyShape(self.shards, sequences, cfg.max_length, maker.slots, sequences * maker.most, noised)
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> SubwordData:
@@ -155,29 +136,9 @@ class NoisyLanguageModelling(Objective):
             f"{values(last)} after (step {last['step']})"
         )
 
-    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[NoisyBatch]:
-        """Returns batches without end; see `Objective.train_batches`."""
-        cfg = self.config.data
-        order = {"seed": self.config.seed, "shuffle": cfg.shuffle, "repeat": True}
-        records = record_lanes(self.data.train, tuple(cfg.weights), **order, **self._lanes(lanes))
-        sizes = {"accumulation": cfg.accumulation, "prefetch": cfg.prefetch}
-        return noisy_batches(records, self._maker, self.shape, **sizes)
-
-    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[NoisyBatch]:
-        """Returns held-out batches; see `Objective.heldout_batches`."""
-        records = record_lanes(self.data.heldout, **self._lanes(lanes))
-        # Every chosen subword is masked: those that are seen as they are would flatter the model.
-        maker = self._block_maker(EVAL_MASKS, hiding=True)
-        prefetch = self.config.data.prefetch
-        return noisy_batches(records, maker, self.shape, accumulation=1, prefetch=prefetch, by_record=True)
-
-    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
-        threads = self.config.data.reader_threads
-        return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": read_text_record}
-
-    def empty(self, shards: int) -> NoisyBatch:
-        """Returns a batch [1, shards, ...] without a subword."""
-        return empty_noisy_batch(self.shape, pad_id_of(self._maker), shards)
+    def shard(self) -> NoisyShard:
+        """Returns a shard without a block."""
+        return NoisyShard(self.shape, self.training_maker.pad)
 
     def count(self, batch: NoisyBatch) -> int:
         """Returns the subwords of text in a host batch; special ones do not count."""

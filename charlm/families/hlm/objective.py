@@ -8,30 +8,29 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import grain
 import jax
 import jax.numpy as jnp
 import ml_collections
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.batch import WordBatch
+from charlm.data.batching import ShardPacker
 from charlm.data.corpus import PreparedData, prepare
-from charlm.data.pipeline import batch_dataset, empty_batch, record_lanes
+from charlm.data.pipeline import SentenceMaker
+from charlm.data.records import EncodedRecord, read_record
 from charlm.families.hlm.conversion import VOCAB_FILE
 from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
-from charlm.families.objective import Objective
+from charlm.families.text_objective import TextObjective
 from charlm.text.wordlist import write_words
 
 log = logging.getLogger("charlm")
 
-EVAL_MASKS = 1  # masks of held-out text come from this stream of their own, the same in every run
 
-
-class MaskedCharacters(Objective):
+class MaskedCharacters(TextObjective):
     """Masked character modelling; `shape` is that of every batch."""
 
     families = ("hlm",)
@@ -45,7 +44,6 @@ class MaskedCharacters(Objective):
         super().__init__(config, data, shards)
         self.shape = batch_shape(config, data, shards)
         self.model = HLMForMaskedLM(model_config(config))
-        self._masking = masking_of(config, data.vocab.size)
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
@@ -66,38 +64,25 @@ class MaskedCharacters(Objective):
             f"{last['heldout_bits_per_char']:.3f} after (step {last['step']})"
         )
 
-    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[WordBatch]:
-        """Returns batches without end; see `Objective.train_batches`."""
-        cfg = self.config.data
-        records = record_lanes(
-            self.data.train, tuple(cfg.weights), seed=self.config.seed, shuffle=cfg.shuffle, repeat=True,
-            **self._lanes(lanes),
-        )  # fmt: skip
-        return batch_dataset(
-            records, self.shape, self._masking, accumulation=cfg.accumulation, seed=self.config.seed,
-            prefetch=cfg.prefetch,
-        )  # fmt: skip
+    @staticmethod
+    def read(data: bytes) -> EncodedRecord:
+        """Parses a record of encoded words."""
+        return read_record(data)
 
-    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[WordBatch]:
-        """Returns held-out batches; see `Objective.heldout_batches`."""
-        records = record_lanes(self.data.heldout, **self._lanes(lanes))
-        # Every chosen held-out word is hidden: words that are seen as they are, or nearly, would flatter the model.
-        hiding = dataclasses.replace(self._masking, mask_share=1.0, random_share=0.0)
-        prefetch = self.config.data.prefetch
-        return batch_dataset(
-            records, self.shape, hiding, accumulation=1, seed=EVAL_MASKS, prefetch=prefetch, by_record=True
-        )
+    def maker(self, seed: int, hiding: bool) -> SentenceMaker:
+        """Returns what makes sequences; `hiding`: every chosen word is hidden, none is shown."""
+        masking = masking_of(self.config, self.data.vocab.size)
+        if hiding:
+            masking = dataclasses.replace(masking, mask_share=1.0, random_share=0.0)
+        return SentenceMaker(self.shape.words, self.shape.slots[-1], masking, seed)
+
+    def shard(self) -> ShardPacker:
+        """Returns tables without a word."""
+        return ShardPacker(self.shape)
 
     @functools.cached_property
     def _known_words(self) -> list[str]:
         return known_words(self.data)
-
-    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
-        return {"lanes": lanes, "of": self.shards, "reader_threads": self.config.data.reader_threads}
-
-    def empty(self, shards: int) -> WordBatch:
-        """Returns a batch [1, shards, ...] without a word."""
-        return empty_batch(self.shape, shards)
 
     def count(self, batch: WordBatch) -> int:
         """Returns the words of text in a host batch [..., B, W]; [CLS] and [SEP] do not count."""

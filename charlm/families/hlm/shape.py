@@ -9,8 +9,9 @@ from charlm.data.batching import BatchShape
 from charlm.data.budgets import measure_shape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
-from charlm.data.pipeline import record_dataset
+from charlm.data.pipeline import training_records
 from charlm.families.hlm.config import HLMConfig
+from charlm.families.text_objective import sequences_of
 
 
 def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
@@ -31,14 +32,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
     Raises:
       ValueError: when the batch does not divide into micro-batches and table shards.
     """
-    cfg = config.data
-    pieces = cfg.accumulation * shards
-    if cfg.batch_size < 1 or cfg.batch_size % pieces:
-        raise ValueError(
-            f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
-            f"data.table_shards={shards}"
-        )
-    sequences = cfg.batch_size // pieces
+    cfg, sequences = config.data, sequences_of(config, shards)
     if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:
         budgets = (cfg.bucket_slots, cfg.bucket_words, cfg.bucket_masked, cfg.bucket_labels)
         expected = len(cfg.bucket_slots) if cfg.unique_words else 1
@@ -47,8 +41,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
                 "data.bucket_slots, _words, _masked and _labels must name equally many buckets each, or none"
             )
         return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
-    records = iter(record_dataset(data.train, tuple(cfg.weights), seed=config.seed, shuffle=True, repeat=True))
-    try:
+    with training_records(config, data.train) as records:
         return measure_shape(
             records,
             sequences=sequences,
@@ -59,5 +52,3 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
             unique_words=cfg.unique_words,
             bucket_slots=tuple(cfg.bucket_slots),
         )
-    finally:
-        records.close()

@@ -5,24 +5,23 @@ Open it to see what shape batches have, how that is measured on a corpus, and ho
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-import grain
 import numpy as np
 
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of
-from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets
-from charlm.data.lanes import lane_batches, stack
+from charlm.core.batch import WordBatch
+from charlm.data.batching import BatchShape, ShardPacker, bucket_of, labelled
+from charlm.data.batching import Sequence as WordSequence
+from charlm.data.budgets import budget, check_rows, check_slots, choose_buckets
+from charlm.data.streams import SequenceMaker, sampled
 from charlm.data.text_records import TextRecord
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
-from charlm.families.spelled.sequences import Maker, Numbered, PieceStream, halves
 
 BUCKETS = 4
 
 
-class SpelledSequence(Numbered, Protocol):
+class SpelledSequence(Protocol):
     """A sequence of T words or subwords, special ones included, some of them to be predicted."""
 
     @property
@@ -41,7 +40,7 @@ class SpelledSequence(Numbered, Protocol):
         ...
 
 
-class MaskedMaker(Maker, Protocol):
+class MaskedMaker(SequenceMaker, Protocol):
     """What makes such sequences."""
 
     @property
@@ -83,86 +82,71 @@ class MaskedShape(NamedTuple):
         return BatchShape(self.shards, self.sequences, self.length, self.slots, self.rows, none, none)
 
 
-class MaskedLane:
-    """A lane of `charlm.data.lanes` that packs sequences into the tables of its shard."""
+class MaskedShard:
+    """The sequences of a shard, and tables of their distinct spellings; see `charlm.data.streams.Shard`.
 
-    def __init__(self, stream: PieceStream, maker: MaskedMaker, shape: MaskedShape) -> None:
-        self._stream, self._maker, self._shape = stream, maker, shape
+    Args:
+      pad: the row of the table that stands where there is no word.
+    """
 
-    def shard(self) -> tuple[MaskedBatch, bool]:
-        """Returns the next shard, and whether it holds a word."""
-        packer, taken = ShardPacker(self._shape.tables()), []
-        while not packer.full and (sequence := self._stream.next()) is not None:
-            if packer.add(_spelled(sequence)):
-                taken.append(sequence)
-                continue
-            if taken:
-                self._stream.give_back(sequence)
-                break
-            self._stream.give_back(*halves(self._maker, sequence))
-        return _build(packer, taken, self._shape, self._maker.pad), bool(taken)
+    def __init__(self, shape: MaskedShape, pad: int) -> None:
+        self._shape, self._pad = shape, pad
+        self._packer = ShardPacker(shape.tables())
+        self._taken: list[SpelledSequence] = []
 
-    def get_state(self) -> dict[str, Any]:
-        """Returns what the lane holds back."""
-        return self._stream.get_state()
+    @property
+    def full(self) -> bool:
+        """True when the shard has all its sequences."""
+        return self._packer.full
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
-        self._stream.set_state(state)
+    def __len__(self) -> int:
+        return len(self._taken)
 
+    def add(self, sequence: SpelledSequence) -> bool:
+        """Takes the sequence if its spellings fit; returns whether they did."""
+        fits = add_spellings(self._packer, spelled_rows(sequence))
+        self._taken += [sequence] * fits
+        return fits
 
-def _spelled(sequence: SpelledSequence) -> Sequence:
-    """Returns the spellings of a sequence, which is all that its tables hold."""
-    rows_WC = sequence.rows_TC[sequence.rows_TC[:, 0] != 0]
-    return Sequence(rows_WC, np.broadcast_to(np.uint16(0), rows_WC.shape))
+    def build(self) -> MaskedBatch:
+        """Returns the arrays of the shard, without the leading axis; see `MaskedBatch`."""
+        inputs = inputs_of(self._packer.build(), self._taken, self._shape.length, self._pad)
+        return MaskedBatch(inputs, *labels_of(self._taken, self._shape.masked, self._shape.length))
 
 
-def _build(packer: ShardPacker, sequences: list[SpelledSequence], shape: MaskedShape, pad: int) -> MaskedBatch:
-    """Returns the arrays of a shard, without the leading axis; see `MaskedBatch`."""
-    B, L = shape.sequences, shape.length
-    tables = packer.build()
+def spelled_rows(sequence: SpelledSequence) -> np.ndarray:
+    """Returns the spellings that a sequence reads, in order."""
+    return sequence.rows_TC[sequence.rows_TC[:, 0] != 0]
+
+
+def add_spellings(packer: ShardPacker, rows_WC: np.ndarray) -> bool:
+    """Puts the spellings of a sequence into tables, with nothing to predict there; returns whether they fit."""
+    return packer.add(WordSequence(rows_WC, np.broadcast_to(np.uint16(0), rows_WC.shape)))
+
+
+def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: int, pad: int) -> SpelledBatch:
+    """Returns what is read of a shard, without the leading axis.
+
+    Args:
+      tables: the packed spellings of the sequences; those that are read come first. length: L.
+    """
+    B, L = len(tables.index_SBW), length
     index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad, np.int32)
     mask_BL = np.zeros((B, L), bool)
-    position_M, labels_M = np.zeros(shape.masked, np.int32), np.full(shape.masked, -1, np.int32)
-    count = 0
     for row, sequence in enumerate(sequences):
         T = len(sequence.ids_T)
         spelled_T = sequence.rows_TC[:, 0] != 0
         index_BL[row, :T][spelled_T] = tables.index_SBW[row, : spelled_T.sum()]
         ids_BL[row, :T] = np.where(spelled_T, -1, sequence.ids_T)
         mask_BL[row, :T] = True
-        labels_T = sequence.labels_T
-        (chosen,) = np.nonzero(labels_T >= 0)
-        part = slice(count, count := count + len(chosen))
-        position_M[part], labels_M[part] = row * L + chosen, labels_T[chosen]
-    inputs = SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
-    return MaskedBatch(inputs, position_M, labels_M)
+    return SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
 
 
-def masked_batches(
-    lanes: Mapping[int, grain.IterDataset[TextRecord]],
-    maker: MaskedMaker,
-    shape: MaskedShape,
-    *,
-    accumulation: int,
-    prefetch: int,
-    by_record: bool = False,
-) -> grain.IterDataset[MaskedBatch]:
-    """Returns batches [accumulation, S', ...], one shard for each lane of records.
-
-    Args:
-      prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
-    """
-
-    def lane(number: int, records: Iterator[TextRecord]) -> MaskedLane:
-        return MaskedLane(PieceStream(records, maker, number, shape.shards, by_record), maker, shape)
-
-    return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)
-
-
-def empty_masked_batch(shape: MaskedShape, pad: int, shards: int) -> MaskedBatch:
-    """Returns a batch [1, shards, ...] without a word."""
-    return stack([stack([_build(ShardPacker(shape.tables()), [], shape, pad)] * shards)])
+def labels_of(sequences: Sequence[SpelledSequence], most: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what is to be predicted of a shard: positions and labels; see `charlm.data.batching.labelled`."""
+    places = [np.flatnonzero(sequence.labels_T >= 0) for sequence in sequences]
+    rows = ((at, sequence.labels_T[at]) for at, sequence in zip(places, sequences, strict=True))
+    return labelled(rows, most, length)
 
 
 def measure_tables(
@@ -184,33 +168,23 @@ def measure_tables(
         each of them.
     """
     longest = maker.slots
-    if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
-        raise ValueError(
-            f"{section}.bucket_slots={tuple(slots)} must ascend and end at {longest}, the longest spelling"
-        )
+    check_slots(f"{section}.bucket_slots", slots, longest, f"{longest}, the longest spelling")
     if not (slots and rows):
         counts_NC = _count_spellings(records, maker, sequences)
         slots = slots or choose_buckets(counts_NC.mean(axis=0), BUCKETS)
         bucket_C = bucket_of(np.arange(longest + 1), slots)
         rows = rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
-    if len(rows) != len(slots) or min(rows) < 1:
-        raise ValueError(
-            f"{section}.bucket_rows={tuple(rows)} must name a positive number for each of {len(slots)} buckets"
-        )
+    check_rows(f"{section}.bucket_rows", rows, slots)
     return tuple(slots), tuple(rows)
 
 
 def _count_spellings(records: Iterable[TextRecord], maker: MaskedMaker, sequences: int) -> np.ndarray:
     """Returns, for each of some shards, how many distinct spellings have so many slots, int [shards, C + 1]."""
-    count = SAMPLE_SHARDS * sequences
-    sample = list(itertools.islice(iter(PieceStream(iter(records), maker).next, None), count))
-    if not sample:
-        raise ValueError("data.train: no sentence to measure batches on")
-    # A short corpus is read round and round: budgets must hold whole shards.
-    spelled = [_spelled(sequence).chars_WC for sequence in sample]
-    shards = np.arange(count).reshape(SAMPLE_SHARDS, sequences) % len(spelled)
-    found = []
-    for shard in shards.tolist():
-        rows_UC = np.unique(np.concatenate([spelled[i] for i in shard]), axis=0)
-        found.append(np.bincount(np.count_nonzero(rows_UC, axis=1), minlength=rows_UC.shape[1] + 1))
-    return np.array(found)
+    shards = sampled(records, maker, sequences)
+    return np.array([count_distinct(map(spelled_rows, shard), maker.slots) for shard in shards])
+
+
+def count_distinct(rows: Iterable[np.ndarray], longest: int) -> np.ndarray:
+    """Returns how many distinct rows of characters have so many slots, int [longest + 1]."""
+    rows_UC = np.unique(np.concatenate([*rows]), axis=0)
+    return np.bincount(np.count_nonzero(rows_UC, axis=1), minlength=longest + 1)

@@ -9,32 +9,28 @@ import abc
 import logging
 from typing import Any, ClassVar
 
-import grain
 import jax
 import numpy as np
 
-from charlm.data.pipeline import record_dataset, record_lanes
-from charlm.data.text_records import read_text_record
-from charlm.families.objective import Objective
+from charlm.data.pipeline import training_records
 from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.spelled.masked_batches import (
     MaskedMaker,
     MaskedShape,
-    empty_masked_batch,
-    masked_batches,
+    MaskedShard,
     measure_tables,
 )
 from charlm.families.spelled.masked_loss import MaskedSums, masked_sums, summarize
 from charlm.families.spelled.model import SpelledLM
+from charlm.families.text_objective import TextObjective, sequences_of
 
 log = logging.getLogger("charlm")
 
-EVAL_MASKS = 1  # what is hidden of held-out text comes from a stream of its own, the same in every run
 BEST = 5  # guesses shown
 CONTEXT = 8  # positions shown on either side
 
 
-class MaskedSpelledLM(Objective):
+class MaskedSpelledLM(TextObjective):
     """Hidden words or subwords are predicted; `shape` is that of every batch.
 
     A subclass makes `model`, then `shape` by `measure`; its data have the corpora `train` and `heldout` as text.
@@ -66,24 +62,11 @@ class MaskedSpelledLM(Objective):
         Raises:
           ValueError: when the batch does not divide into micro-batches and shards, or tables are given that do not fit.
         """
-        cfg, parts = self.config.data, self.config.data.accumulation * self.shards
-        if cfg.batch_size % parts:
-            raise ValueError(
-                f"{self.section}.batch_size={cfg.batch_size} must be a multiple of {self.section}.accumulation="
-                f"{cfg.accumulation} x data.table_shards={self.shards}"
-            )
-        sequences = cfg.batch_size // parts
-        maker, given = self.maker(self.config.seed, hiding=False), (tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
-        records = iter(self.records(seed=self.config.seed, shuffle=True, repeat=True))
-        try:
-            tables = measure_tables(records, maker, sequences, *given, self.section)
-        finally:
-            records.close()
-        return MaskedShape(self.shards, sequences, cfg.max_length, *tables, sequences * maker.most)
-
-    def records(self, **order: Any) -> grain.IterDataset:
-        """Returns the records of the training text in one stream; `order`: of `charlm.data.pipeline.record_lanes`."""
-        return record_dataset(self.data.train, tuple(self.config.data.weights), **order, read=read_text_record)
+        cfg, sequences = self.config.data, sequences_of(self.config, self.shards, self.section)
+        given = (tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
+        with training_records(self.config, self.data.train, self.read) as records:
+            tables = measure_tables(records, self.training_maker, sequences, *given, self.section)
+        return MaskedShape(self.shards, sequences, cfg.max_length, *tables, sequences * self.training_maker.most)
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
@@ -93,28 +76,9 @@ class MaskedSpelledLM(Objective):
             f"held-out loss: {values[0]:.3f} before (step {first['step']}), {values[1]:.3f} after (step {last['step']})"
         )
 
-    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[MaskedBatch]:
-        """Returns batches without end; see `Objective.train_batches`."""
-        cfg = self.config.data
-        order = {"seed": self.config.seed, "shuffle": cfg.shuffle, "repeat": True}
-        records = record_lanes(self.data.train, tuple(cfg.weights), **order, **self._lanes(lanes))
-        sizes = {"accumulation": cfg.accumulation, "prefetch": cfg.prefetch}
-        return masked_batches(records, self.maker(self.config.seed, hiding=False), self.shape, **sizes)
-
-    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[MaskedBatch]:
-        """Returns held-out batches; see `Objective.heldout_batches`."""
-        records = record_lanes(self.data.heldout, **self._lanes(lanes))
-        # All that is chosen is hidden: what is seen as it is would flatter the model.
-        maker, prefetch = self.maker(EVAL_MASKS, hiding=True), self.config.data.prefetch
-        return masked_batches(records, maker, self.shape, accumulation=1, prefetch=prefetch, by_record=True)
-
-    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
-        threads = self.config.data.reader_threads
-        return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": read_text_record}
-
-    def empty(self, shards: int) -> MaskedBatch:
-        """Returns a batch [1, shards, ...] without a word."""
-        return empty_masked_batch(self.shape, self.maker(self.config.seed, hiding=False).pad, shards)
+    def shard(self) -> MaskedShard:
+        """Returns a shard without a word."""
+        return MaskedShard(self.shape, self.training_maker.pad)
 
     def count(self, batch: MaskedBatch) -> int:
         """Returns the words or subwords of text in a host batch; special ones do not count."""
@@ -156,12 +120,7 @@ class MaskedSpelledLM(Objective):
         count = self.config.train.examples
         if not count:
             return
-        batches = iter(self.heldout_batches((0,)))
-        try:
-            batch = next(batches, None)
-        finally:
-            getattr(batches, "close", lambda: None)()  # of a thread, where there is one
-        if batch is None:  # less held-out text than there are shards
+        if (batch := self.first_heldout()) is None:
             return
         part = jax.tree.map(lambda x: x[0], batch)
         apply = jax.jit(lambda params, batch: self.model.apply({"params": params}, batch.inputs, batch.position_SM))

@@ -6,9 +6,11 @@ is longer than a sequence. What is hidden depends on the seed and the number of 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
 
 from charlm.data.text_records import TextRecord
 
@@ -35,99 +37,57 @@ class Cutter(Protocol):
         ...
 
 
-class Maker(Protocol):
-    """What makes sequences of pieces, `room` of them at most besides special ones."""
+@dataclasses.dataclass(frozen=True)
+class PieceMaker(abc.ABC):
+    """Makes sequences of the pieces of words; see `charlm.data.streams.SequenceMaker`.
 
-    @property
-    def words(self) -> Cutter:
-        """Which pieces are of one word."""
-        ...
+    Attributes:
+      words: cuts them. length: pieces of a sequence at most, special ones included. seed: of all that is drawn.
+      too_tight: what is said when not even one piece fits into a shard.
+    """
+
+    words: Cutter
+    length: int
+    seed: int
+    too_tight: ClassVar[str] = "data.bucket_rows leave no room for a single word or subword"
+
+    @abc.abstractmethod
+    def sequence(self, pieces: list[Any], number: tuple[int, ...], /) -> Any:
+        """Returns a sequence (`Numbered`) of some pieces, whose draws depend on its number."""
 
     @property
     def room(self) -> int:
-        """Most pieces of a sequence, without special ones."""
-        ...
+        """Most pieces of a sequence, without special ones at both ends."""
+        return self.length - 2
 
-    def sequence(self, pieces: list[Any], number: tuple[int, ...], /) -> Any:
-        """Returns a sequence (`Numbered`) of some pieces, whose draws depend on its number."""
-        ...
+    def parts(self, record: TextRecord, number: int) -> Iterator[tuple[Any, ...]]:
+        """Yields the pieces of each word."""
+        for pieces in self.words.of(record.texts(), record.spaces.tolist()):
+            yield from (pieces[i : i + self.room] for i in range(0, len(pieces), self.room))
 
+    def filled(self, used: int | None, part: tuple[Any, ...]) -> int | None:
+        """Returns the number of pieces; see `SequenceMaker.filled`."""
+        used = (used or 0) + len(part)
+        return used if used <= self.room else None
 
-def halves(maker: Maker, sequence: Numbered) -> tuple[Any, Any]:
-    """Cuts a sequence that alone exceeds the budgets of a shard into two; their draws are their own."""
-    pieces = sequence.pieces
-    middle = len(pieces) // 2
-    # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
-    number = sequence.number
-    return maker.sequence(pieces[:middle], (*number, 1)), maker.sequence(pieces[middle:], (*number, 2))
+    def make(self, parts: list[tuple[Any, ...]], number: tuple[int, ...]) -> Any:
+        """Returns the sequence of some words."""
+        return self.sequence(list(itertools.chain.from_iterable(parts)), number)
 
+    def halves(self, sequence: Numbered) -> tuple[Any, Any]:
+        """Returns two sequences, whose draws are their own; ValueError when there is but one piece."""
+        pieces, number = sequence.pieces, sequence.number
+        if len(pieces) < 2:
+            raise ValueError(self.too_tight)
+        middle = len(pieces) // 2
+        # SeedSequence takes (a,) and (a, 0) for the same: the halves are 1 and 2.
+        return self.sequence(pieces[:middle], (*number, 1)), self.sequence(pieces[middle:], (*number, 2))
 
-class PieceStream:
-    """Makes sequences of the words of records, in order.
+    def held(self, parts: Iterable[tuple[Any, ...]], returned: Iterable[Numbered]) -> dict[str, Any]:
+        """Returns the pieces of words and of sequences."""
+        return {"words": [list(word) for word in parts], "returned": [[list(s.number), s.pieces] for s in returned]}
 
-    The sequences of a lane are numbered `lane`, `lane + lanes`, and so on. With `by_record` no sequence holds words of
-    two records, and numbers are those of the records: the same sequences, however many lanes there are.
-    """
-
-    def __init__(
-        self,
-        records: Iterator[TextRecord],
-        maker: Maker,
-        lane: int = 0,
-        lanes: int = 1,
-        by_record: bool = False,
-    ) -> None:
-        self._records, self._maker = records, maker
-        self._lane, self._lanes, self._by_record = lane, lanes, by_record
-        self._room = maker.room
-        self._words: deque[tuple[Any, ...]] = deque()  # pieces of each
-        self._returned: deque[Any] = deque()
-        self._made = 0  # sequences; with `by_record`, those of the record
-        self._read_records = 0
-
-    def next(self) -> Any | None:
-        """Returns the next sequence, or None when the records are used up."""
-        if self._returned:
-            return self._returned.popleft()
-        taken: list[Any] = []
-        while self._words or (not (taken and self._by_record) and self._read()):
-            if len(taken) + len(self._words[0]) > self._room:
-                break
-            taken.extend(self._words.popleft())
-        if not taken:
-            return None
-        record = self._lane + self._lanes * (self._read_records - 1)
-        number = (record, self._made) if self._by_record else (self._lane + self._lanes * self._made,)
-        self._made += 1
-        return self._maker.sequence(taken, number)
-
-    def give_back(self, *sequences: Numbered) -> None:
-        """Puts sequences in front of the stream, the first to come out first."""
-        self._returned.extendleft(reversed(sequences))
-
-    def _read(self) -> bool:
-        """Reads the next record that has a word."""
-        for record in self._records:
-            self._read_records += 1
-            self._made = 0 if self._by_record else self._made
-            for pieces in self._maker.words.of(record.texts(), record.spaces.tolist()):
-                self._words.extend(pieces[i : i + self._room] for i in range(0, len(pieces), self._room))
-            if self._words:
-                return True
-        return False
-
-    def get_state(self) -> dict[str, Any]:
-        """Returns what the stream holds back, JSON-able."""
-        returned = [[list(s.number), s.pieces] for s in self._returned]
-        return {
-            "made": self._made,
-            "records": self._read_records,
-            "words": [list(word) for word in self._words],
-            "returned": returned,
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
-        self._made, self._read_records = state["made"], state["records"]
-        self._words = deque(map(tuple, state["words"]))
-        self._returned = deque(self._maker.sequence(taken, tuple(number)) for number, taken in state["returned"])
+    def restored(self, state: dict[str, Any]) -> tuple[Iterable[tuple[Any, ...]], Iterable[Any]]:
+        """Returns what `held` was given; draws are made anew from their numbers."""
+        returned = (self.sequence(pieces, tuple(number)) for number, pieces in state["returned"])
+        return map(tuple, state["words"]), returned

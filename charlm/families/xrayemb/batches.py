@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import grain
 import numpy as np
 
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, in_rooms, word_table
-from charlm.data.lanes import lane_batches, stack
+from charlm.data.batching import BatchShape, ShardPacker, bucket_of, in_rooms, spilled, word_table
+from charlm.data.lanes import lane_batches
+from charlm.data.streams import SequenceStream, ShardLane
 from charlm.data.text_records import TextRecord
-from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.sequences import PieceStream, halves
+from charlm.families.spelled.masked_batches import add_spellings, inputs_of, labels_of, spelled_rows
 from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import CycleWords, cycle_tables
 from charlm.families.xrayemb.sequences import XRaySequence, XRaySequenceMaker
@@ -61,72 +61,59 @@ class XRayShape(NamedTuple):
         )
 
 
-class _Shard:
-    """The sequences of one shard, taken while they fit."""
+class XRayShard:
+    """The sequences of one shard, taken while they fit; see `charlm.data.streams.Shard`.
 
-    def __init__(self, shape: XRayShape) -> None:
-        self._shape, self._packer = shape, ShardPacker(shape.tables())
-        self.taken: list[XRaySequence] = []
+    Args:
+      pad: the subword that stands where there is none.
+    """
+
+    def __init__(self, shape: XRayShape, pad: int) -> None:
+        self._shape, self._pad, self._packer = shape, pad, ShardPacker(shape.tables())
+        self._taken: list[XRaySequence] = []
         self._learned, self._written = 0, np.zeros(len(shape.written_slots), np.int64)
 
     @property
     def full(self) -> bool:
+        """True when the shard has all its sequences."""
         return self._packer.full
+
+    def __len__(self) -> int:
+        return len(self._taken)
 
     def add(self, sequence: XRaySequence) -> bool:
         """Takes the sequence if it fits; returns whether it did."""
         learned = self._learned + len(sequence.learned_WC)
         written = self._written + _by_bucket(sequence, self._shape.written_slots)
-        if learned > self._shape.learned or _spilled(written, self._shape.written_rows):
+        if learned > self._shape.learned or spilled(written, self._shape.written_rows):
             return False
-        spelled = all_rows(sequence)
-        if not self._packer.add(Sequence(spelled, np.broadcast_to(np.uint16(0), spelled.shape))):
+        if not add_spellings(self._packer, all_rows(sequence)):
             return False
         self._learned, self._written = learned, written
-        self.taken.append(sequence)
+        self._taken.append(sequence)
         return True
 
-    def build(self, pad_id: int, cycle_KC: np.ndarray) -> XRayBatch:
-        """Returns the arrays of the shard, without the leading axis; see `XRayBatch`.
-
-        Args:
-          cycle_KC: its words of cycles, zeros where there are none.
-        """
+    def build(self) -> XRayBatch:
+        """Returns the arrays of the shard, without the leading axis and words of cycles; see `XRayBatch`."""
         shape, tables = self._shape, self._packer.build()
-        B, L = shape.sequences, shape.length
-        index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad_id, np.int32)
-        mask_BL = np.zeros((B, L), bool)
         row_W, pieces_WP = np.zeros(shape.learned, np.int32), np.full((shape.learned, shape.pieces), -1, np.int32)
         count = 0
-        for b, sequence in enumerate(self.taken):
-            length, learned = len(sequence.ids_L), len(sequence.learned_WC)
-            spelled_L = sequence.ids_L < 0
-            spelled = int(spelled_L.sum())
-            index_BL[b, :length][spelled_L] = tables.index_SBW[b, :spelled]
-            ids_BL[b, :length], mask_BL[b, :length] = sequence.ids_L, True
+        for b, sequence in enumerate(self._taken):
+            spelled, learned = len(spelled_rows(sequence)), len(sequence.learned_WC)
             part = slice(count, count := count + learned)
             row_W[part] = tables.index_SBW[b, spelled : spelled + learned]
             pieces_WP[part] = sequence.pieces_WP
-        inputs = SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
-        learned, written = LearnedWords(row_W, pieces_WP), self._written_words()
-        cycle = cycle_tables(cycle_KC, shape.cycle_slots, shape.cycle_rows)
-        return XRayBatch(inputs, *self._labels(), learned, written, cycle, cycle_KC[:, 0] != 0)
-
-    def _labels(self) -> tuple[np.ndarray, np.ndarray]:
-        position_M, labels_M = np.zeros(self._shape.predicted, np.int32), np.full(self._shape.predicted, -1, np.int32)
-        count = 0
-        for b, sequence in enumerate(self.taken):
-            (places,) = np.nonzero(sequence.labels_L >= 0)
-            part = slice(count, count := count + len(places))
-            position_M[part], labels_M[part] = b * self._shape.length + places, sequence.labels_L[places]
-        return position_M, labels_M
+        inputs = inputs_of(tables, self._taken, shape.length, self._pad)
+        labels = labels_of(self._taken, shape.predicted, shape.length)
+        none = np.zeros(0, bool)
+        return XRayBatch(inputs, *labels, LearnedWords(row_W, pieces_WP), self._written_words(), (), none)
 
     def _written_words(self) -> tuple[WrittenWords, ...]:
         shape = self._shape
-        places = [np.flatnonzero(sequence.written_LC[:, 0]) for sequence in self.taken]
+        places = [np.flatnonzero(sequence.written_TC[:, 0]) for sequence in self._taken]
         none = (np.zeros(0, np.int64), np.zeros((0, shape.written_slots[-1]), np.uint16))
         position_G = np.concatenate([none[0], *(b * shape.length + at for b, at in enumerate(places))])
-        chars_GC = np.concatenate([none[1], *(s.written_LC[at] for s, at in zip(self.taken, places, strict=True))])
+        chars_GC = np.concatenate([none[1], *(s.written_TC[at] for s, at in zip(self._taken, places, strict=True))])
         placed, left = in_rooms(bucket_of((chars_GC != 0).sum(axis=1), shape.written_slots), shape.written_rows)
         assert not len(left), "`add` refuses what does not fit"
         words = []
@@ -139,65 +126,43 @@ class _Shard:
 
 def all_rows(sequence: XRaySequence) -> np.ndarray:
     """Returns the characters of the words of a sequence, uint16: of those that are spelled, then of those learned."""
-    return np.concatenate([sequence.rows_LC[sequence.ids_L < 0], sequence.learned_WC])
+    return np.concatenate([spelled_rows(sequence), sequence.learned_WC])
 
 
 def _by_bucket(sequence: XRaySequence, slots: tuple[int, ...]) -> np.ndarray:
     """Returns how many words of each bucket are to be written."""
-    lengths_L = (sequence.written_LC != 0).sum(axis=1)
-    return np.bincount(bucket_of(lengths_L[lengths_L > 0], slots), minlength=len(slots))
-
-
-def _spilled(counts: np.ndarray, rows: tuple[int, ...]) -> int:
-    """Returns how many words have no room, in their bucket or one of longer words."""
-    spilled = 0
-    for count, room in zip(counts.tolist(), rows, strict=True):
-        spilled = max(0, spilled + count - room)
-    return spilled
+    lengths_T = (sequence.written_TC != 0).sum(axis=1)
+    return np.bincount(bucket_of(lengths_T[lengths_T > 0], slots), minlength=len(slots))
 
 
 class XRayLane:
-    """A lane of `charlm.data.lanes` that fills shards with sequences, and with words of cycles."""
+    """A lane of `charlm.data.lanes` whose shards hold words of cycles, too, by their numbers in the lane."""
 
-    def __init__(
-        self, stream: PieceStream, maker: XRaySequenceMaker, shape: XRayShape, cycle: CycleWords, lane: int
-    ) -> None:
-        self._stream, self._maker, self._shape, self._cycle, self._lane = stream, maker, shape, cycle, lane
+    def __init__(self, text: ShardLane, shape: XRayShape, cycle: CycleWords, lane: int) -> None:
+        self._text, self._shape, self._cycle, self._lane = text, shape, cycle, lane
         self._made = 0  # shards
 
     def shard(self) -> tuple[XRayBatch, bool]:
-        """Returns the next shard, and whether it holds a subword.
-
-        Raises:
-          ValueError: a sequence of one subword exceeds the budgets.
-        """
-        shard = _Shard(self._shape)
-        while not shard.full and (sequence := self._stream.next()) is not None:
-            if shard.add(sequence):
-                continue
-            if shard.taken:
-                self._stream.give_back(sequence)
-                break
-            if len(sequence.pieces) < 2:
-                raise ValueError("data.bucket_rows, learned_words and written_rows leave no room for a single subword")
-            self._stream.give_back(*halves(self._maker, sequence))
-        cycle_KC = self._cycle.of(self._lane, self._shape.shards, self._made) if shard.taken else self._cycle.none()
+        """Returns the next shard, and whether it holds a subword."""
+        shard, filled = self._text.shard()
+        words_KC = self._cycle.of(self._lane, self._shape.shards, self._made) if filled else self._cycle.none()
         self._made += 1
-        return shard.build(pad_id_of(self._maker), cycle_KC), bool(shard.taken)
+        return with_cycle(shard, words_KC, self._shape), filled
 
     def get_state(self) -> dict[str, Any]:
         """Returns what the lane holds back."""
-        return self._stream.get_state() | {"shards": self._made}
+        return self._text.get_state() | {"shards": self._made}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
         self._made = state["shards"]
-        self._stream.set_state(state)
+        self._text.set_state(state)
 
 
-def pad_id_of(maker: XRaySequenceMaker) -> int:
-    """Returns the subword that stands where there is none: the vocabulary's own, or 0."""
-    return maker.tokenizer.special.pad or 0
+def with_cycle(shard: XRayBatch, words_KC: np.ndarray, shape: XRayShape) -> XRayBatch:
+    """Returns a shard with words of cycles, zeros where there are none."""
+    cycle = cycle_tables(words_KC, shape.cycle_slots, shape.cycle_rows)
+    return shard._replace(cycle=cycle, points_SK=words_KC[:, 0] != 0)
 
 
 def xray_batches(
@@ -217,11 +182,7 @@ def xray_batches(
     """
 
     def lane(number: int, records: Iterator[TextRecord]) -> XRayLane:
-        return XRayLane(PieceStream(records, maker, number, shape.shards, by_record), maker, shape, cycle, number)
+        stream = SequenceStream(records, maker, number, shape.shards, by_record)
+        return XRayLane(ShardLane(stream, lambda: XRayShard(shape, maker.pad)), shape, cycle, number)
 
     return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)
-
-
-def empty_xray_batch(shape: XRayShape, pad_id: int, cycle: CycleWords, shards: int) -> XRayBatch:
-    """Returns a batch [1, shards, ...] without a subword."""
-    return stack([stack([_Shard(shape).build(pad_id, cycle.none())] * shards)])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from charlm.data.batching import bucket_of
-from charlm.data.budgets import SAMPLE_SHARDS, budget, choose_buckets, choose_tables
+from charlm.data.budgets import budget, check_rows, check_slots, choose_buckets, choose_tables
+from charlm.data.streams import sampled
 from charlm.data.text_records import TextRecord
-from charlm.families.spelled.sequences import PieceStream
+from charlm.families.spelled.masked_batches import count_distinct
 from charlm.families.xrayemb.batches import all_rows
 from charlm.families.xrayemb.sequences import XRaySequenceMaker
 
@@ -38,28 +38,19 @@ def measure_budgets(records: Iterable[TextRecord], maker: XRaySequenceMaker, seq
       ValueError: there is no text, `slots` do not ascend up to the longest word, or `rows` are not one for each.
     """
     for name, slots in (("bucket_slots", given.slots), ("written_slots", given.written_slots)):
-        if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != maker.slots):
-            raise ValueError(f"data.{name}={tuple(slots)} must ascend and end at {maker.slots}, model.char_slots")
+        check_slots(f"data.{name}", slots, maker.slots, f"{maker.slots}, model.char_slots")
     measured = given if all(given) else _measure(records, maker, sequences, given)
     pairs = (("bucket", measured.slots, measured.rows), ("written", measured.written_slots, measured.written_rows))
     for name, slots, rows in pairs:
-        if len(rows) != len(slots) or min(rows) < 1:
-            raise ValueError(f"data.{name}_rows={rows} must name a positive number for each of {len(slots)} buckets")
+        check_rows(f"data.{name}_rows", rows, slots)
     return measured
 
 
 def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences: int, given: Budgets) -> Budgets:
-    count = SAMPLE_SHARDS * sequences
-    sample = list(itertools.islice(iter(PieceStream(iter(records), maker).next, None), count))
-    if not sample:
-        raise ValueError("data.train: no sentence to measure batches on")
-    # A short corpus is read round and round: budgets must hold whole shards.
-    shards = (np.arange(count).reshape(SAMPLE_SHARDS, sequences) % len(sample)).tolist()
+    shards = sampled(records, maker, sequences)
     by_length = lambda rows_UC: np.bincount((rows_UC != 0).sum(axis=1), minlength=maker.slots + 1)
-    spelled, written = [], []
-    for shard in shards:
-        spelled.append(by_length(np.unique(np.concatenate([all_rows(sample[i]) for i in shard]), axis=0)))
-        written.append(sum(by_length(sample[i].written_LC) for i in shard))
+    spelled = [count_distinct(map(all_rows, shard), maker.slots) for shard in shards]
+    written = [sum(by_length(sequence.written_TC) for sequence in shard) for shard in shards]
     spelled_NC, written_NC = np.array(spelled), np.array(written)
     slots = given.slots or choose_buckets(spelled_NC.mean(axis=0), BUCKETS)
     bucket_C = bucket_of(np.arange(maker.slots + 1), slots)
@@ -67,5 +58,5 @@ def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences:
     longer_NC = written_NC[:, ::-1].cumsum(axis=1)[:, -2::-1]  # than 0, 1, ... slots; 0 slots write nothing
     most_C = np.maximum.accumulate([budget(longer_N) for longer_N in longer_NC.T[::-1]])[::-1]
     written_slots, written_rows = choose_tables(most_C, given.written_slots)
-    learned = np.array([sum(len(sample[i].learned_WC) for i in shard) for shard in shards])
+    learned = np.array([sum(len(sequence.learned_WC) for sequence in shard) for shard in shards])
     return Budgets(slots, rows, given.learned or budget(learned), written_slots, given.written_rows or written_rows)

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from charlm.data.batching import bucket_of, in_rooms, word_table
-from charlm.data.budgets import choose_tables
+from charlm.data.budgets import check_rows, check_slots, choose_tables
 
 SAMPLING = ("uniform", "sqrt", "frequency")
 
@@ -119,16 +119,14 @@ def measure_cycle(
       ValueError: `slots` do not ascend up to the longest word, or `rows` are not one for each, or hold too few words.
     """
     longest = cycle.rows_NC.shape[1]
-    if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
-        raise ValueError(f"cycle.slots={tuple(slots)} must ascend and end at {longest}, model.char_slots")
+    check_slots("cycle.slots", slots, longest, f"{longest}, model.char_slots")
     if not cycle.size:
         slots = slots or (longest,)
         return slots, (0,) * len(slots)
     most_C = _most_longer(cycle)
     slots, found = choose_tables(most_C, slots)
     rows = rows or found
-    if len(rows) != len(slots) or min(rows) < 1:
-        raise ValueError(f"cycle.rows={rows} must name a positive number for each of {len(slots)} buckets")
+    check_rows("cycle.rows", rows, slots)
     for bucket, shorter in enumerate((0, *slots[:-1])):
         if (room := sum(rows[bucket:])) < most_C[shorter]:
             raise ValueError(

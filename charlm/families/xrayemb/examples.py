@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
 import jax
@@ -11,6 +11,7 @@ import ml_collections
 import numpy as np
 
 from charlm.core.state import stream_key
+from charlm.families.text_objective import TextObjective
 from charlm.families.xrayemb.decoder import XRDecoder
 from charlm.families.xrayemb.loss import sphere_points
 
@@ -23,39 +24,13 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # positions shown on either side
 
 
-class Shown(Protocol):
-    """What is shown of an objective: `objective.SecondPretraining`."""
-
-    config: ml_collections.ConfigDict
-    data: Any  # what its `prepare` returns
-    shape: Any  # of its batches
-
-    @property
-    def model(self) -> nn.Module:
-        """What learns."""
-        ...
-
-    @property
-    def framed(self) -> bool:
-        """Whether sequences have special subwords at both ends."""
-        ...
-
-    def heldout_batches(self, lanes: tuple[int, ...]) -> Any:
-        """Returns batches of held-out text."""
-        ...
-
-
-def show_examples(objective: Shown, params: Any) -> None:
+def show_examples(objective: TextObjective, params: Any) -> None:
     """Logs `train.examples` places of held-out text: the likeliest subwords, and what is written from there."""
     count, data = objective.config.train.examples, objective.data
     if not count:
         return
-    batches = iter(objective.heldout_batches((0,)))
-    try:
-        batch: XRayBatch | None = next(batches, None)
-    finally:
-        getattr(batches, "close", lambda: None)()  # of a thread, where there is one
-    if batch is None:  # less held-out text than there are shards
+    batch: XRayBatch | None = objective.first_heldout()
+    if batch is None:
         return
     part = jax.tree.map(lambda x: x[0], batch)
     (real,) = np.nonzero(part.labels_SM[0] >= 0)
@@ -79,7 +54,7 @@ def show_examples(objective: Shown, params: Any) -> None:
             log.info("written  %s", data.chars.decode(ids_T))
 
 
-def show_samples(objective: Shown, params: Any) -> None:
+def show_samples(objective: TextObjective, params: Any) -> None:
     """Logs what the generator writes at points of the sphere, the same in every call.
 
     Args:
@@ -108,18 +83,18 @@ def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) ->
     return output.logits[0], model.generate(states_ND[position_SM[0]]).ids_UT
 
 
-def _context(objective: Shown, batch: XRayBatch, at: int, right: str) -> str:
+def _context(objective: TextObjective, batch: XRayBatch, at: int, right: str) -> str:
     """Returns the subwords and <words> around a place, and what is right there, or with GPT-2 behind it."""
     row, place = divmod(at, objective.shape.length)
     length = int(batch.inputs.mask_SBL[0, row].sum())
     first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)
     shown = [_read_at(objective, batch, row, i) for i in range(first, end)]
-    named = "right" if objective.framed else "next"
+    named = "right" if objective.training_maker.framed else "next"
     shown[place - first] = f"[{shown[place - first]}, {named}: {right}]"
     return " ".join(shown)
 
 
-def _read_at(objective: Shown, batch: XRayBatch, row: int, place: int) -> str:
+def _read_at(objective: TextObjective, batch: XRayBatch, row: int, place: int) -> str:
     index = int(batch.inputs.ids_SBL[0, row, place])
     if index >= 0:
         return objective.data.tokenizer.token(index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ import ml_collections
 import numpy as np
 
 from charlm.core import checkpoint as checkpoints
-from charlm.data.pipeline import record_dataset, record_lanes
-from charlm.data.text_records import read_text_record
-from charlm.families.objective import Objective
-from charlm.families.spelled.hiding import Hiding
+from charlm.data.lanes import empty_batch
+from charlm.data.masking import Hiding
+from charlm.data.pipeline import training_records
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import started_from
+from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.families.xrayemb.batch import XRayBatch
-from charlm.families.xrayemb.batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
+from charlm.families.xrayemb.batches import XRayShape, XRayShard, with_cycle, xray_batches
 from charlm.families.xrayemb.budgets import Budgets, measure_budgets
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords, measure_cycle
@@ -46,12 +47,11 @@ from charlm.text.subwords.word_pieces import WordPieces
 
 log = logging.getLogger("charlm")
 
-EVAL_MASKS = 1  # what is drawn of held-out text comes from a stream of its own, the same in every run
 BUDGETS = ("bucket_slots", "bucket_rows", "learned_words", "written_slots", "written_rows")
 GENERATOR = "xr_dec"
 
 
-class SecondPretraining(Objective):
+class SecondPretraining(TextObjective):
     """Five losses, see `charlm.families.xrayemb.loss`; `shape` is that of every batch, `model` what learns."""
 
     families = (NAME,)
@@ -75,16 +75,15 @@ class SecondPretraining(Objective):
         check_generate(config, self._resolved["backbone"])
         self._found = XRayWords(data.tokenizer)
         self._rows = CharacterRows(data.tokenizer, data.chars, config.model.char_slots)
-        self._maker = self._sequence_maker(config.seed, False)
         self._cycle, self._heldout_cycle = self._cycle_words(False), self._cycle_words(True)
         self.shape = self._shape()
 
     @property
     def framed(self) -> bool:
         """Whether special tokens stand at both ends of sequences, and subwords are masked: not with GPT-2."""
-        return self._maker.framed
+        return self.training_maker.framed
 
-    def _sequence_maker(self, seed: int, hiding: bool) -> XRaySequenceMaker:
+    def maker(self, seed: int, hiding: bool) -> XRaySequenceMaker:
         """Returns what makes sequences; `hiding`: every chosen subword is masked, none is shown."""
         cfg, data, policy = self.config.data, self.data, self.config.policy
         weights, special = self._losses.weights, data.tokenizer.special
@@ -125,13 +124,7 @@ class SecondPretraining(Objective):
         )
 
     def _shape(self) -> XRayShape:
-        cfg, parts = self.config.data, self.config.data.accumulation * self.shards
-        if cfg.batch_size % parts:
-            raise ValueError(
-                f"data.batch_size={cfg.batch_size} must be a multiple of data.accumulation={cfg.accumulation} x "
-                f"data.table_shards={self.shards}"
-            )
-        sequences, maker = cfg.batch_size // parts, self._maker
+        cfg, maker, sequences = self.config.data, self.training_maker, sequences_of(self.config, self.shards)
         given = Budgets(
             slots=tuple(cfg.bucket_slots),
             rows=tuple(cfg.bucket_rows),
@@ -139,16 +132,11 @@ class SecondPretraining(Objective):
             written_slots=tuple(cfg.written_slots),
             written_rows=tuple(cfg.written_rows),
         )
-        order = {"seed": self.config.seed, "shuffle": True, "repeat": True, "read": read_text_record}
-        records = iter(record_dataset(self.data.train, tuple(cfg.weights), **order))
-        try:
+        with training_records(self.config, self.data.train, self.read) as records:
             found = measure_budgets(records, maker, sequences, given)
-        finally:
-            records.close()
         cycle = measure_cycle(self._cycle, tuple(self.config.cycle.slots), tuple(self.config.cycle.rows))
-        each = cfg.max_length - 1 if maker.hiding is None else maker.hiding.most(cfg.max_length - 2)
         return XRayShape(
-            self.shards, sequences, cfg.max_length, found.slots, found.rows, sequences * each, found.learned,
+            self.shards, sequences, cfg.max_length, found.slots, found.rows, sequences * maker.most, found.learned,
             maker.pieces_most, found.written_slots, found.written_rows, *cycle,
         )  # fmt: skip
 
@@ -182,34 +170,31 @@ class SecondPretraining(Objective):
         )
         return f"held-out losses: {values(first)} (step {first['step']}); {values(last)} (step {last['step']})"
 
-    def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[XRayBatch]:
-        """Returns batches without end; see `Objective.train_batches`."""
-        cfg = self.config.data
-        order = {"seed": self.config.seed, "shuffle": cfg.shuffle, "repeat": True}
-        records = record_lanes(self.data.train, tuple(cfg.weights), **order, **self._lanes(lanes))
-        sizes = {"accumulation": cfg.accumulation, "prefetch": cfg.prefetch}
-        return xray_batches(records, self._maker, self.shape, self._cycle, **sizes)
+    def shard(self) -> XRayShard:
+        """Returns a shard without a subword."""
+        return XRayShard(self.shape, self.training_maker.pad)
 
-    def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[XRayBatch]:
-        """Returns held-out batches, each with some of the most frequent words; see `Objective.heldout_batches`."""
-        records = record_lanes(self.data.heldout, **self._lanes(lanes))
-        # Every chosen subword is masked: those that are seen as they are would flatter the model.
-        maker = self._sequence_maker(EVAL_MASKS, True)
-        sizes = {"accumulation": 1, "prefetch": self.config.data.prefetch}
-        return xray_batches(records, maker, self.shape, self._heldout_cycle, **sizes, by_record=True)
-
-    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
-        threads = self.config.data.reader_threads
-        return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": read_text_record}
+    def batches(
+        self,
+        records: Mapping[int, grain.IterDataset[Any]],
+        maker: XRaySequenceMaker,
+        *,
+        accumulation: int,
+        by_record: bool = False,
+    ) -> grain.IterDataset[XRayBatch]:
+        """Returns batches, each held-out one with some of the most frequent words; see `TextObjective.batches`."""
+        cycle = self._heldout_cycle if by_record else self._cycle
+        sizes = {"accumulation": accumulation, "prefetch": self.config.data.prefetch}
+        return xray_batches(records, maker, self.shape, cycle, **sizes, by_record=by_record)
 
     def empty(self, shards: int) -> XRayBatch:
         """Returns a batch [1, shards, ...] without a subword."""
-        return empty_xray_batch(self.shape, pad_id_of(self._maker), self._cycle, shards)
+        return empty_batch(with_cycle(self.shard().build(), self._cycle.none(), self.shape), shards)
 
     def count(self, batch: XRayBatch) -> int:
         """Returns the positions of text in a host batch, subwords and spelled words; special ones do not count."""
         mask = batch.inputs.mask_SBL
-        return int(mask.sum() - 2 * self._maker.framed * mask[..., 0].sum())
+        return int(mask.sum() - 2 * self.framed * mask[..., 0].sum())
 
     def training_flops(self, batch: XRayBatch) -> float:
         """Returns the useful operations of a step."""

@@ -8,36 +8,37 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from charlm.families.spelled.hiding import Hiding
+from charlm.data.masking import Hiding
+from charlm.data.streams import generator
+from charlm.families.spelled.sequences import PieceMaker
 from charlm.families.xrayemb.chars import XRayChars, word_rows
 from charlm.families.xrayemb.policies import Policy, WordRuns, select
 from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
-from charlm.text.subwords.word_pieces import WordPieces
 
 KEPT_ROWS = 2**18  # words whose characters are remembered at most
 
 
 class XRaySequence(NamedTuple):
-    """A sequence of L positions, special ones included; W words are to be learned.
+    """A sequence of T positions, special ones included; W words are to be learned.
 
     Attributes:
-      ids_L: int32, rows of the table of subwords that the model reads; -1 where a word is spelled.
-      rows_LC: uint16, the characters of these words; zeros elsewhere.
-      labels_L: int32, the subword that is to be predicted from a position; -1 where none is.
-      written_LC: uint16, the word that is to be written from a position; zeros where none is.
+      ids_T: int32, rows of the table of subwords that the model reads; -1 where a word is spelled.
+      rows_TC: uint16, the characters of these words; zeros elsewhere.
+      labels_T: int32, the subword that is to be predicted from a position; -1 where none is.
+      written_TC: uint16, the word that is to be written from a position; zeros where none is.
       learned_WC: uint16, words whose vectors are learned. pieces_WP: int32, ids of their subwords, -1 behind the last.
       pieces: the subwords that it was made of, without special ones. number: what the draws were made from.
     """
 
-    ids_L: np.ndarray
-    rows_LC: np.ndarray
-    labels_L: np.ndarray
-    written_LC: np.ndarray
+    ids_T: np.ndarray
+    rows_TC: np.ndarray
+    labels_T: np.ndarray
+    written_TC: np.ndarray
     learned_WC: np.ndarray
     pieces_WP: np.ndarray
     pieces: list[int]
@@ -80,7 +81,7 @@ class CharacterRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class XRaySequenceMaker:
+class XRaySequenceMaker(PieceMaker):
     """All that turns subwords into sequences, but for where they come from.
 
     Attributes:
@@ -88,11 +89,11 @@ class XRaySequenceMaker:
       hiding: None: nothing is hidden, and the next subword is predicted (GPT-2).
       writes: "all": every position's word is written; "masked": those of subwords to predict alone; "": none.
       share: of these positions, how many.
-      length: subwords of a sequence at most, special ones included. slots: C.
+      slots: C.
     """
 
+    too_tight: ClassVar[str] = "data.bucket_rows, learned_words and written_rows leave no room for a single subword"
     tokenizer: SubwordTokenizer
-    words: WordPieces
     found: XRayWords
     rows: CharacterRows
     learn: Policy
@@ -100,9 +101,7 @@ class XRaySequenceMaker:
     hiding: Hiding | None
     writes: str
     share: float
-    length: int
     slots: int
-    seed: int
 
     @property
     def framed(self) -> bool:
@@ -115,27 +114,37 @@ class XRaySequenceMaker:
         return self.length - 2 * self.framed
 
     @property
+    def most(self) -> int:
+        """Subwords of a sequence that are predicted, at most."""
+        return self.room - 1 if self.hiding is None else self.hiding.most(self.room)
+
+    @property
+    def pad(self) -> int:
+        """The subword that stands where there is none: the vocabulary's own, or 0."""
+        return self.tokenizer.special.pad or 0
+
+    @property
     def pieces_most(self) -> int:
         """P, subwords of a learned word that count: the encoder reads no more characters either."""
         return self.slots - 2
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> XRaySequence:
         """Returns the sequence of some subwords."""
-        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, *number))))
+        rng = generator(self.seed, *number)
         found = self.found.find(ids)
         learned_WC, pieces_WP = self._learned(ids, found, select(self.learn, found, rng))
-        ids_L, rows_LC = self._collapsed(ids, found, select(self.infer, found, rng))
-        gold_LC = np.where(ids_L[:, None] >= 0, self.rows.of_subwords_VC[np.maximum(ids_L, 0)], rows_LC)
+        ids_T, rows_TC = self._collapsed(ids, found, select(self.infer, found, rng))
+        gold_TC = np.where(ids_T[:, None] >= 0, self.rows.of_subwords_VC[np.maximum(ids_T, 0)], rows_TC)
         if self.framed:
             special = self.tokenizer.special
-            ids_L = np.concatenate([[special.needed("cls")], ids_L, [special.needed("sep")]]).astype(np.int32)
-            rows_LC, gold_LC = (np.pad(x, ((1, 1), (0, 0))) for x in (rows_LC, gold_LC))
+            ids_T = np.concatenate([[special.needed("cls")], ids_T, [special.needed("sep")]]).astype(np.int32)
+            rows_TC, gold_TC = (np.pad(x, ((1, 1), (0, 0))) for x in (rows_TC, gold_TC))
         if self.hiding is not None:
-            ids_L, labels_L = self.hiding.hide(ids_L, self._ordinary(ids_L), rng)
+            ids_T, labels_T = self.hiding.hide(ids_T, self._ordinary(ids_T), rng)
         else:
-            labels_L = np.append(ids_L[1:], -1).astype(np.int32)
-        written_LC = self._written(gold_LC, labels_L, rng)
-        return XRaySequence(ids_L, rows_LC, labels_L, written_LC, learned_WC, pieces_WP, ids, number)
+            labels_T = np.append(ids_T[1:], -1).astype(np.int32)
+        written_TC = self._written(gold_TC, labels_T, rng)
+        return XRaySequence(ids_T, rows_TC, labels_T, written_TC, learned_WC, pieces_WP, ids, number)
 
     def _learned(self, ids: list[int], found: WordRuns, chosen_W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         spans = list(zip(found.starts_W[chosen_W].tolist(), found.ends_W[chosen_W].tolist(), strict=True))
@@ -152,23 +161,23 @@ class XRaySequenceMaker:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             kept_P[start + 1 : end] = False
         ids_P[starts] = -1
-        ids_L = ids_P[kept_P]
-        rows_LC = np.zeros((len(ids_L), self.slots), np.uint16)
+        ids_T = ids_P[kept_P]
+        rows_TC = np.zeros((len(ids_T), self.slots), np.uint16)
         texts = (self.found.text(ids[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
-        rows_LC[ids_L < 0] = self.rows.of_words(texts)
-        return ids_L, rows_LC
+        rows_TC[ids_T < 0] = self.rows.of_words(texts)
+        return ids_T, rows_TC
 
-    def _ordinary(self, ids_L: np.ndarray) -> np.ndarray:
+    def _ordinary(self, ids_T: np.ndarray) -> np.ndarray:
         """Returns the positions of subwords that stand for themselves: neither spelled nor special."""
         special = np.array([index for index in self.tokenizer.special if index is not None])
-        return np.flatnonzero((ids_L >= 0) & ~np.isin(ids_L, special))
+        return np.flatnonzero((ids_T >= 0) & ~np.isin(ids_T, special))
 
-    def _written(self, gold_LC: np.ndarray, labels_L: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        written_LC = np.zeros_like(gold_LC)
+    def _written(self, gold_TC: np.ndarray, labels_T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        written_TC = np.zeros_like(gold_TC)
         if not self.writes:
-            return written_LC
-        (places,) = np.nonzero((gold_LC[:, 0] != 0) & ((labels_L >= 0) | (self.writes == "all")))
+            return written_TC
+        (places,) = np.nonzero((gold_TC[:, 0] != 0) & ((labels_T >= 0) | (self.writes == "all")))
         if self.share < 1:
             places = rng.permutation(places)[: int(self.share * len(places) + rng.random())]
-        written_LC[places] = gold_LC[places]
-        return written_LC
+        written_TC[places] = gold_TC[places]
+        return written_TC

@@ -18,8 +18,9 @@ from small_run import metrics_without_timings, on_devices, python
 import charlm.training.train
 from charlm.config import from_dict, to_json
 from charlm.core import checkpoint as checkpoints
+from charlm.data.pipeline import training_records
+from charlm.data.streams import SequenceStream
 from charlm.families.registry import prepare
-from charlm.families.spelled.sequences import PieceStream
 from charlm.training.evaluate import evaluate
 from charlm.training.progress import read_metrics
 from charlm.training.run import build
@@ -252,9 +253,8 @@ def test_nothing_but_chosen_subwords_is_labelled_and_hidden(stages):
     batches = iter(objective.train_batches((0,)))
     batch = jax.tree.map(lambda x: x[0, 0], next(batches))
     batches.close()
-    records = iter(objective.records(seed=objective.config.seed, shuffle=True, repeat=True))
-    sequence = PieceStream(records, objective.maker(objective.config.seed, hiding=False), 0, 8).next()
-    records.close()
+    with training_records(objective.config, objective.data.train, objective.read) as records:
+        sequence = SequenceStream(records, objective.training_maker, 0, 8).next()
     special, rows_VC = objective.data.tokenizer.special, objective._pieces.rows_VC
     labels = dict(zip(batch.position_SM.tolist(), batch.labels_SM.tolist(), strict=True))
     table = np.concatenate([np.pad(x, ((0, 0), (0, rows_VC.shape[1] - x.shape[1]))) for x in batch.inputs.chars])

@@ -13,9 +13,10 @@ from small_run import on_devices
 
 import charlm.training.train
 from charlm.core import checkpoint as checkpoints
+from charlm.data.pipeline import training_records
+from charlm.data.streams import SequenceStream
 from charlm.families.char2subword.keys import of_stage
 from charlm.families.registry import prepare
-from charlm.families.spelled.sequences import PieceStream
 from charlm.training.run import build
 from charlm.training.stages import train_stages
 from charlm.training.train import train
@@ -248,9 +249,8 @@ def test_what_composition_is_measured_on_is_never_spelled(stages):
         assert not unseen & set(labels.tolist())
         met += int(np.isin(rows[batch.inputs.mask_SBL], list(unseen)).sum())
     assert met > 20
-    records = iter(objective.records(seed=config.seed, shuffle=True, repeat=True))
-    sequence = PieceStream(records, objective.maker(config.seed, hiding=False), 0, 8).next()
-    records.close()
+    with training_records(objective.config, objective.data.train, objective.read) as records:
+        sequence = SequenceStream(records, objective.training_maker, 0, 8).next()
     is_unseen = np.isin(sequence.ids_T, list(unseen))
     assert not sequence.rows_TC[is_unseen].any()
     assert sequence.rows_TC[1:-1][~is_unseen[1:-1], 0].all()

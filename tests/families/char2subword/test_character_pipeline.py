@@ -12,17 +12,13 @@ import pytest
 from small_char2subword_run import LENGTH, small_tokenizer
 from small_charbert import small_records
 
+from charlm.data.lanes import empty_batch
+from charlm.data.streams import SequenceStream, sequence_batches
 from charlm.data.text_records import TextRecord
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
-from charlm.families.char2subword.sequences import SequenceMaker
+from charlm.families.char2subword.sequences import SubwordMaker
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.spelled.masked_batches import (
-    MaskedShape,
-    empty_masked_batch,
-    masked_batches,
-    measure_tables,
-)
-from charlm.families.spelled.sequences import PieceStream, halves
+from charlm.families.spelled.masked_batches import MaskedShape, MaskedShard, measure_tables
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -34,7 +30,7 @@ def maker(tmp_path_factory):
     vocab = characters_of(entries, keyboard_for("auto"))
     pieces = PieceRows.of(entries, vocab, tokenizer.size, 64)
     masking = CharacterMasking(0.2, 0.8, 0.1, vocab.size)
-    return SequenceMaker(tokenizer, WordPieces(tokenizer), pieces, masking, LENGTH, 0)
+    return SubwordMaker(WordPieces(tokenizer), LENGTH, 0, tokenizer, pieces, masking)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def shape(maker):
 
 
 def sequences_of(records, maker, **options):
-    return list(iter(PieceStream(iter(records), maker, **options).next, None))
+    return list(iter(SequenceStream(iter(records), maker, **options).next, None))
 
 
 def assert_equal(some, others):
@@ -95,7 +91,7 @@ def test_sequences_by_record_are_the_same_in_any_number_of_lanes(maker, lanes):
 
 def test_halves_hold_all_subwords_and_have_draws_of_their_own(maker):
     sequence = max(sequences_of(small_records(), maker), key=lambda s: len(s.ids_T))
-    one, two = halves(maker, sequence)
+    one, two = maker.halves(sequence)
     np.testing.assert_array_equal(np.concatenate([one.ids_T[1:-1], two.ids_T[1:-1]]), sequence.ids_T[1:-1])
     again = maker.sequence(sequence.ids_T[1:-1].tolist(), (*sequence.number, 1))
     assert (again.chosen_T != sequence.chosen_T).any()
@@ -104,11 +100,12 @@ def test_halves_hold_all_subwords_and_have_draws_of_their_own(maker):
 # ---- Batches ----
 
 
-def dataset(maker, shape, lanes=(0, 1), accumulation=1, prefetch=0, by_record=False, repeat=False):
-    source = grain.MapDataset.source(small_records(40))
+def dataset(maker, shape, lanes=(0, 1), accumulation=1, prefetch=0, by_record=False, repeat=False, records=None):
+    source = grain.MapDataset.source(records or small_records(40))
     whole = source.repeat() if repeat else source
     dealt = {lane: whole[lane :: shape.shards].to_iter_dataset() for lane in lanes}
-    return masked_batches(dealt, maker, shape, accumulation=accumulation, prefetch=prefetch, by_record=by_record)
+    sizes = {"of": shape.shards, "accumulation": accumulation, "prefetch": prefetch}
+    return sequence_batches(dealt, maker, lambda: MaskedShard(shape, maker.pad), **sizes, by_record=by_record)
 
 
 def read_at(inputs, rows, place):
@@ -204,6 +201,11 @@ def close(iterator):
         iterator.close()
 
 
+def test_a_shard_without_room_for_one_subword_is_refused(maker, shape):
+    with pytest.raises(ValueError, match=r"data\.bucket_rows leave no room for a single word or subword"):
+        list(dataset(maker, shape._replace(rows=(0, 0))))
+
+
 def test_labels_by_record_do_not_depend_on_the_number_of_lanes(maker, shape):
     counts = []
     for shards in (1, 2, 4):
@@ -214,7 +216,7 @@ def test_labels_by_record_do_not_depend_on_the_number_of_lanes(maker, shape):
 
 
 def test_an_empty_batch_has_the_shape_of_the_others_and_no_label(maker, shape):
-    empty = empty_masked_batch(shape, maker.pad, shards=2)
+    empty = empty_batch(MaskedShard(shape, maker.pad).build(), shards=2)
     batch = next(iter(dataset(maker, shape)))
     assert jax.tree.map(np.shape, empty) == jax.tree.map(np.shape, batch)
     assert jax.tree.map(lambda x: x.dtype, empty) == jax.tree.map(lambda x: x.dtype, batch)
@@ -231,8 +233,7 @@ def test_measured_tables_hold_nearly_every_shard(maker, shape):
     assert slots[-1] == maker.pieces.rows_VC.shape[1]
     assert sorted(set(slots)) == list(slots)
     shape = shape._replace(shards=1, sequences=6, slots=slots, rows=rows, masked=6 * maker.masking.most(LENGTH - 2))
-    source = grain.MapDataset.source(records)
-    batches = masked_batches({0: source.to_iter_dataset()}, maker, shape, accumulation=1, prefetch=0)
+    batches = dataset(maker, shape, (0,), records=records)
     filled = [int(batch.inputs.mask_SBL[..., 0].sum()) for batch in batches][:-1]
     assert np.mean([count == 6 for count in filled]) > 0.98
     used = np.mean([sum((chars.any(axis=-1)).sum() for chars in b.inputs.chars) for b in batches])

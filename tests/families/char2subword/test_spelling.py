@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from charlm.data.masking import Shares
 from charlm.families.char2subword.spelling import mask_rows, spell_piece, spell_rows, spell_word
 from charlm.text.chars import FIRST_CHAR, MASK, UNK, CharVocab
 from charlm.text.subwords.pieces import Surface
@@ -45,7 +46,7 @@ def test_masking_hides_eight_tenths_and_keeps_length_and_mark(per_word):
     marked = np.array([word.startswith("##") for word in spelled])
     chars = (FIRST_CHAR, VOCAB.size)
     before = rows.copy()
-    got = mask_rows(rows, marked, np.random.default_rng(0), chars, per_word)
+    got = mask_rows(rows, marked, np.random.default_rng(0), chars, Shares(0.15, 0.8, 0.1), per_word)
     np.testing.assert_array_equal(rows, before)
     np.testing.assert_array_equal(got != 0, rows != 0)
     np.testing.assert_array_equal(got[marked, :2], rows[marked, :2])
@@ -65,6 +66,6 @@ def test_masking_hides_eight_tenths_and_keeps_length_and_mark(per_word):
 def test_shares_of_hidden_characters_can_be_told(shares):
     rows = spell_rows(["##business"] * 2000, VOCAB, 10)
     chars = (VOCAB.size, VOCAB.size + 9)  # none of the spelling's
-    got = mask_rows(rows, np.ones(2000, bool), np.random.default_rng(0), chars, False, *shares)[:, 2:]
+    got = mask_rows(rows, np.ones(2000, bool), np.random.default_rng(0), chars, Shares(0.15, *shares))[:, 2:]
     for share, want in zip(((got == MASK).mean(), (got >= chars[0]).mean()), shares, strict=True):
         assert share == want if want in (0, 1) else abs(share - want) < 0.02

@@ -18,14 +18,14 @@ from charlm.config import to_json, validate
 from charlm.core import checkpoint as checkpoints
 from charlm.core.flops import Lengths
 from charlm.core.sharding import collectives, path_name
+from charlm.data.streams import SequenceStream
 from charlm.data.text_records import TextRecord
 from charlm.families.characterbert.characters import CLS_WORD, MASK_WORD, SEP_WORD, spell_rows
 from charlm.families.characterbert.flops import characterbert_training, cnn_forward
-from charlm.families.characterbert.sequences import WholeWords, WordSequenceMaker, hiding_of
+from charlm.families.characterbert.sequences import WholeWords, WordMaker, hiding_of
 from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
 from charlm.families.pretrained import from_pretrained
 from charlm.families.registry import prepare
-from charlm.families.spelled.sequences import PieceStream, halves
 from charlm.families.subword.flops import bert_forward
 from charlm.training.progress import read_metrics
 from charlm.training.run import build
@@ -81,7 +81,7 @@ def saved_state(finished, workdir):
 
 def maker_of(words, rate=0.3, shares=(0.8, 0.1)):
     vocab = WordVocab(words)
-    return WordSequenceMaker(vocab, WholeWords(True), hiding_of(vocab, rate, *shares), LENGTH, 12, 0)
+    return WordMaker(WholeWords(True), LENGTH, 0, vocab, hiding_of(vocab, rate, *shares), 12)
 
 
 def record(count, seed=0):
@@ -92,7 +92,7 @@ def record(count, seed=0):
 
 def test_every_word_once_in_order_and_only_known_ones_are_hidden():
     maker, (one, words) = maker_of(["the", "cat", "dog"]), record(400)
-    sequences = list(iter(PieceStream(iter([one]), maker).next, None))
+    sequences = list(iter(SequenceStream(iter([one]), maker).next, None))
     normal = [word.lower().replace("ï", "i") for word in words]
     assert [word for s in sequences for word in s.pieces] == normal
     ends = spell_rows([CLS_WORD, SEP_WORD, MASK_WORD], 12)
@@ -113,13 +113,13 @@ def test_every_word_once_in_order_and_only_known_ones_are_hidden():
     assert abs(hidden - 0.3 * 400) <= len(sequences)  # of all words, though only some may be chosen
     assert 0.6 < masked / hidden < 0.95
     assert 0 < kept < hidden < known
-    one, two = halves(maker, sequences[0])
+    one, two = maker.halves(sequences[0])
     assert one.pieces + two.pieces == sequences[0].pieces
 
 
 def test_all_is_hidden_where_few_words_are_known():
     maker, (one, _) = maker_of(["dog"], rate=0.9, shares=(1.0, 0.0)), record(20)
-    (sequence,) = iter(PieceStream(iter([one]), maker).next, None)
+    (sequence,) = iter(SequenceStream(iter([one]), maker).next, None)
     assert [label >= 0 for label in sequence.labels_T[1:-1]] == [word == "dog" for word in sequence.pieces]
 
 

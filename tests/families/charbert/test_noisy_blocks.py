@@ -11,8 +11,8 @@ import pytest
 from small_charbert import LENGTH, SLOTS, small_maker, small_records, small_tokenizer
 from tiny_models import release
 
+from charlm.data.streams import SequenceStream
 from charlm.data.text_records import TextRecord
-from charlm.families.charbert.blocks import BlockStream
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.noise import WordNoise
 from charlm.text.subwords import SubwordTokenizer
@@ -30,7 +30,7 @@ def maker(tokenizer):
 
 
 def blocks_of(records, maker, **options):
-    return list(iter(BlockStream(iter(records), maker, **options).next, None))
+    return list(iter(SequenceStream(iter(records), maker, **options).next, None))
 
 
 def assert_equal(some, others):
@@ -162,7 +162,7 @@ def test_a_saved_state_goes_on_exactly(maker, by_record):
     whole = blocks_of(records, maker, by_record=by_record)
     for stop in (0, 1, 7, len(whole)):
         reader = Reader(records)
-        stream = BlockStream(reader, maker, by_record=by_record)
+        stream = SequenceStream(reader, maker, by_record=by_record)
         for _ in range(stop):
             last = stream.next()
         if stop:
@@ -170,7 +170,7 @@ def test_a_saved_state_goes_on_exactly(maker, by_record):
         state = json.loads(json.dumps(stream.get_state()))
         resumed_reader = Reader(records)
         resumed_reader.at = reader.at
-        resumed = BlockStream(resumed_reader, maker, by_record=by_record)
+        resumed = SequenceStream(resumed_reader, maker, by_record=by_record)
         resumed.set_state(state)
         assert resumed.get_state() == stream.get_state()
         assert_equal(list(iter(resumed.next, None)), whole[max(stop - 1, 0) :])

@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 from small_charbert import LENGTH, SLOTS, small_maker, small_records, small_tokenizer
 
-from charlm.families.charbert.batches import (
-    NoisyShape,
-    empty_noisy_batch,
-    measure_noised,
-    noisy_batches,
-    pad_id_of,
-)
-from charlm.families.charbert.blocks import BlockStream
+from charlm.data.lanes import empty_batch
+from charlm.data.streams import SequenceStream, sequence_batches
+from charlm.families.charbert.batches import NoisyShape, NoisyShard, measure_noised
 from charlm.families.charbert.loss import label_weights
 
 
@@ -34,12 +29,13 @@ def dataset(maker, shape=SHAPE, lanes=(0, 1), accumulation=1, prefetch=0, by_rec
     source = grain.MapDataset.source(small_records(40))
     whole = source.repeat() if repeat else source
     dealt = {lane: whole[lane :: shape.shards].to_iter_dataset() for lane in lanes}
-    return noisy_batches(dealt, maker, shape, accumulation=accumulation, prefetch=prefetch, by_record=by_record)
+    sizes = {"of": shape.shards, "accumulation": accumulation, "prefetch": prefetch}
+    return sequence_batches(dealt, maker, lambda: NoisyShard(shape, maker.pad), **sizes, by_record=by_record)
 
 
 def test_a_batch_holds_the_blocks_of_its_lanes(maker):
     records = small_records(40)
-    streams = [BlockStream(iter(records[lane::2]), maker, lane, 2) for lane in range(2)]
+    streams = [SequenceStream(iter(records[lane::2]), maker, lane, 2) for lane in range(2)]
     read = {0: [], 1: []}
     early = 0
     for batch in dataset(maker):
@@ -117,7 +113,7 @@ def test_a_position_of_other_shards_is_refused(maker):
 def test_the_measured_budget_holds_nearly_every_shard(maker):
     records = small_records(40) * 20
     budget = measure_noised(records, maker, sequences=16)
-    blocks = list(iter(BlockStream(iter(records), maker).next, None))
+    blocks = list(iter(SequenceStream(iter(records), maker).next, None))
     totals = [sum(len(b.nlm_labels) for b in blocks[i : i + 16]) for i in range(0, len(blocks) - 15, 16)]
     assert budget % 8 == 0
     assert budget >= LENGTH - 2
@@ -128,8 +124,13 @@ def test_the_measured_budget_holds_nearly_every_shard(maker):
         measure_noised([], maker, 4)
 
 
+def test_a_budget_below_that_of_one_block_is_refused(maker):
+    with pytest.raises(ValueError, match=r"data\.noised_budget leaves no room for a block of \d+ labels"):
+        list(dataset(maker, SHAPE._replace(noised=1)))
+
+
 def test_an_empty_batch_has_the_shape_of_the_others_and_no_label(maker):
-    empty = empty_noisy_batch(SHAPE, pad_id_of(maker), shards=2)
+    empty = empty_batch(NoisyShard(SHAPE, maker.pad).build(), shards=2)
     batch = next(iter(dataset(maker)))
     assert jax.tree.map(np.shape, empty) == jax.tree.map(np.shape, batch)
     assert jax.tree.map(lambda x: x.dtype, empty) == jax.tree.map(lambda x: x.dtype, batch)

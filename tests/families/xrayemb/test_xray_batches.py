@@ -13,8 +13,9 @@ from small_char2subword_run import LENGTH
 from small_charbert import small_records
 from small_xrayemb_run import CHARS, SLOTS, row_text, sequences_of, small_maker
 
-from charlm.families.spelled.sequences import PieceStream
-from charlm.families.xrayemb.batches import XRayShape, empty_xray_batch, pad_id_of, xray_batches
+from charlm.data.lanes import empty_batch
+from charlm.data.streams import SequenceStream
+from charlm.families.xrayemb.batches import XRayShape, XRayShard, with_cycle, xray_batches
 from charlm.families.xrayemb.budgets import Budgets, measure_budgets
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords
@@ -36,9 +37,8 @@ def cycle_of(maker, **changes):
 
 
 def shape_of(maker, **changes):
-    each = maker.hiding.most(LENGTH - 2) if maker.hiding else LENGTH - 1
     fields = {"shards": 2, "sequences": 3, "length": LENGTH, "slots": (6, SLOTS), "rows": (14, 10)}
-    fields |= {"predicted": 3 * each, "learned": 16, "pieces": maker.pieces_most}
+    fields |= {"predicted": 3 * maker.most, "learned": 16, "pieces": maker.pieces_most}
     fields |= {"written_slots": (5, SLOTS), "written_rows": (30, 30), "cycle_slots": (5, SLOTS), "cycle_rows": (1, 2)}
     return XRayShape(**{**fields, **changes})
 
@@ -64,16 +64,16 @@ def check_shard(shard, sequences, maker, shape):
     inputs = shard.inputs
     labels, written, learned = {}, {}, []
     for b, sequence in enumerate(sequences):
-        length = len(sequence.ids_L)
+        length = len(sequence.ids_T)
         np.testing.assert_array_equal(inputs.mask_SBL[b], np.arange(LENGTH) < length)
-        np.testing.assert_array_equal(inputs.ids_SBL[b, :length], sequence.ids_L)
-        for i in np.flatnonzero(sequence.ids_L == -1):
-            np.testing.assert_array_equal(table_row(inputs, shape, inputs.index_SBL[b, i]), sequence.rows_LC[i])
-        labels |= {b * LENGTH + i: sequence.labels_L[i] for i in np.flatnonzero(sequence.labels_L >= 0)}
-        at = np.flatnonzero(sequence.written_LC[:, 0])
-        written |= {b * LENGTH + i: row_text(sequence.written_LC[i]) for i in at}
+        np.testing.assert_array_equal(inputs.ids_SBL[b, :length], sequence.ids_T)
+        for i in np.flatnonzero(sequence.ids_T == -1):
+            np.testing.assert_array_equal(table_row(inputs, shape, inputs.index_SBL[b, i]), sequence.rows_TC[i])
+        labels |= {b * LENGTH + i: sequence.labels_T[i] for i in np.flatnonzero(sequence.labels_T >= 0)}
+        at = np.flatnonzero(sequence.written_TC[:, 0])
+        written |= {b * LENGTH + i: row_text(sequence.written_TC[i]) for i in at}
         learned += [(row_text(r), p.tolist()) for r, p in zip(sequence.learned_WC, sequence.pieces_WP, strict=True)]
-    assert (inputs.ids_SBL[~inputs.mask_SBL] == pad_id_of(maker)).all()
+    assert (inputs.ids_SBL[~inputs.mask_SBL] == maker.pad).all()
     real = shard.labels_SM >= 0
     assert dict(zip(shard.position_SM[real].tolist(), shard.labels_SM[real].tolist(), strict=True)) == labels
     found = {}
@@ -91,7 +91,7 @@ def check_shard(shard, sequences, maker, shape):
 
 def test_every_position_and_word_is_where_it_belongs(maker):
     shape = shape_of(maker)
-    streams = [PieceStream(iter(small_records(40)[lane::2]), maker, lane, 2) for lane in range(2)]
+    streams = [SequenceStream(iter(small_records(40)[lane::2]), maker, lane, 2) for lane in range(2)]
     waiting = [list(iter(stream.next, None)) for stream in streams]
     early = 0
     for batch in dataset(maker, shape):
@@ -152,7 +152,7 @@ def close(iterator):
 
 def test_an_empty_batch_has_the_shape_of_the_others_and_asks_nothing(maker):
     shape = shape_of(maker)
-    empty = empty_xray_batch(shape, pad_id_of(maker), cycle_of(maker), shards=2)
+    empty = empty_batch(with_cycle(XRayShard(shape, maker.pad).build(), cycle_of(maker).none(), shape), shards=2)
     batch = next(iter(dataset(maker, shape)))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), empty) == jax.tree.map(lambda x: (x.shape, x.dtype), batch)
     assert not empty.inputs.mask_SBL.any()

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from small_xrayemb_run import SLOTS, row_text, sequences_of, small_maker
 
-from charlm.families.spelled.hiding import Hiding
-from charlm.families.spelled.sequences import halves
+from charlm.data.masking import Hiding
 
 
 @pytest.fixture(scope="module", params=("bert", "gpt2"))
@@ -23,11 +22,11 @@ def test_positions_spell_the_text_again(maker):
     spelled = 0
     unknown = maker.tokenizer.special.unk
     for sequence in sequences_of(maker):
-        assert (sequence.rows_LC[:, 0] != 0).tolist() == (sequence.ids_L == -1).tolist()
+        assert (sequence.rows_TC[:, 0] != 0).tolist() == (sequence.ids_T == -1).tolist()
         inner = slice(1, -1) if maker.framed else slice(None)
         if unknown in sequence.pieces:  # its characters are lost
             continue
-        texts = [row_text(row) for row in sequence.written_LC[inner]]
+        texts = [row_text(row) for row in sequence.written_TC[inner]]
         runs = maker.found.find(sequence.pieces)
         whole = "".join(runs.chars).encode("utf-8", "surrogateescape").decode()  # characters in two pieces
         got = "".join(texts)
@@ -36,8 +35,8 @@ def test_positions_spell_the_text_again(maker):
         else:
             assert got == whole
         multi = int((runs.counts_W > 1).sum())
-        assert (sequence.ids_L == -1).sum() == multi
-        assert len(sequence.ids_L) - 2 * maker.framed == len(sequence.pieces) - (runs.counts_W - 1).sum()
+        assert (sequence.ids_T == -1).sum() == multi
+        assert len(sequence.ids_T) - 2 * maker.framed == len(sequence.pieces) - (runs.counts_W - 1).sum()
         spelled += multi
     assert spelled > 40
 
@@ -49,14 +48,14 @@ def test_labels_are_subwords_alone(maker):
     for sequence in sequences_of(maker):
         special, clean = maker.tokenizer.special, plain_ids(quiet, sequence)
         if maker.framed:
-            for place in np.flatnonzero(sequence.labels_L >= 0):
-                assert clean[place] == sequence.labels_L[place] not in (special.cls, special.sep, -1)
-            changed = sequence.ids_L != clean
-            assert not (changed & (sequence.labels_L < 0)).any()
+            for place in np.flatnonzero(sequence.labels_T >= 0):
+                assert clean[place] == sequence.labels_T[place] not in (special.cls, special.sep, -1)
+            changed = sequence.ids_T != clean
+            assert not (changed & (sequence.labels_T < 0)).any()
         else:
-            np.testing.assert_array_equal(sequence.labels_L[:-1], clean[1:])  # -1 before a word, too
-            assert sequence.labels_L[-1] == -1
-        labels += (sequence.labels_L >= 0).sum()
+            np.testing.assert_array_equal(sequence.labels_T[:-1], clean[1:])  # -1 before a word, too
+            assert sequence.labels_T[-1] == -1
+        labels += (sequence.labels_T >= 0).sum()
     assert labels > 60
 
 
@@ -64,7 +63,7 @@ def plain_ids(maker, sequence):
     """Returns the positions of a sequence before anything was hidden."""
     runs = maker.found.find(sequence.pieces)
     ids = maker._collapsed(sequence.pieces, runs, runs.counts_W > 1)[0]
-    if len(ids) == len(sequence.ids_L):
+    if len(ids) == len(sequence.ids_T):
         return ids
     special = maker.tokenizer.special
     return np.array([special.cls, *ids, special.sep])
@@ -92,7 +91,7 @@ def test_draws_depend_on_seed_and_number_alone(maker):
         assert (
             changed.learned_WC.shape != sequence.learned_WC.shape or (changed.learned_WC != sequence.learned_WC).any()
         )
-    one, two = halves(maker, sequence)
+    one, two = maker.halves(sequence)
     assert one.pieces + two.pieces == sequence.pieces
 
 
@@ -101,9 +100,9 @@ def test_what_is_written(xray_folder):
     everything = sequences_of(small_maker(xray_folder))
     some = sequences_of(maker)
     for sequence in some:
-        assert not (sequence.written_LC.any(axis=1) & (sequence.labels_L < 0)).any()
-    count = lambda found: sum(int(s.written_LC.any(axis=1).sum()) for s in found)
-    labels = sum(int((s.labels_L >= 0).sum()) for s in everything)
+        assert not (sequence.written_TC.any(axis=1) & (sequence.labels_T < 0)).any()
+    count = lambda found: sum(int(s.written_TC.any(axis=1).sum()) for s in found)
+    labels = sum(int((s.labels_T >= 0).sum()) for s in everything)
     assert 0.35 * labels < count(some) < 0.65 * labels
     assert count(everything) > 4 * labels
     assert count(sequences_of(small_maker(xray_folder, writes=""))) == 0
