@@ -25,6 +25,7 @@ from charlm.core.state import init_state, on_processor
 from charlm.core.step import make_train_step, step_options
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
+from charlm.data.forms import encoded_record
 from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
@@ -116,7 +117,7 @@ class _HLM(Runner):
         """Returns all words of texts as one long sentence."""
         splitter = RulesSplitter()
         words = [text[start:end] for text in texts for start, end in splitter.spans(text)]
-        return EncodedRecord(np.array([len(words)]), *encoder.encode(words))
+        return encoded_record(encoder, words)
 
     def used_slots(self, chars_BWC: np.ndarray) -> int:
         """Returns the slots that the reshape pads words to: the batch's longest, a multiple of 8 (appendix A.3)."""

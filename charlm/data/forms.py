@@ -15,6 +15,11 @@ from charlm.text.chars import CharVocab, WordEncoder
 Encoded = tuple[EncodedRecord | TextRecord, bytes]  # a record, and as it is written
 
 
+def encoded_record(encoder: WordEncoder, words: Sequence[str], sentences: Sequence[int] | None = None) -> EncodedRecord:
+    """Returns words as a record; `sentences`: words of each; None: all are one."""
+    return EncodedRecord(np.asarray([len(words)] if sentences is None else sentences), *encoder.encode(words))
+
+
 class RecordEncoder(Protocol):
     """Encodes the records of one shard."""
 
@@ -66,7 +71,7 @@ class _CharEncoder:
         self._encoder = encoder
 
     def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> Encoded:
-        record = EncodedRecord(np.asarray(sentences), *self._encoder.encode(words))
+        record = encoded_record(self._encoder, words, sentences)
         return record, write_record(*record)
 
     def finish(self, stats: CorpusStats) -> None:

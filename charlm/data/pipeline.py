@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Listed
 from typing import Any, SupportsIndex
 
 import grain
@@ -18,10 +19,11 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from charlm.data.batching import Sequence, framed, halve
+from charlm.data.forms import encoded_record
 from charlm.data.masking import Masking, mask_words
 from charlm.data.records import EncodedRecord, clear_damage, count_records, read_record, remedy_of
 from charlm.data.streams import generator
-from charlm.text.chars import WORD_CLS
+from charlm.text.chars import WORD_CLS, WordEncoder
 
 
 def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
@@ -36,6 +38,11 @@ def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
     rows_WC[:, 0] = WORD_CLS
     rows_WC[:, 1:][np.arange(char_slots - 1) < lengths_W[:, None]] = record.chars
     return rows_WC
+
+
+def word_rows(encoder: WordEncoder, words: Listed[str]) -> np.ndarray:
+    """Returns words as a model reads them, uint16 [W, C]; see `rows_of`."""
+    return rows_of(encoded_record(encoder, words), encoder.char_slots)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import flax.linen as nn
 import jax
 import numpy as np
+
+from charlm.nn.apply import applied
+from charlm.text.words import Splitter
 
 Span = tuple[int, int]
 Shape = TypeVar("Shape")  # of a packed batch
@@ -131,13 +134,14 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     def pack(self, rows: Sequence[Joined], shape: Shape) -> Inputs | None:
         """Returns the rows as the model's input, arrays without leading axes; None when they do not fit the shape."""
 
-    @abc.abstractmethod
     def apply(self, model: nn.Module, params: Any, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.
 
         Args:
           dropout: its randomness; None: no dropout.
         """
+        rngs = None if dropout is None else {"dropout": dropout}
+        return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
 
     @abc.abstractmethod
     def states(self, config: Any, params: Any, inputs: Inputs) -> jax.Array:
@@ -170,6 +174,34 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     def room(self, pair: bool) -> int:
         """Returns how many units a row holds beside its special positions."""
         return self.longest - self.specials(pair)
+
+
+def texts_in_words(
+    texts: Sequence[str], splitter: Splitter, content: Callable[[Sequence[str]], np.ndarray]
+) -> list[Encoded]:
+    """Returns the words of texts, a unit each; `content`: what the family needs of some words."""
+    spans = [tuple(splitter.spans(text)) for text in texts]
+    return [Encoded(content([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
+
+
+def given_words(sentences: Sequence[Sequence[str]], content: Callable[[Sequence[str]], np.ndarray]) -> list[Encoded]:
+    """Returns words that are split already, a unit each; `content`: what the family needs of some words."""
+    return [
+        Encoded(content(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
+        for words in sentences
+    ]
+
+
+def check_ids(where: object, what: str, size: int, rows: int) -> None:
+    """Raises ValueError when a vocabulary has ids that a model has no rows for.
+
+    Args:
+      where: the model is. what: "the tokenizer has". size: of the vocabulary. rows: of the model's table.
+    """
+    if size > rows:
+        raise ValueError(
+            f"{where}: {what} ids up to {size - 1}, the model rows for {rows}: they do not belong together"
+        )
 
 
 def checked_longest(longest: int, most: int, least: int) -> int:

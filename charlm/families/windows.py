@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,34 @@ def windows(text: Text, longest: int) -> list[Window]:
         cuts.append(end if end > cuts[-1] else cuts[-1] + room)
     pairs = itertools.pairwise([*cuts, len(text.ids)])
     return [Window(text.prefix + text.ids[a:b] + text.suffix, len(text.prefix), a, b) for a, b in pairs]
+
+
+def read_windows(
+    texts: Sequence[Text],
+    longest: int,
+    width: int,
+    run: Callable[[list[tuple[int, Window]]], Iterator[tuple[list[int], Any]]],
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the states of texts of any length, float32: of a text's pieces [P, width], and of all it was read as.
+
+    Args:
+      longest: positions of a window.
+      run: of all windows, each with the number of its text, starts one batch after another: which windows are in it,
+        and their states [B, L, width] on the device.
+    """
+    parts = [(t, window) for t, text in enumerate(texts) for window in windows(text, longest) if window.ids]
+    found: dict[int, np.ndarray] = {}
+    for chosen, states_BLD in one_ahead(run(parts)):
+        states_BLD = np.asarray(states_BLD)
+        for b, n in enumerate(chosen):
+            found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
+    none_WD = np.zeros((0, width), np.float32)
+    inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+    whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
+    for n, (t, window) in enumerate(parts):
+        inner[t].append(found[n][window.before : window.before + window.end - window.start])
+        whole[t].append(found[n])
+    return [(np.concatenate(some), np.concatenate(every)) for some, every in zip(inner, whole, strict=True)]
 
 
 def window_around(text: Text, at: int, count: int, longest: int) -> Window:

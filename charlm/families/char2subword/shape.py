@@ -32,6 +32,7 @@ from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.layout import config_from_dict
+from charlm.families.units import check_ids
 from charlm.text.chars import CharVocab
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords import SubwordTokenizer
@@ -153,11 +154,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
             f"data.max_length={config.data.max_length}, but {start.source} has {start.shape.longest} positions"
         )
     tokenizer = start.tokenizer()
-    if tokenizer.size > start.shape.vocab_size:
-        raise ValueError(
-            f"{start.files}: the tokenizer has ids up to {tokenizer.size - 1}, the model rows for "
-            f"{start.shape.vocab_size}: they do not belong together"
-        )
+    check_ids(start.files, "the tokenizer has", tokenizer.size, start.shape.vocab_size)
     entries = Entries.of(tokenizer)
     chars = start.chars or characters_of(entries, keyboard_for(config.data.keyboard))
     train, heldout = prepare_texts(config, "Char2Subword reads text") if config.stage == CONTEXTUAL else ((), ())

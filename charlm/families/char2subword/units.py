@@ -17,7 +17,7 @@ from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import WordUnits
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.units import Template
-from charlm.families.units import checked_longest
+from charlm.families.units import check_ids, checked_longest
 from charlm.nn.apply import applied
 from charlm.text.words import get_splitter
 
@@ -43,16 +43,9 @@ class Char2SubwordUnits(WordUnits):
         config = pretrained.config
         self._tokenizer, vocab = pretrained.tokenizer(), pretrained.vocab()
         rows = pretrained.metadata.get("rows", ())
-        if not rows and self._tokenizer.size > config.vocab_size:
-            raise ValueError(
-                f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
-                f"{config.vocab_size}: they do not belong together"
-            )
-        if vocab.size > config.characters.char_vocab_size:
-            raise ValueError(
-                f"{pretrained.folder}: characters have ids up to {vocab.size - 1}, the model rows for "
-                f"{config.characters.char_vocab_size}: they do not belong together"
-            )
+        if not rows:
+            check_ids(pretrained.folder, "the tokenizer has", self._tokenizer.size, config.vocab_size)
+        check_ids(pretrained.folder, "characters have", vocab.size, config.characters.char_vocab_size)
         self.words = SpelledWords(self._tokenizer, config.mode, rows)
         self.spellings = Spellings(vocab, config.characters.char_slots, spell_rows)
         self._splitter = get_splitter(config.splitter, config.language)

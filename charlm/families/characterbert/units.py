@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from charlm.core.flops import Lengths, lengths_of
+from charlm.data.batching import slots_up_to
 from charlm.families.characterbert.characters import (
     CLS_WORD,
     EDGES,
@@ -37,7 +38,7 @@ BUCKETS = (8, 12, 20)  # character slots of the shorter words, marks included; t
 
 def word_slots(longest: int) -> tuple[int, ...]:
     """Returns the length buckets of words, ascending, up to the longest."""
-    return (*(slots for slots in BUCKETS if slots < longest), longest)
+    return slots_up_to(longest, BUCKETS)
 
 
 class CharacterBertUnits(WordUnits):

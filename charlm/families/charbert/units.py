@@ -114,8 +114,7 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         self, model: nn.Module, params: Any, inputs: CharBertBatch, dropout: jax.Array | None = None
     ) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
-        rngs = None if dropout is None else {"dropout": dropout}
-        return applied(model, {"params": params}, rngs)(_merged(inputs), deterministic=dropout is None)
+        return super().apply(model, params, _merged(inputs), dropout)
 
     def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
         """Returns the last states of both channels side by side [N, L, 2D], as heads read them; see `Units.states`."""

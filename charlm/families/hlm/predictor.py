@@ -13,9 +13,8 @@ import numpy as np
 
 from charlm.core.batch import WordBatch
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
-from charlm.data.batching import Sequence, cache_slots, inference_slots, pack_all
-from charlm.data.pipeline import rows_of
-from charlm.data.records import EncodedRecord
+from charlm.data.batching import Sequence, cache_slots, framed, inference_slots, pack_all
+from charlm.data.pipeline import word_rows
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
@@ -31,7 +30,7 @@ from charlm.families.predictor import (
 from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
-from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab, WordEncoder
+from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings, read_words
 from charlm.text.words import get_splitter
 
@@ -129,7 +128,7 @@ class HLMPredictor(Predictor):
         def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:
             for chosen in of_like_length(lengths, most):
                 rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
-                yield chosen, rows, self._states([_sequence(r) for r in rows])
+                yield chosen, rows, self._states([framed(r) for r in rows])
 
         for chosen, rows, states_BWD in one_ahead(started()):
             for n, row, state_WD in zip(chosen, rows, np.asarray(states_BWD, np.float32), strict=False):
@@ -152,7 +151,7 @@ class HLMPredictor(Predictor):
         """
         words, cache = list_to_cache(words, self.cache)
         rows_UC = self._rows(words)
-        edges_UC = _sequence(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
+        edges_UC = framed(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
         cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
         return cache.stats
 
@@ -286,7 +285,7 @@ class HLMPredictor(Predictor):
                 chars_WC[position] = 0
                 chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
             labels_WC[position, 1 : n + 1] = MASK  # any id but 0: here is something to predict
-            sequences.append(_sequence(chars_WC, labels_WC))
+            sequences.append(framed(chars_WC, labels_WC))
         return sequences
 
     def _predict(self, sequences: list[Sequence], lengths: list[int]) -> Iterator[np.ndarray]:
@@ -311,8 +310,7 @@ class HLMPredictor(Predictor):
         return [text[a:b] for a, b in self._splitter.spans(text)]
 
     def _rows(self, words: list[str]) -> np.ndarray:
-        lengths, ids = self._encoder.encode(words)
-        return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
+        return word_rows(self._encoder, words)
 
     def _width(self, longest: int) -> int:
         """Returns how many words a batch is padded to, by the words of its longest sequence."""
@@ -335,11 +333,3 @@ class HLMPredictor(Predictor):
             chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
         words_BWD = self.cache.read(self._word_params, chars_BWC)
         return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
-
-
-def _sequence(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:
-    edges = np.zeros((2, 1, rows_WC.shape[1]), np.uint16)
-    edges[:, 0, 0] = CLS, SEP
-    labels_WC = np.zeros_like(rows_WC) if labels_WC is None else labels_WC
-    none = np.zeros_like(edges[0])
-    return Sequence(np.concatenate([edges[0], rows_WC, edges[1]]), np.concatenate([none, labels_WC, none]))

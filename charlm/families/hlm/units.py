@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import flax.linen as nn
 import jax
 import ml_collections
 import numpy as np
 
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.batch import WordBatch
-from charlm.data.batching import BatchShape, ShardPacker, bucket_of, inference_slots
+from charlm.data.batching import BatchShape, ShardPacker, bucket_of, edges, inference_slots
 from charlm.data.batching import Sequence as WordSequence
-from charlm.data.pipeline import rows_of
-from charlm.data.records import EncodedRecord
+from charlm.data.pipeline import word_rows
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_states, lengths_of_batch
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
-from charlm.families.units import Encoded, Joined, Lost, Units, checked_longest
+from charlm.families.units import Encoded, Joined, Lost, Units, checked_longest, given_words, texts_in_words
 from charlm.nn.apply import applied
-from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
+from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
 ROUND = 16  # rows of a table are rounded up to a multiple: wide tiles, and sizes that look alike
@@ -53,22 +51,14 @@ class HLMUnits(Units[BatchShape, WordBatch]):
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
-        found = []
-        for text in texts:
-            spans = self._splitter.spans(text)
-            found.append(Encoded(self._rows([text[a:b] for a, b in spans]), tuple(spans)))
-        return found
+        return texts_in_words(texts, self._splitter, self._rows)
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
         """Returns the words as they are: one unit each."""
-        return [
-            Encoded(self._rows(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
-            for words in sentences
-        ]
+        return given_words(sentences, self._rows)
 
     def _rows(self, words: Sequence[str]) -> np.ndarray:
-        lengths, ids = self._encoder.encode(words)
-        return rows_of(EncodedRecord(np.array([len(words)]), lengths, ids), self._slots)
+        return word_rows(self._encoder, words)
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
         """Returns the shares of unknown characters and of words that are cut; see `Units.lost`."""
@@ -83,8 +73,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
 
     def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
         """Returns the characters of the row, and which words the head reads; see `Units.join`."""
-        cls, sep = (np.zeros((1, self._slots), np.uint16) for _ in range(2))
-        cls[0, 0], sep[0, 0] = CLS, SEP
+        cls, sep = edges(self._slots)
         parts = [cls, first.content, sep] + ([] if second is None else [second.content, sep])
         chars_WC = np.concatenate(parts)
         labels_WC = np.zeros_like(chars_WC)
@@ -135,11 +124,6 @@ class HLMUnits(Units[BatchShape, WordBatch]):
             return None
         batch = packer.build()
         return batch if self._read != "none" else batch._replace(masked=())
-
-    def apply(self, model: nn.Module, params: Any, inputs: WordBatch, dropout: jax.Array | None = None) -> jax.Array:
-        """Returns the logits; see `Units.apply`."""
-        rngs = None if dropout is None else {"dropout": dropout}
-        return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
 
     def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
         """Returns the operations for the distinct words, and between words; see `Units.forward_flops`."""

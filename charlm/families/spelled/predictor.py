@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 import functools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
@@ -24,15 +23,14 @@ from charlm.families.predictor import (
     Predictor,
     checked_list,
     checked_texts,
-    gap_length,
     list_to_cache,
 )
 from charlm.families.pretrained import Pretrained, encoder_alone
 from charlm.families.spelled.model import SpelledLM
 from charlm.families.spelled.units import SpelledUnits, WordUnits
-from charlm.families.subword.gaps import Gap
+from charlm.families.subword.gaps import Gap, around_gaps
 from charlm.families.units import Encoded, Joined
-from charlm.families.windows import Text, batches, one_ahead, window_around, windows
+from charlm.families.windows import Text, Window, batches, read_windows, window_around
 from charlm.nn.apply import applied
 
 GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary
@@ -173,32 +171,18 @@ class WordPredictor(Predictor):
             raise ValueError(f"unit={unit!r}: a {self.name} never splits a word into pieces; expected 'words'")
         units = self._units.fresh()
         read = [self._text(encoded, units) for encoded in units.encode(texts)]
-        parts = [(t, w) for t, text in enumerate(read) for w in windows(text, self._longest)]
-        found: dict[int, np.ndarray] = {}
 
-        def started() -> Iterator[tuple[list[int], jax.Array]]:
-            ids = [w.ids for _, w in parts]
+        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
+            ids = [window.ids for _, window in parts]
             for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=self._splits):
                 inputs, method = self._inputs(units, codes_BL, mask_BL)
                 yield chosen, self._states(self._params, *inputs, method=method)
 
-        for chosen, states_BLD in one_ahead(started()):
-            states_BLD = np.asarray(states_BLD)
-            for b, n in enumerate(chosen):
-                found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
-        none_WD = np.zeros((0, self.config.hidden), np.float32)
-        inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
-        whole: list[list[np.ndarray]] = [[] for _ in texts]
-        for n, (t, window) in enumerate(parts):
-            inner[t].append(found[n][window.before : window.before + window.end - window.start])
-            whole[t].append(found[n])
+        states = read_windows(read, self._longest, self.config.hidden, run)
         return [
-            Encoding(
-                [text[a:b] for a, b in read[t].offsets], read[t].offsets, np.concatenate(inner[t]),
-                np.concatenate(whole[t]).mean(axis=0),
-            )
-            for t, text in enumerate(texts)
-        ]  # fmt: skip
+            Encoding([text[a:b] for a, b in found.offsets], found.offsets, inner_WD, whole_LD.mean(axis=0))
+            for text, found, (inner_WD, whole_LD) in zip(texts, read, states, strict=True)
+        ]
 
     def _text(self, encoded: Encoded, units: WordUnits) -> Text:
         return Text(encoded.content.tolist(), list(encoded.offsets), list(range(len(encoded))), *units.around)
@@ -261,17 +245,10 @@ class WordPredictor(Predictor):
     def _gaps(self, text: str, length: int | Literal["auto"], units: WordUnits) -> tuple[Text, list[Gap]]:
         """Returns the words of a text, each gap the mask token, and the gaps."""
         mask, code = units.mask
-        matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
-        if not matches:
-            also = "" if mask == "[MASK]" else f' and no "{mask}"'
-            raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
-        edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
-        parts = units.encode([text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)])
-        codes, gaps = parts[0].content.tolist(), []
-        for match, part in zip(matches, parts[1:], strict=True):
-            wanted = gap_length(match[1], length)
-            if wanted != "auto" and wanted < 1:
-                raise ValueError(f"length={wanted}: expected a positive number of characters")
+        parts, lengths = around_gaps(text, mask, length)
+        encoded = units.encode(parts)
+        codes, gaps = encoded[0].content.tolist(), []
+        for wanted, part in zip(lengths, encoded[1:], strict=True):
             gaps.append(Gap(len(codes), wanted, True, False))
             codes += [code, *part.content.tolist()]
         return Text(codes, [], list(range(len(codes))), *units.around), gaps

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from charlm.data.batching import slots_up_to
+
 FIRST_ROWS = 256
 BUCKETS = (7, 11, 16)  # character slots of the shorter spellings, mark included; the last bucket holds the longest
 
 
 def spelling_slots(longest: int) -> tuple[int, ...]:
     """Returns the length buckets of spellings, ascending, up to the longest."""
-    return (*(slots for slots in BUCKETS if slots < longest), longest)
+    return slots_up_to(longest, BUCKETS)
 
 
 class Spellings:

@@ -9,18 +9,15 @@ import abc
 import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
-import flax.linen as nn
-import jax
 import numpy as np
 
-from charlm.data.batching import bucket_of
+from charlm.data.batching import bucket_of, in_rooms, round_up, word_table
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.subword.units import PieceUnits
-from charlm.families.units import Encoded, Joined
-from charlm.nn.apply import applied
+from charlm.families.units import Encoded, Joined, given_words, texts_in_words
 from charlm.text.words import Splitter
 
 LEAST_ROWS = 32  # of a table
@@ -65,7 +62,7 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
             chars_UC = self.spellings.rows(_spelled(np.concatenate([row.content[:, 0] for row in group])))
             bucket_U = bucket_of((chars_UC != 0).sum(axis=1), self.buckets)
             counts = np.maximum(counts, np.bincount(bucket_U, minlength=len(self.buckets)))
-        table = [_rounded(n) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
+        table = [round_up(n, LEAST_ROWS) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
         used = [(slots, n) for slots, n in zip(self.buckets, table, strict=True) if n] or [
             (self.buckets[0], LEAST_ROWS)
         ]
@@ -95,11 +92,6 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, codes_BL[spelled_BL])]
         return SpelledBatch(tables, index_BL, np.maximum(codes_BL, -1), types_BL, mask_BL)
 
-    def apply(self, model: nn.Module, params: Any, inputs: SpelledBatch, dropout: jax.Array | None = None) -> jax.Array:
-        """Returns the logits; see `Units.apply`."""
-        rngs = None if dropout is None else {"dropout": dropout}
-        return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
-
 
 class WordUnits(SpelledUnits):
     """Units that are words, never split, a position each; between the special tokens of a template.
@@ -125,15 +117,11 @@ class WordUnits(SpelledUnits):
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
-        spans = [tuple(self._splitter.spans(text)) for text in texts]
-        return [Encoded(self.codes([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
+        return texts_in_words(texts, self._splitter, self.codes)
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
         """Returns the words as they are: one unit each."""
-        return [
-            Encoded(self.codes(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
-            for words in sentences
-        ]
+        return given_words(sentences, self.codes)
 
     def codes(self, words: Sequence[str]) -> np.ndarray:
         """Returns the units of words, int32 [W]."""
@@ -151,20 +139,12 @@ def _tables(chars_UC: np.ndarray, shape: SpelledShape) -> tuple[tuple[np.ndarray
     A spelling goes on to a bucket of longer ones when its own is full: padding never changes a vector.
     """
     bucket_U = bucket_of((chars_UC != 0).sum(axis=1), shape.slots)
-    row_U, waiting, tables, start = np.zeros(len(chars_UC), np.int32), np.zeros(0, np.int64), [], 0
-    for b, (slots, rows) in enumerate(zip(shape.slots, shape.table, strict=True)):
-        waiting = np.concatenate([waiting, np.flatnonzero(bucket_U == b)])
-        chosen, waiting = waiting[:rows], waiting[rows:]
-        table = np.zeros((rows, slots), np.uint16)
-        table[: len(chosen)] = chars_UC[chosen, :slots]
-        tables.append(table)
+    placed, left = in_rooms(bucket_U, shape.table)
+    if len(left) or (bucket_U == len(shape.slots)).any():
+        return None
+    row_U, start = np.zeros(len(chars_UC), np.int32), 0
+    for chosen, rows in zip(placed, shape.table, strict=True):
         row_U[chosen] = start + np.arange(len(chosen))
         start += rows
-    fits = not len(waiting) and bool((bucket_U < len(shape.slots)).all())
-    return (tuple(tables), row_U) if fits else None
-
-
-def _rounded(n: int) -> int:
-    """Returns the next multiple of `LEAST_ROWS`, or of an eighth of the next power of two: few shapes, few programs."""
-    step = max(LEAST_ROWS, (1 << max(n - 1, 0).bit_length()) // 8)
-    return -(-n // step) * step
+    tables = zip(placed, shape.table, shape.slots, strict=True)
+    return tuple(word_table(chars_UC, chosen, rows, slots) for chosen, rows, slots in tables), row_U

@@ -40,24 +40,35 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
     if tokenizer.special.mask is None:
         raise ValueError("the vocabulary has no mask token: its model fills no gaps")
     mask = tokenizer.token(tokenizer.special.mask)
+    parts, lengths = around_gaps(text, mask, length)
+    whole = mask.join(parts)
+    pieces = text_of(tokenizer.encode(whole), whole)
+    places = [place for place, index in enumerate(pieces.ids) if index == tokenizer.special.mask]
+    if len(places) != len(lengths):
+        raise ValueError(f"{len(lengths)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")
+    found = zip(places, lengths, parts[:-1], strict=True)
+    return pieces, [Gap(place, wanted, before.endswith(" "), place == 0) for place, wanted, before in found]
+
+
+def around_gaps(text: str, mask: str, length: int | Literal["auto"]) -> tuple[list[str], list[int | Literal["auto"]]]:
+    """Returns the text before, between and after its gaps, and how long the word in each is to be.
+
+    Args:
+      mask: the mask token of the vocabulary. length: of gaps that do not say it.
+
+    Raises:
+      ValueError: when there is no gap, or a length that no word has.
+    """
     matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
     if not matches:
         also = "" if mask == "[MASK]" else f' and no "{mask}"'
         raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
-    edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
-    parts = [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-    whole = mask.join(parts)
-    pieces = text_of(tokenizer.encode(whole), whole)
-    places = [place for place, index in enumerate(pieces.ids) if index == tokenizer.special.mask]
-    if len(places) != len(matches):
-        raise ValueError(f"{len(matches)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")
-    gaps = []
-    for match, place in zip(matches, places, strict=True):
-        wanted = gap_length(match[1], length)
+    lengths: list[int | Literal["auto"]] = [gap_length(match[1], length) for match in matches]
+    for wanted in lengths:
         if wanted != "auto" and wanted < 1:
             raise ValueError(f"length={wanted}: expected a positive number of characters")
-        gaps.append(Gap(place, wanted, text[match.start() - 1 : match.start()] == " ", place == 0))
-    return pieces, gaps
+    edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
+    return [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)], lengths
 
 
 def masked(text: Text, gap: Gap, count: int, mask: int) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 import flax.linen as nn
@@ -16,7 +16,18 @@ from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, mas
 from charlm.families.subword.generation import Settings, check_settings, prompt_keys, writer
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
-from charlm.families.windows import Text, batches, one_ahead, rounded, rounded_batch, text_of, window_around, windows
+from charlm.families.units import check_ids
+from charlm.families.windows import (
+    Text,
+    Window,
+    batches,
+    one_ahead,
+    read_windows,
+    rounded,
+    rounded_batch,
+    text_of,
+    window_around,
+)
 from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
@@ -39,11 +50,7 @@ class SubwordPredictor(Predictor):
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         self.pretrained, self.config = pretrained, pretrained.config
         self.tokenizer = pretrained.tokenizer() if tokenizer is None else tokenizer
-        if self.tokenizer.size > self.config.vocab_size:
-            raise ValueError(
-                f"{pretrained.folder}: the tokenizer has ids up to {self.tokenizer.size - 1}, the model rows for "
-                f"{self.config.vocab_size}: they do not belong together"
-            )
+        check_ids(pretrained.folder, "the tokenizer has", self.tokenizer.size, self.config.vocab_size)
         causal, self.name = isinstance(self.config, GPT2Config), NAMES[pretrained.family]
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
         if is_encoder(pretrained) or pretrained.head in FINE_TUNED:
@@ -101,28 +108,17 @@ class SubwordPredictor(Predictor):
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
             raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
-        pieces = self._texts(texts)
-        parts = [(t, w) for t, text in enumerate(pieces) for w in windows(text, self._longest) if w.ids]
-        unknown = [pieces[t].under(w, self.tokenizer.special.unk) for t, w in parts]
-        found: dict[int, np.ndarray] = {}
-        made = batches([w.ids for _, w in parts], batch_size, self._longest, self._pad, encoder=self._splits)
-        started = (
-            (chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])))
-            for chosen, ids_BL, mask_BL in made
-        )
-        for chosen, states_BLD in one_ahead(started):
-            states_BLD = np.asarray(states_BLD)
-            for b, n in enumerate(chosen):
-                found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
-        none_WD = np.zeros((0, self._width), np.float32)
-        inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
-        whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
-        for n, (t, window) in enumerate(parts):
-            inner[t].append(found[n][window.before : window.before + window.end - window.start])
-            whole[t].append(found[n])
+        pieces, unknown = self._texts(texts), self.tokenizer.special.unk
+
+        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
+            ids = [window.ids for _, window in parts]
+            for chosen, ids_BL, mask_BL in batches(ids, batch_size, self._longest, self._pad, encoder=self._splits):
+                under = [pieces[t].under(window, unknown) for t, window in (parts[n] for n in chosen)]
+                yield chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
+
+        read = read_windows(pieces, self._longest, self._width, run)
         return [
-            self._encoding(text, pieces[t], unit, np.concatenate(inner[t]), np.concatenate(whole[t]))
-            for t, text in enumerate(texts)
+            self._encoding(text, found, unit, *states) for text, found, states in zip(texts, pieces, read, strict=True)
         ]
 
     def _texts(self, texts: Sequence[str]) -> list[Text]:

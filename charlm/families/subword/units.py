@@ -13,7 +13,7 @@ from charlm.core.flops import lengths_of
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.units import Encoded, Inputs, Joined, Lost, Shape, Units, checked_longest, words_at
+from charlm.families.units import Encoded, Inputs, Joined, Lost, Shape, Units, check_ids, checked_longest, words_at
 from charlm.text.subwords import Subwords
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ class PieceUnits(Units[Shape, Inputs]):
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         self._tokenizer = pretrained.tokenizer()
         config = pretrained.config
-        if self._tokenizer.size > config.vocab_size:
-            raise ValueError(
-                f"{pretrained.folder}: the tokenizer has ids up to {self._tokenizer.size - 1}, the model rows for "
-                f"{config.vocab_size}: they do not belong together"
-            )
+        check_ids(pretrained.folder, "the tokenizer has", self._tokenizer.size, config.vocab_size)
         causal = isinstance(config, GPT2Config)
         self.labelled = "last" if causal else "first"
         self._pad = getattr(config, "pad_id", 0)
