@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 from small_charbert import LETTERS, SPECIALS
-from small_run import WORDS, on_devices, write_text
+from small_run import WORDS, on_devices, short, write_text
 
 import charlm.training.train
 from charlm.config import get_config
@@ -56,13 +56,9 @@ def small_char2subword_config(text: Path, cache: Path, backbone: Path | None = N
     Args:
       backbone: what it starts from; None: one that is written beside the text.
     """
-    config = get_config("char2subword")
+    config = short(get_config("char2subword"), text, cache)
     backbone = backbone or text.parent / "backbone"
     config.init_from = str(backbone if backbone.exists() else small_backbone(backbone))
-    config.data.train = (str(text),)
-    config.data.heldout_fraction = 0.1
-    config.data.cache_dir = str(cache)
-    config.data.encode_processes = 1
     config.data.max_length = LENGTH
     config.data.batch_size = 32
     config.data.table_shards = 8
@@ -70,14 +66,6 @@ def small_char2subword_config(text: Path, cache: Path, backbone: Path | None = N
     config.model.heads = 2
     config.model.layers = 1
     config.model.char_slots = 24
-    config.optim.learning_rate = 1e-2
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
-    config.train.steps = 8
-    config.train.log_every = 4
-    config.train.eval_every = 4
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
     config.contextual.steps = 8
     config.contextual.batch_size = 16
     config.contextual.accumulation = 2

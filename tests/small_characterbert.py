@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flax import traverse_util
+from small_run import short
 from tiny_models import POSITIONS, _weight
 
 from charlm.config import get_config
@@ -42,13 +43,9 @@ def characterbert(head: str = "masked_lm", labels: int = 0) -> Path:
 
 def small_characterbert_config(text: Path, cache: Path) -> Any:
     """Returns the config of a CharacterBERT of some 10,000 parameters; its batch divides among eight devices."""
-    config = get_config("characterbert")
+    config = short(get_config("characterbert"), text, cache)
     config.text.splitter = "rules"
     config.text.mlm_words = 20
-    config.data.train = (str(text),)
-    config.data.heldout_fraction = 0.1
-    config.data.cache_dir = str(cache)
-    config.data.encode_processes = 1
     config.data.max_length = LENGTH
     config.data.batch_size = 8
     config.data.accumulation = 1
@@ -65,12 +62,4 @@ def small_characterbert_config(text: Path, cache: Path) -> Any:
     config.model.filters = (8, 8)
     config.model.highways = 1
     config.model.initializer = "lecun"
-    config.optim.learning_rate = 1e-2
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
-    config.train.steps = 8
-    config.train.log_every = 4
-    config.train.eval_every = 4
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
     return config

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from small_run import WORDS
+from small_run import WORDS, short
 
 from charlm.config import get_config
 from charlm.data.text_records import TextRecord
@@ -29,11 +29,7 @@ LETTERS = sorted({letter for word in WORDS for letter in word} - {"ï"})  # so t
 
 def small_charbert_config(text: Path, cache: Path) -> Any:
     """Returns the config of a CharBERT of some 20,000 parameters; its batch divides among eight devices."""
-    config = get_config("charbert")
-    config.data.train = (str(text),)
-    config.data.heldout_fraction = 0.1
-    config.data.cache_dir = str(cache)
-    config.data.encode_processes = 1
+    config = short(get_config("charbert"), text, cache)
     config.data.max_length = LENGTH
     config.data.batch_size = 8
     config.data.table_shards = 8
@@ -46,14 +42,6 @@ def small_charbert_config(text: Path, cache: Path) -> Any:
     config.model.max_positions = 32
     config.model.char_hidden = 8
     config.model.windows = (3,)
-    config.optim.learning_rate = 1e-2
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
-    config.train.steps = 8
-    config.train.log_every = 4
-    config.train.eval_every = 4
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
     return config
 
 

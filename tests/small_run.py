@@ -45,14 +45,27 @@ def write_text(path: Path, lines: int = 400, extra: str = "") -> Path:
     return path
 
 
-def small_config(text: Path, cache: Path) -> Any:
-    """Returns the config of a model of some 10,000 parameters; its batch divides among eight devices."""
-    config = get_config()
-    config.text.splitter = "rules"
+def short(config: Any, text: Path, cache: Path) -> Any:
+    """Returns a config of any family with one file of text, for a run of eight steps."""
     config.data.train = (str(text),)
     config.data.heldout_fraction = 0.1
     config.data.cache_dir = str(cache)
     config.data.encode_processes = 1
+    config.optim.learning_rate = 1e-2
+    config.optim.warmup_steps = 2
+    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
+    config.train.steps = 8
+    config.train.log_every = 4
+    config.train.eval_every = 4
+    config.train.checkpoint_every = 3
+    config.train.examples = 0
+    return config
+
+
+def small_config(text: Path, cache: Path) -> Any:
+    """Returns the config of a model of some 10,000 parameters; its batch divides among eight devices."""
+    config = short(get_config(), text, cache)
+    config.text.splitter = "rules"
     config.data.max_words = 16
     config.data.batch_size = 8
     config.data.table_shards = 8
@@ -66,13 +79,8 @@ def small_config(text: Path, cache: Path) -> Any:
     config.model.position_buckets = 8
     config.model.max_relative_words = 16
     config.optim.learning_rate = 3e-3
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
     config.train.steps = 12
-    config.train.log_every = 4
     config.train.eval_every = 6
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
     return config
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from small_char2subword_run import LENGTH, small_tokenizer
 from small_charbert import small_records
-from small_run import WORDS
+from small_run import WORDS, short
 
 from charlm.config import get_config
 from charlm.data.masking import Hiding
@@ -54,12 +54,8 @@ def small_maker(folder: Path, kind: str = "bert", **changes: Any) -> XRaySequenc
 
 def small_xrayemb_config(text: Path, cache: Path) -> Any:
     """Returns the config of a model of some 10,000 parameters, from nothing; its batch divides among eight devices."""
-    config = get_config("xrayemb")
+    config = short(get_config("xrayemb"), text, cache)
     config.text.pieces = 300  # as many as there are, some 90
-    config.data.train = (str(text),)
-    config.data.heldout_fraction = 0.1
-    config.data.cache_dir = str(cache)
-    config.data.encode_processes = 1
     config.data.max_length = LENGTH
     config.data.batch_size = 16
     config.data.accumulation = 2
@@ -78,14 +74,6 @@ def small_xrayemb_config(text: Path, cache: Path) -> Any:
     config.model.char_embedding = 8
     config.model.char_hidden = 8
     config.model.generator_hidden = 8
-    config.optim.learning_rate = 1e-2
-    config.optim.warmup_steps = 2
-    config.optim.schedule = "constant"  # so that a longer run begins as a shorter one
-    config.train.steps = 8
-    config.train.log_every = 4
-    config.train.eval_every = 4
-    config.train.checkpoint_every = 3
-    config.train.examples = 0
     config.train.sample_words = 2
     return config
 
