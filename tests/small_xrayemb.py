@@ -11,6 +11,7 @@ from tiny_models import _weight, release
 
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.spelled.batch import SpelledBatch
+from charlm.families.subword.labels import BertForLabels
 from charlm.families.xrayemb import model as xrayemb_lm
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.encoder import XREncoderConfig
@@ -19,7 +20,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz,.!'ßï今"
 MODELS = {
     ("bert", "masked_lm"): xrayemb_lm.XRayEmbForMaskedLM,
     ("bert", "encoder"): xrayemb_lm.XRayEmbBert,
-    ("bert", "token_classification"): xrayemb_lm.XRayEmbForTokenClassification,
+    ("bert", "token_classification"): functools.partial(
+        BertForLabels, kind="token_classification", encoder=xrayemb_lm.XRayEmbBert
+    ),
     ("gpt2", "masked_lm"): xrayemb_lm.XRayEmbForCausalLM,
     ("gpt2", "encoder"): xrayemb_lm.XRayEmbGPT2,
 }

@@ -31,8 +31,9 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import jax
     import numpy as np
 
+    from charlm.convert.heads import SEQUENCE_CLASSIFICATION
     from charlm.core.batch import reshape_batch
-    from charlm.families.hlm.labels import HLMForSequenceClassification
+    from charlm.families.hlm.labels import HLMForLabels
     from charlm.families.hlm.model import HLMForMaskedLM
     from charlm.families.hlm.shape import model_config
     from charlm.training.run import count_parameters
@@ -43,7 +44,7 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
         f"pre-training, {wiring} wiring": HLMForMaskedLM(dataclasses.replace(shape, wiring=wiring))
         for wiring in ("paper", "reference")
     }
-    models["classifier, 2 labels"] = HLMForSequenceClassification(dataclasses.replace(shape, head_layers=0), labels=2)
+    models["classifier, 2 labels"] = HLMForLabels(dataclasses.replace(shape, head_layers=0), 2, SEQUENCE_CLASSIFICATION)
     batch = reshape_batch(np.ones((1, 3, 4), np.uint16), np.ones((1, 3, 4), np.uint16))
     figures = []
     for name, model in models.items():

@@ -175,7 +175,8 @@ class Converter(abc.ABC):
 
     def scope_alone(self, module: nn.Module) -> str:
         """Returns what stands before the names of a module's parameters where it is inside a model with a head."""
-        return ""
+        scope = getattr(module, "scope_name", "")
+        return f"{scope}/" if scope else ""
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
         """Returns the tokenizer whose files lie with a model; None: the family has none.

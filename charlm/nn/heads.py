@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.nn.embed import dense
-
-if TYPE_CHECKING:
-    pass
 
 
 def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:

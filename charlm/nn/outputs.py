@@ -1,27 +1,10 @@
-"""What the models return."""
+"""What transformers and language models return, whichever family they are of."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-
-
-class HLMOutput(NamedTuple):
-    """States of a batch; N = S * B sequences in shard order.
-
-    Attributes:
-      words_NWD: word vectors r, before context (HLM, section 3.1).
-      context_NWD: contextual word vectors w (section 3.2).
-      mask_NW: bool, True where there is a word; elsewhere the vectors mean nothing.
-      char_states: per bucket of `WordBatch.masked` [S, P, C, D], the intra-word states of its table.
-    """
-
-    words_NWD: jax.Array
-    context_NWD: jax.Array
-    mask_NW: jax.Array
-    char_states: tuple[jax.Array, ...]
 
 
 class TransformerOutput(NamedTuple):
@@ -59,38 +42,3 @@ class LanguageModelOutput(NamedTuple):
     logits: jax.Array
     transformer: TransformerOutput
     next_sentence_BN: jax.Array | None = None
-
-
-class CharBertOutput(NamedTuple):
-    """States of a CharBERT's two channels; they mean nothing at padding.
-
-    Attributes:
-      tokens_BLD, chars_BLD: the last states, in the model's dtype.
-      pooled_BD, char_pooled_BD: tanh(Linear(first state)) of each, the same layer; None without a pooler.
-      layers: on request, both channels [B, L, D] before, between and after the layers.
-    """
-
-    tokens_BLD: jax.Array
-    chars_BLD: jax.Array
-    pooled_BD: jax.Array | None = None
-    char_pooled_BD: jax.Array | None = None
-    layers: tuple[tuple[jax.Array, jax.Array], ...] = ()
-
-    @property
-    def both_BLE(self) -> jax.Array:
-        """Both channels side by side [B, L, 2D], as the heads of tasks read them (CharBERT, section 3.6)."""
-        return jnp.concatenate([self.tokens_BLD, self.chars_BLD], axis=-1)
-
-
-class NoisyOutput(NamedTuple):
-    """Logits of a CharBERT that is being pre-trained; see `charlm.core.batch.NoisyBatch`.
-
-    Attributes:
-      mlm_logits_SMV: float32, of subwords.
-      nlm_logits_SPT: float32, of whole words, at subwords of noised ones; None for a model without that head.
-      states: they were computed from.
-    """
-
-    mlm_logits_SMV: jax.Array
-    nlm_logits_SPT: jax.Array | None
-    states: Any

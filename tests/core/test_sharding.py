@@ -15,6 +15,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from charlm.config import get_config
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core import hosts
 from charlm.core.batch import reshape_batch
 from charlm.core.sharding import (
@@ -32,9 +33,9 @@ from charlm.core.state import init_state, stream_key
 from charlm.core.step import make_train_step
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.charbert.batch import CharBertBatch
-from charlm.families.charbert.heads import CharBertForMaskedLM, CharBertForTokenClassification
+from charlm.families.charbert.heads import CharBertForLabels, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
-from charlm.families.hlm.labels import HLMForSequenceClassification
+from charlm.families.hlm.labels import HLMForLabels
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
@@ -61,7 +62,7 @@ def abstract_state(model):
     ids = np.ones((1, 4), np.int32)
     reads_ids = isinstance(model, BertForMaskedLM | GPT2LMHeadModel | Char2Subword)
     batch = ids if reads_ids else reshape_batch(*[np.ones((1, 3, 4), np.uint16)] * 2)
-    if isinstance(model, CharBertForMaskedLM | CharBertForTokenClassification):
+    if isinstance(model, CharBertForMaskedLM | CharBertForLabels):
         batch = CharBertBatch(ids, None, None, ids, ids, ids)
     if isinstance(model, XRayEmbForMaskedLM):
         batch = smallest_batch()
@@ -73,14 +74,14 @@ def base_models():
     shape = dataclasses.replace(model_config(get_config()), intra_layers=2, inter_layers=2)
     yield HLMForMaskedLM(shape)
     yield HLMForMaskedLM(dataclasses.replace(shape, wiring="reference"))
-    yield HLMForSequenceClassification(shape, labels=2)
+    yield HLMForLabels(shape, 2, SEQUENCE_CLASSIFICATION)
     yield BertForMaskedLM(BertConfig(layers=11), next_sentence=True)
     yield GPT2LMHeadModel(GPT2Config(layers=2))
     yield CharBertForMaskedLM(CharBertConfig(layers=2))
     yield Char2Subword(Char2SubwordConfig())
     for kind in ("conv", "lstm"):
         yield XRayEmbForMaskedLM(XRayEmbBertConfig(layers=2, pooler=False, encoder=encoder_config(kind)))
-    yield CharBertForTokenClassification(CharBertConfig(layers=2, fusion="reference", windows=(3,)), labels=2)
+    yield CharBertForLabels(CharBertConfig(layers=2, fusion="reference", windows=(3,)), 2, TOKEN_CLASSIFICATION)
 
 
 @functools.cache

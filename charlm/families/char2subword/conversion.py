@@ -70,10 +70,6 @@ class Char2SubwordConverter(SubwordConverter):
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return Char2SubwordBert(config), {name: params[name] for name in ("bert", "char2subword")}
 
-    def scope_alone(self, module: nn.Module) -> str:
-        """Returns "": parameters have the same names with and without a head."""
-        return ""
-
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
         return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)

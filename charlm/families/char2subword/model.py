@@ -1,4 +1,4 @@
-"""BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3), with every head.
+"""BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3).
 
 The encoder is the one that was there before, and so are its parameters' names: `bert`, `head` or `label`, and beside
 them `char2subword`. What changes is where the input vectors come from: rows of the table of subwords at some
@@ -13,13 +13,8 @@ from typing import Any, Literal
 import jax
 
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
-from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLabels, SpelledMaskedLM
+from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.labels import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +63,3 @@ class Char2SubwordBert(_Spelled, SpelledEncoder):
 
 class Char2SubwordForMaskedLM(_Spelled, SpelledMaskedLM):
     """With BERT's prediction head over the table of subwords (section 3.2)."""
-
-
-class Char2SubwordForSequenceClassification(_Spelled, SpelledLabels, BertForSequenceClassification):
-    """Labels of texts, or of pairs: logits [S * B, labels]."""
-
-
-class Char2SubwordForTokenClassification(_Spelled, SpelledLabels, BertForTokenClassification):
-    """Labels of words, one position each, so none is split: logits [S * B, L, labels]."""
-
-
-class Char2SubwordForQuestionAnswering(_Spelled, SpelledLabels, BertForQuestionAnswering):
-    """Answers: every word scored as first and as last, logits [S * B, L, 2]."""

@@ -11,24 +11,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import flax.linen as nn
-
-from charlm.convert.abstract import abstract_params
-from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, norm_rules
+from charlm.convert.heads import ENCODER, MASKED_LM, SEQUENCE_CLASSIFICATION
+from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
     Char2SubwordBertConfig,
     Char2SubwordForMaskedLM,
-    Char2SubwordForQuestionAnswering,
-    Char2SubwordForSequenceClassification,
-    Char2SubwordForTokenClassification,
 )
 from charlm.families.char2subword.module import Char2SubwordConfig
-from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.model import smallest_batch
+from charlm.families.labels import label_heads
+from charlm.families.spelled.model import smallest_inputs
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
+from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Layout
 from charlm.text.words import SPLITTERS
 
@@ -48,10 +43,6 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
     rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
     rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
     return rules + dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
-
-
-def _smallest(model: nn.Module) -> tuple[SpelledBatch]:
-    return (smallest_batch(),)
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
@@ -92,14 +83,6 @@ class Char2SubwordLayout(Layout):
         architecture = self.model_types[NAME] + self.heads[head].architecture
         ours = {"model_type": NAME, "architectures": [architecture], "dtype": plain["dtype"], NAME: own}
         return {key: value for key, value in plain.items() if key not in ours} | ours  # in the same order every time
-
-    def target(
-        self, config: Char2SubwordBertConfig, head: str, labels: int = 0
-    ) -> tuple[nn.Module, Any, dict[str, Entry]]:
-        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
-        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = abstract_params(model, _smallest)
-        return model, params, build_table(self.heads[head].rules, params)
 
 
 def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -156,9 +139,7 @@ def _module_config(fields: Any, where: str) -> Char2SubwordConfig:
 
 _BUILD = {
     MASKED_LM: Char2SubwordForMaskedLM,
-    SEQUENCE_CLASSIFICATION: Char2SubwordForSequenceClassification,
-    TOKEN_CLASSIFICATION: Char2SubwordForTokenClassification,
-    QUESTION_ANSWERING: Char2SubwordForQuestionAnswering,
+    **label_heads(BertForLabels, encoder=Char2SubwordBert),
     ENCODER: Char2SubwordBert,
 }
 
@@ -191,6 +172,7 @@ def _family(backbone: Layout) -> Char2SubwordLayout:
         fixed=backbone.fixed,
         heads=heads,
         derive=backbone.derive,
+        smallest=smallest_inputs,
         backbone=backbone,
     )
 

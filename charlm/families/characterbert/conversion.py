@@ -59,10 +59,6 @@ class CharacterBertConverter(SubwordConverter):
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return CharacterBert(config), {name: params[name] for name in ("bert", "cnn")}
 
-    def scope_alone(self, module: nn.Module) -> str:
-        """Returns "": parameters have the same names with and without a head."""
-        return ""
-
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
         """Returns None: words are read as bytes."""
         return None

@@ -1,4 +1,4 @@
-"""CharacterBERT with every head: BERT's encoder over vectors that a CNN makes of words (section 3).
+"""CharacterBERT: BERT's encoder over vectors that a CNN makes of words (section 3).
 
 Parameters are `bert` and `head` or `label` as in a BERT, and `cnn`. A batch (`SpelledBatch`) spells every position, so
 the table of subwords, which BERT would have, is never made.
@@ -13,13 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from charlm.families.characterbert.cnn import CharacterBertConfig, CharacterCNN
-from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLabels, SpelledLM
+from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLM
 from charlm.families.subword.bert import Bert
-from charlm.families.subword.labels import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
 from charlm.nn.blocks import ACTIVATIONS
 from charlm.nn.embed import dense, kernel_init, layer_norm
 from charlm.nn.kernels import product
@@ -83,15 +78,3 @@ class CharacterBert(_Words, SpelledEncoder):
 
 class CharacterBertForMaskedLM(_Words, _MaskedWords):
     """With a prediction head over frequent words."""
-
-
-class CharacterBertForSequenceClassification(_Words, SpelledLabels, BertForSequenceClassification):
-    """Labels of texts, or of pairs: logits [S * B, labels]."""
-
-
-class CharacterBertForTokenClassification(_Words, SpelledLabels, BertForTokenClassification):
-    """Labels of words, one position each: logits [S * B, L, labels]."""
-
-
-class CharacterBertForQuestionAnswering(_Words, SpelledLabels, BertForQuestionAnswering):
-    """Answers: every word scored as first and as last, logits [S * B, L, 2]."""

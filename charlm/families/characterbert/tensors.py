@@ -10,23 +10,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import flax.linen as nn
-
-from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
-from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules
+from charlm.convert.heads import ENCODER, MASKED_LM
+from charlm.convert.rules import Leave, Rule, dense_rules
 from charlm.families.characterbert.cnn import CharacterBertConfig
 from charlm.families.characterbert.model import (
     CharacterBert,
     CharacterBertForMaskedLM,
-    CharacterBertForQuestionAnswering,
-    CharacterBertForSequenceClassification,
-    CharacterBertForTokenClassification,
 )
-from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.model import smallest_batch
+from charlm.families.labels import label_heads
+from charlm.families.spelled.model import smallest_inputs
 from charlm.families.subword.bert_tensors import ACTIVATIONS, BERT, FIXED, KEYS, POOLED_ENCODER, encoder_rules
+from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Key, Layout
 
 NAME, MODEL_TYPE = "characterbert", "character_bert"
@@ -75,14 +70,6 @@ class CharacterBertLayout(Layout):
         own |= {"model_type": MODEL_TYPE, OWN_KEY: {name: getattr(config, name) for name in TEXT}}
         return super().to_theirs(config, head, {**original, **own}) | {"tie_word_embeddings": False}
 
-    def target(
-        self, config: CharacterBertConfig, head: str, labels: int = 0
-    ) -> tuple[nn.Module, Any, dict[str, Entry]]:
-        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
-        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = abstract_params(model, _smallest)
-        return model, params, build_table(self.heads[head].rules, params)
-
 
 def _filters(theirs: Mapping[str, Any]) -> dict[str, Any]:
     pairs = theirs.get("cnn_filters")
@@ -95,15 +82,9 @@ def _filters(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {"windows": tuple(width for width, _ in pairs), "filters": tuple(number for _, number in pairs)}
 
 
-def _smallest(model: nn.Module) -> tuple[SpelledBatch]:
-    return (smallest_batch(),)
-
-
 _BUILD = {
     MASKED_LM: CharacterBertForMaskedLM,
-    SEQUENCE_CLASSIFICATION: CharacterBertForSequenceClassification,
-    TOKEN_CLASSIFICATION: CharacterBertForTokenClassification,
-    QUESTION_ANSWERING: CharacterBertForQuestionAnswering,
+    **label_heads(BertForLabels, encoder=CharacterBert),
     POOLED_ENCODER: CharacterBert,
     ENCODER: CharacterBert,
 }
@@ -152,6 +133,7 @@ LAYOUT = CharacterBertLayout(
         "cnn_activation": ("relu", "our CNN has no other"),
     },
     heads=_heads(),
+    smallest=smallest_inputs,
 )
 
 

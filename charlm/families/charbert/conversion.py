@@ -70,10 +70,6 @@ class CharBertConverter(SubwordConverter):
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return CharBert(config), params["charbert"]
 
-    def scope_alone(self, module: nn.Module) -> str:
-        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
-        return "charbert/" if type(module) is CharBert else ""
-
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
         """Returns the tokenizer of a model; see `SubwordConverter.open_tokenizer`.
 

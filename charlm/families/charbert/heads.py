@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.families.charbert.batch import CharBertBatch
-from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.charbert.model import CharBert, CharBertConfig, CharBertOutput
+from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert, BertConfig, MaskedLMHead
 from charlm.nn.blocks import ACTIVATIONS
-from charlm.nn.embed import dense, kernel_init, layer_norm
+from charlm.nn.embed import Dense, dense, kernel_init, layer_norm
 from charlm.nn.heads import at_group_positions
 from charlm.nn.kernels import product
-from charlm.nn.outputs import NoisyOutput
+
+
+class NoisyOutput(NamedTuple):
+    """Logits of a CharBERT that is being pre-trained; see `NoisyBatch`.
+
+    Attributes:
+      mlm_logits_SMV: float32, of subwords.
+      nlm_logits_SPT: float32, of whole words, at subwords of noised ones; None for a model without that head.
+      states: they were computed from.
+    """
+
+    mlm_logits_SMV: jax.Array
+    nlm_logits_SPT: jax.Array | None
+    states: Any
 
 
 class CharBertHead(MaskedLMHead):
@@ -69,7 +83,7 @@ class CharBertForMaskedLM(nn.Module):
         """Returns the logits at the labelled positions, or everywhere where none are given.
 
         Args:
-          inputs: see `CharBertBatch`. mlm_position_SM, nlm_position_SP: see `charlm.core.batch.NoisyBatch`.
+          inputs: see `CharBertBatch`. mlm_position_SM, nlm_position_SP: see `NoisyBatch`.
         """
         states = self.charbert(inputs, deterministic=deterministic)
         table_VD = self.charbert.embed.token.embedding
@@ -102,54 +116,29 @@ class AdvBertForMaskedLM(nn.Module):
         return NoisyOutput(self.head(x_SMD, self.bert.embed.token.embedding), None, states)
 
 
-class _CharBertForLabels(nn.Module):
-    config: CharBertConfig
-    labels: int
+class CharBertForLabels(ForLabels):
+    """Labels are read from both channels side by side, of a sequence from their mean over tokens (section 3.6).
 
-    def setup(self) -> None:
+    Special tokens are part of the mean, as released; padding is with `compat_reference` only.
+    """
+
+    encoder: type[nn.Module] = CharBert
+
+    def output_layer(self) -> Dense:
+        """Returns the layer of the labels."""
         cfg = self.config
-        self.charbert = CharBert(cfg)
-        self.dropout = nn.Dropout(cfg.dropout)
-        self.label = dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
+        return dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
 
-    def _logits(self, x: jax.Array, deterministic: bool) -> jax.Array:
-        return self.label(self.dropout(x, deterministic=deterministic)).astype(jnp.float32)
+    def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
+        """Returns both channels [B, L, 2D]."""
+        return output.both_BLE
 
-
-class CharBertForSequenceClassification(_CharBertForLabels):
-    """Linear(Dropout(mean over tokens of both channels)) (section 3.6), special tokens included as released."""
-
-    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [B, labels]; padding counts with `compat_reference` only."""
-        both_BLE = self.charbert(inputs, deterministic=deterministic).both_BLE.astype(jnp.float32)
-        if inputs.mask_BL is None or self.config.compat_reference:
+    def sequences(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
+        """Returns the means [B, 2D] of both channels."""
+        both_BLE, mask_BL = output.both_BLE.astype(jnp.float32), inputs[0].mask_BL
+        if mask_BL is None or self.config.compat_reference:
             mean_BE = both_BLE.mean(axis=1)
         else:
-            weight_BL = inputs.mask_BL.astype(jnp.float32)
+            weight_BL = mask_BL.astype(jnp.float32)
             mean_BE = jnp.einsum("ble,bl->be", both_BLE, weight_BL) / jnp.maximum(weight_BL.sum(1, keepdims=True), 1)
-        return self._logits(mean_BE.astype(self.config.dtype), deterministic)
-
-
-class CharBertForTokenClassification(_CharBertForLabels):
-    """Linear(Dropout(both channels)) for every token (section 3.6)."""
-
-    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [B, L, labels]."""
-        return self._logits(self.charbert(inputs, deterministic=deterministic).both_BLE, deterministic)
-
-
-class CharBertForQuestionAnswering(_CharBertForLabels):
-    """Linear(both channels): every token scored as first and as last of the answer (section 3.6)."""
-
-    labels: int = 2
-
-    def __call__(self, inputs: CharBertBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [B, L, 2] of start and end."""
-        return self.label(self.charbert(inputs, deterministic=deterministic).both_BLE).astype(jnp.float32)
-
-
-LABEL_MODELS: dict[str, Any] = {
-    "sequence_classification": CharBertForSequenceClassification,
-    "token_classification": CharBertForTokenClassification,
-    "question_answering": CharBertForQuestionAnswering,
-}
+        return mean_BE.astype(self.config.dtype)

@@ -11,7 +11,7 @@ which; weights of the authors need `fusion="reference"` and `compat_reference=Tr
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,7 +23,6 @@ from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
 from charlm.nn.blocks import block_class, check_inputs
 from charlm.nn.embed import table_init
 from charlm.nn.heads import Pooler
-from charlm.nn.outputs import CharBertOutput
 from charlm.nn.recurrent import BiGRU
 
 
@@ -81,6 +80,27 @@ class CharBertConfig(BertConfig):
                 f"charbert: char_hidden={self.char_hidden}, but char_encoder='embedding' needs half of "
                 f"hidden={self.hidden}"
             )
+
+
+class CharBertOutput(NamedTuple):
+    """States of a CharBERT's two channels; they mean nothing at padding.
+
+    Attributes:
+      tokens_BLD, chars_BLD: the last states, in the model's dtype.
+      pooled_BD, char_pooled_BD: tanh(Linear(first state)) of each, the same layer; None without a pooler.
+      layers: on request, both channels [B, L, D] before, between and after the layers.
+    """
+
+    tokens_BLD: jax.Array
+    chars_BLD: jax.Array
+    pooled_BD: jax.Array | None = None
+    char_pooled_BD: jax.Array | None = None
+    layers: tuple[tuple[jax.Array, jax.Array], ...] = ()
+
+    @property
+    def both_BLE(self) -> jax.Array:
+        """Both channels side by side [B, L, 2D], as the heads of tasks read them (CharBERT, section 3.6)."""
+        return jnp.concatenate([self.tokens_BLD, self.chars_BLD], axis=-1)
 
 
 class CharEncoder(nn.Module):
@@ -152,6 +172,7 @@ class CharBertEncoder(nn.Module):
 class CharBert(nn.Module):
     """The encoder: subwords and their characters -> contextual states of both channels."""
 
+    scope_name: ClassVar[str] = "charbert"
     config: CharBertConfig
 
     def setup(self) -> None:

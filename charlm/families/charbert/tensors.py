@@ -17,16 +17,16 @@ import flax.linen as nn
 import numpy as np
 from flax import traverse_util
 
-from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
 from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, group, norm_rules
+from charlm.convert.rules import Leave, Rule, dense_rules, group, norm_rules
 from charlm.families.charbert.batch import CharBertBatch
-from charlm.families.charbert.heads import LABEL_MODELS, CharBertForMaskedLM
+from charlm.families.charbert.heads import CharBertForLabels, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.fusions import FUSIONS
+from charlm.families.labels import label_heads
 from charlm.families.subword.bert_tensors import ACTIVATIONS, FIXED, KEYS, encoder_rules, roberta_positions
-from charlm.families.subword.layout import Head, Layout
+from charlm.families.subword.layout import ARCHITECTURES, Head, Layout
 
 log = logging.getLogger("charlm")
 
@@ -107,16 +107,14 @@ class CharBertLayout(Layout):
         found = {"char_vocab_size": rows, "char_hidden": width, "word_vocab_size": words}
         return {name: size for name, size in found.items() if size}
 
-    def target(self, config: Any, head: str, labels: int = 0) -> tuple[nn.Module, Any, dict[str, Entry]]:
-        """Returns our model of a config, its abstract parameters, and the table of names; computes nothing."""
-        model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = abstract_params(model, _smallest)
-        rules = self.heads[head].rules
+    def rules_of(self, config: CharBertConfig, head: str, params: Any) -> list[Rule]:
+        """Returns the rules of a head; see `Layout.rules_of`."""
+        rules = super().rules_of(config, head, params)
         if config.fusion not in FUSIONS.own:  # the released code has none such: its parameters keep our names
             rules = [rule for rule in rules if not _FUSION.search(rule.ours)]
             names = traverse_util.flatten_dict(params, sep="/")
             rules += [Rule(f"{_NO_NAME}{name}", name) for name in names if _FUSION.search(name)]
-        return model, params, build_table(rules, params)
+        return rules
 
     def aliases(self, config: CharBertConfig, head: str) -> list[Leave]:
         """Returns the second names of tensors that files of theirs have."""
@@ -174,22 +172,22 @@ def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, 
     left_of_lm = [Leave(rule.theirs, "of the heads of pre-training") for rule in lm]
     left_of_lm += [Leave(name, "of the heads of pre-training") for name in (tied, bias.theirs)] + constants
     layers = {SEQUENCE_CLASSIFICATION: classifier, TOKEN_CLASSIFICATION: "classifier", QUESTION_ANSWERING: "qa_outputs"}
-    architectures = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
     left_of_labels = [
         Leave(f"{layer}.{part}", "of a head for labels")
         for layer in dict.fromkeys(layers.values())
         for part in ("weight", "bias")
     ]
+    labelled = label_heads(CharBertForLabels)
     heads = {
         MASKED_LM: Head(
             "ForMaskedLM", sign, {"pooler": True}, CharBertForMaskedLM, encoder("charbert/") + lm,
             [Leave(tied, f"the same tensor as {table}", table), bias, *constants, *left_of_labels],
         )
     }  # fmt: skip
-    for (head, layer), architecture in zip(layers.items(), architectures, strict=True):
+    for head, layer in layers.items():
         left = [leave for leave in left_of_labels if not leave.theirs.startswith(f"{layer}.")]
         heads[head] = Head(
-            architecture, f"{layer}.weight", {"pooler": True}, LABEL_MODELS[head],
+            ARCHITECTURES[head], f"{layer}.weight", {"pooler": True}, labelled[head],
             encoder("charbert/") + dense_rules(layer, "label"), left_of_lm + left, labels=f"{layer}.weight",
         )  # fmt: skip
     heads[ENCODER] = Head("Model", "", {"pooler": True}, CharBert, encoder(""), left_of_lm + left_of_labels)
@@ -205,6 +203,7 @@ def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, 
         fixed=FIXED,
         heads=heads,
         derive=_as_released(on_roberta),
+        smallest=_smallest,
         tied=tied,
     )
 

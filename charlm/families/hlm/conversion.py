@@ -123,10 +123,6 @@ class HLMConverter(Converter):
         """Returns a text of one word."""
         return _one_word(config.char_slots)
 
-    def scope_alone(self, module: nn.Module) -> str:
-        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
-        return "hlm/" if type(module) is HLM else ""
-
     def names(self, source: Path, head: str = "") -> Names:
         """Returns what is in a file of theirs; see `Converter.names`."""
         state = open_state(source)

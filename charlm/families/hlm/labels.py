@@ -6,55 +6,63 @@ small feed-forward network (section 3.3); "reference" is what the released code 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.convert.heads import MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.heads import MASKED_LM
 from charlm.core.batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import IntraWordHead
-from charlm.families.hlm.model import HLM, HLMForMaskedLM
+from charlm.families.hlm.model import HLM, HLMForMaskedLM, HLMOutput
+from charlm.families.labels import ForLabels
 from charlm.nn.embed import dense
 from charlm.nn.heads import Pooler
 
 LabelHead = Literal["paper", "reference"]
 
 
-class _HLMForLabels(nn.Module):
-    """What the models share: HLM, the states that labels are read from, one output layer.
+class HLMForLabels(ForLabels):
+    """With `label_head="paper"` labels are read from g([r_i ; w_i]), g one GELU layer (section 3.3).
 
-    With `label_head="paper"` they read g([r_i ; w_i]), g one GELU layer (section 3.3). With "reference" they read the
-    contextual word vectors w, or, where `head_layers` is not 0 and as the released code does then, slot 0 of the head's
-    intra-word layers over [w_i ; h_i1 ... h_iC]; the batch carries the words they read in `masked`, any non-zero id in
-    their `labels_SMC` (`reshape_batch(chars_BWC, chars_BWC)` does so for every word). A "reference" model holds all
-    parameters of a released checkpoint, also those it does not read.
+    With "reference" they are read from the contextual word vectors w, or, where `head_layers` is not 0 and as the
+    released code does then, from slot 0 of the head's intra-word layers over [w_i ; h_i1 ... h_iC]; the batch carries
+    the words they read in `masked`, any non-zero id in their `labels_SMC` (`reshape_batch(chars_BWC, chars_BWC)` does
+    so for every word; of sequences only [CLS] need be there). A sequence is tanh(Linear([CLS])). A "reference" model
+    holds all parameters of a released checkpoint, also those it does not read.
     """
 
-    config: HLMConfig
-    labels: int
+    encoder: type[nn.Module] = HLM
     label_head: LabelHead = "reference"
 
     def setup(self) -> None:
+        super().setup()
         cfg = self.config
-        self.hlm = HLM(cfg)
         if self.label_head == "paper":
             self.transform = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
         else:
             self.head = IntraWordHead(cfg)
             self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype)
-        self.dropout = nn.Dropout(cfg.dropout)
-        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
 
-    def read_words(self, batch: WordBatch, deterministic: bool) -> jax.Array:
+    @property
+    def drops(self) -> bool:
+        """Whether what the output layer reads drops out: of answers, with the paper's head."""
+        return self.label_head == "paper" or super().drops
+
+    def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
+        """Returns the vectors [N, D] of sequences, those of their [CLS]."""
+        first_ND = self.positions(output, deterministic, *inputs)[:, 0]
+        return first_ND if self.label_head == "paper" else self.pooler(first_ND)
+
+    def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
         """Returns the states [N, W, D] that labels are read from; 0 where `head_layers` and not in `masked`.
 
         Raises:
           ValueError: when the head has layers and the batch carries no word in `masked`.
         """
-        output = self.hlm(batch, deterministic=deterministic)
+        (batch,) = inputs
         if self.label_head == "paper":
             both_NWE = jnp.concatenate([output.words_NWD, output.context_NWD], axis=-1)
             return jax.nn.gelu(self.transform(both_NWE), approximate=False)
@@ -76,48 +84,9 @@ class _HLMForLabels(nn.Module):
             words_SND = put(words_SND, position_SM, read_SMD)
         return words_SND.reshape(output.context_NWD.shape)
 
-    def logits(self, states: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns float32 logits [..., labels] of states [..., D], which drop out first."""
-        return self.label(self.dropout(states, deterministic=deterministic)).astype(jnp.float32)
-
-
-class HLMForSequenceClassification(_HLMForLabels):
-    """HLM that classifies sequences by their [CLS] word; the released code as Linear(Dropout(tanh(Linear(w_CLS))))."""
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, labels], one row a sequence; with head layers only [CLS] need be in `masked`."""
-        first_ND = self.read_words(batch, deterministic)[:, 0]
-        return self.logits(first_ND if self.label_head == "paper" else self.pooler(first_ND), deterministic)
-
-
-class HLMForTokenClassification(_HLMForLabels):
-    """HLM that labels every word; the released code as Linear(Dropout(w_i))."""
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, W, labels]; they mean nothing where there is no word."""
-        return self.logits(self.read_words(batch, deterministic), deterministic)
-
-
-class HLMForQuestionAnswering(_HLMForLabels):
-    """HLM that scores every word as first and as last of the answer; the released code as Linear(w_i)."""
-
-    labels: int = 2
-
-    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 logits [N, W, 2] of start and end; they mean nothing where there is no word."""
-        words_NWD = self.read_words(batch, deterministic)
-        return self.logits(words_NWD, deterministic or self.label_head == "reference")
-
-
-HEADS = {
-    SEQUENCE_CLASSIFICATION: HLMForSequenceClassification,
-    TOKEN_CLASSIFICATION: HLMForTokenClassification,
-    QUESTION_ANSWERING: HLMForQuestionAnswering,
-}
-
 
 def hlm_with_head(
     config: HLMConfig, head: str = MASKED_LM, labels: int = 0, label_head: LabelHead = "reference"
 ) -> nn.Module:
-    """Returns the model with that head, `MASKED_LM` or one of `HEADS`; `labels` counts the latter's."""
-    return HLMForMaskedLM(config) if head == MASKED_LM else HEADS[head](config, labels, label_head)
+    """Returns the model with that head, `MASKED_LM` or one for so many labels."""
+    return HLMForMaskedLM(config) if head == MASKED_LM else HLMForLabels(config, labels, head, label_head=label_head)

@@ -11,6 +11,8 @@ Read top-down: `HLM.__call__` is the paper's figure 1. Notable choices:
 
 from __future__ import annotations
 
+from typing import ClassVar, NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -20,13 +22,29 @@ from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import CharPredictionHead
 from charlm.nn.embed import CharEmbed, read_words
 from charlm.nn.heads import Pooler
-from charlm.nn.outputs import HLMOutput
 from charlm.nn.transformer import Encoder
+
+
+class HLMOutput(NamedTuple):
+    """States of a batch; N = S * B sequences in shard order.
+
+    Attributes:
+      words_NWD: word vectors r, before context (HLM, section 3.1).
+      context_NWD: contextual word vectors w (section 3.2).
+      mask_NW: bool, True where there is a word; elsewhere the vectors mean nothing.
+      char_states: per bucket of `WordBatch.masked` [S, P, C, D], the intra-word states of its table.
+    """
+
+    words_NWD: jax.Array
+    context_NWD: jax.Array
+    mask_NW: jax.Array
+    char_states: tuple[jax.Array, ...]
 
 
 class HLM(nn.Module):
     """The encoder: a `WordBatch` -> word vectors and contextual word vectors."""
 
+    scope_name: ClassVar[str] = "hlm"
     config: HLMConfig
 
     def setup(self) -> None:

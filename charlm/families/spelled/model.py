@@ -72,23 +72,19 @@ class Spelled(nn.Module):
         rows_NLD = self.embed_tokens(jnp.maximum(ids_NL, 0))
         return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
 
+    def mask_of(self, inputs: SpelledBatch) -> jax.Array:
+        """Returns bool [S * B, L], True where there is a word or subword."""
+        return merged(inputs.mask_SBL)
+
     def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
         """Returns what the BERT behind is called with."""
         return {
             "ids_BL": None,
-            "mask_BL": merged(inputs.mask_SBL),
+            "mask_BL": self.mask_of(inputs),
             "embeddings_BLD": self.input_vectors(inputs, deterministic, vectors_SUD),
             "types_BL": merged(inputs.types_SBL),
             "deterministic": deterministic,
         }
-
-
-class SpelledLabels(Spelled):
-    """Before a model with a head for labels, which comes next in the order of bases: it gets the input vectors."""
-
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True) -> jax.Array:
-        """Returns the head's logits, float32 [S * B, ...]."""
-        return super().__call__(**self._inner(inputs, deterministic))
 
 
 class SpelledEncoder(Spelled):
@@ -163,3 +159,8 @@ def smallest_batch() -> SpelledBatch:
     """Returns the smallest input of a model."""
     one, chars = np.zeros((1, 1, 1), np.int32), np.ones((1, 1, 1), np.uint16)
     return SpelledBatch((chars,), one, one - 1, one, one == 0)
+
+
+def smallest_inputs(model: nn.Module) -> tuple[SpelledBatch]:
+    """Returns the smallest inputs that a model may be called with; see `charlm.convert.abstract`."""
+    return (smallest_batch(),)

@@ -8,7 +8,7 @@ rows of the table (Char2Subword, XRayEmb).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -132,6 +132,7 @@ class BertEncoder(nn.Module):
 class Bert(nn.Module):
     """The encoder: token ids or token embeddings -> contextual states."""
 
+    scope_name: ClassVar[str] = "bert"
     config: BertConfig
 
     def setup(self) -> None:

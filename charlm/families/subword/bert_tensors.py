@@ -14,13 +14,10 @@ from charlm.convert.heads import (
     TOKEN_CLASSIFICATION,
 )
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.families.labels import label_heads
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
-from charlm.families.subword.labels import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
-from charlm.families.subword.layout import LAYERS, Head, Key, Layout
+from charlm.families.subword.labels import BertForLabels
+from charlm.families.subword.layout import ARCHITECTURES, LAYERS, Head, Key, Layout
 
 POOLED_ENCODER = "pooled_encoder"
 
@@ -57,6 +54,7 @@ FIXED = {
     "pruned_heads": ({}, "our layers have all heads"),
 }
 _LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # layers of theirs
+_BUILD = label_heads(BertForLabels)
 
 
 def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
@@ -86,18 +84,19 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     ]
 
 
-def _for_labels(prefix: str, pooled: bool, layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
+def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rule] | None = None) -> Head:
     """Returns a model with an output layer of labels, `layer`; `pooled`: it reads the encoder's pooler.
 
-    `ours`: rules of its layers beside the encoder.
+    `ours`: rules of its layers beside the encoder; None: the output layer is the only one.
     """
     left = _left(prefix, pooled, (), {}, "")
     for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
         left += [Leave(f"{other}.{part}", "of the head of pre-training") for part in _PRETRAINING_PARTS]
+    ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
     left = [leave for leave in left if leave.theirs not in named]
-    rules = encoder_rules(prefix, "bert/", pooled) + ours
-    return Head(architecture, f"{layer}.weight", {"pooler": pooled}, build, rules, left, labels=f"{layer}.weight")
+    rules, sign = encoder_rules(prefix, "bert/", pooled) + ours, f"{layer}.weight"
+    return Head(ARCHITECTURES[head], sign, {"pooler": pooled}, _BUILD[head], rules, left, labels=sign)
 
 
 _PRETRAINING_PARTS = (
@@ -164,30 +163,9 @@ BERT = Layout(
             _bert_head(pooler=False),
             _left("bert.", False, _BERT_NEXT, _BERT_ALIASES, f"--head={PRETRAINING}"),
         ),
-        SEQUENCE_CLASSIFICATION: _for_labels(
-            "bert.",
-            True,
-            "classifier",
-            dense_rules("classifier", "label"),
-            "ForSequenceClassification",
-            BertForSequenceClassification,
-        ),
-        TOKEN_CLASSIFICATION: _for_labels(
-            "bert.",
-            False,
-            "classifier",
-            dense_rules("classifier", "label"),
-            "ForTokenClassification",
-            BertForTokenClassification,
-        ),
-        QUESTION_ANSWERING: _for_labels(
-            "bert.",
-            False,
-            "qa_outputs",
-            dense_rules("qa_outputs", "label"),
-            "ForQuestionAnswering",
-            BertForQuestionAnswering,
-        ),
+        SEQUENCE_CLASSIFICATION: _for_labels("bert.", SEQUENCE_CLASSIFICATION, True, "classifier"),
+        TOKEN_CLASSIFICATION: _for_labels("bert.", TOKEN_CLASSIFICATION, False, "classifier"),
+        QUESTION_ANSWERING: _for_labels("bert.", QUESTION_ANSWERING, False, "qa_outputs"),
         POOLED_ENCODER: _encoder_alone("bert.", True, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
         ENCODER: _encoder_alone("bert.", False, (*_BERT_HEAD, *_BERT_NEXT, *_BERT_ALIASES)),
     },
@@ -240,28 +218,13 @@ ROBERTA = Layout(
         ),
         SEQUENCE_CLASSIFICATION: _for_labels(
             "roberta.",
+            SEQUENCE_CLASSIFICATION,
             False,
             "classifier.out_proj",
             dense_rules("classifier.dense", "pooler/dense") + dense_rules("classifier.out_proj", "label"),
-            "ForSequenceClassification",
-            BertForSequenceClassification,
         ),
-        TOKEN_CLASSIFICATION: _for_labels(
-            "roberta.",
-            False,
-            "classifier",
-            dense_rules("classifier", "label"),
-            "ForTokenClassification",
-            BertForTokenClassification,
-        ),
-        QUESTION_ANSWERING: _for_labels(
-            "roberta.",
-            False,
-            "qa_outputs",
-            dense_rules("qa_outputs", "label"),
-            "ForQuestionAnswering",
-            BertForQuestionAnswering,
-        ),
+        TOKEN_CLASSIFICATION: _for_labels("roberta.", TOKEN_CLASSIFICATION, False, "classifier"),
+        QUESTION_ANSWERING: _for_labels("roberta.", QUESTION_ANSWERING, False, "qa_outputs"),
         POOLED_ENCODER: _encoder_alone("roberta.", True, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
         ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
     },

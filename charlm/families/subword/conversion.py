@@ -74,10 +74,6 @@ class SubwordConverter(Converter):
             return GPT2(config), params["gpt2"]
         return Bert(config), params["bert"]
 
-    def scope_alone(self, module: nn.Module) -> str:
-        """Returns what stands before the names of an encoder's parameters; see `Converter.scope_alone`."""
-        return {Bert: "bert/", GPT2: "gpt2/"}.get(type(module), "")
-
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
         """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged.
 

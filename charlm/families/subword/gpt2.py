@@ -7,7 +7,7 @@ weights `charlm.convert` reads. Token embeddings may be passed in place of ids (
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -135,6 +135,7 @@ class GPT2Decoder(nn.Module):
 class GPT2(nn.Module):
     """The decoder: token ids or token embeddings -> states that see what is to their left."""
 
+    scope_name: ClassVar[str] = "gpt2"
     config: GPT2Config
 
     def setup(self) -> None:
@@ -205,6 +206,10 @@ class GPT2(nn.Module):
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
         """Returns the token table's rows, float32 [..., D]: where `embeddings_BLD` begins."""
         return self.embed.token(ids_BL)
+
+    def mask_of(self, ids_BL: jax.Array | None = None, mask_BL: jax.Array | None = None, **_: Any) -> jax.Array | None:
+        """Returns the mask among the arguments of `__call__`."""
+        return mask_BL
 
     def _check_room(self, B: int, L: int, position_ids_BL: jax.Array | None, cache: Cache | None) -> None:
         limit = self.config.max_positions

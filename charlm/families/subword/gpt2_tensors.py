@@ -10,17 +10,15 @@ from typing import Any
 
 from charlm.convert.heads import CAUSAL_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.families.labels import label_heads
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
-from charlm.families.subword.labels import (
-    GPT2ForQuestionAnswering,
-    GPT2ForSequenceClassification,
-    GPT2ForTokenClassification,
-)
-from charlm.families.subword.layout import LAYERS, Head, Key, Layout
+from charlm.families.subword.labels import GPT2ForLabels
+from charlm.families.subword.layout import ARCHITECTURES, LAYERS, Head, Key, Layout
 
 _LAYER = "transformer.h.{n}."
 _OUR_LAYER = "gpt2/decoder/layer_{n}/"
 _DENSE = {"attn.c_proj": "attention/output", "mlp.c_fc": "ffn_in", "mlp.c_proj": "ffn_out"}
+_BUILD = label_heads(GPT2ForLabels)
 _QKV = ("query", "key", "value")
 _FOURFOLD = 4  # ffn / hidden where the config does not say (Radford et al., 2018, section 4.1: 3072 / 768)
 
@@ -51,11 +49,12 @@ _LEAVE = [
 ]  # fmt: skip
 
 
-def _for_labels(layer: str, ours: list[Rule], architecture: str, build: Any) -> Head:
-    """Returns a model with an output layer of labels, `layer`, whose rules are `ours`."""
+def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
+    """Returns a model with an output layer of labels, `layer`, whose rules are `ours`; None: those of any layer."""
+    ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
-    left = [leave for leave in _LEAVE if leave.theirs not in named]
-    return Head(architecture, f"{layer}.weight", {}, build, _rules() + ours, left, labels=f"{layer}.weight")
+    left, sign = [leave for leave in _LEAVE if leave.theirs not in named], f"{layer}.weight"
+    return Head(ARCHITECTURES[head], sign, {}, _BUILD[head], _rules() + ours, left, labels=sign)
 
 
 def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -92,17 +91,10 @@ GPT2 = Layout(
     },
     heads={
         SEQUENCE_CLASSIFICATION: _for_labels(
-            "score",
-            [Rule("score.weight", "label/kernel", transpose=True)],
-            "ForSequenceClassification",
-            GPT2ForSequenceClassification,
+            SEQUENCE_CLASSIFICATION, "score", [Rule("score.weight", "label/kernel", transpose=True)]
         ),
-        TOKEN_CLASSIFICATION: _for_labels(
-            "classifier", dense_rules("classifier", "label"), "ForTokenClassification", GPT2ForTokenClassification
-        ),
-        QUESTION_ANSWERING: _for_labels(
-            "qa_outputs", dense_rules("qa_outputs", "label"), "ForQuestionAnswering", GPT2ForQuestionAnswering
-        ),
+        TOKEN_CLASSIFICATION: _for_labels(TOKEN_CLASSIFICATION, "classifier"),
+        QUESTION_ANSWERING: _for_labels(QUESTION_ANSWERING, "qa_outputs"),
         CAUSAL_LM: Head("LMHeadModel", "", {}, GPT2LMHeadModel, _rules(), _LEAVE),
     },
     derive=_derive,

@@ -1,6 +1,7 @@
 """BERT, RoBERTa and GPT-2 with an output layer for labels: sequences, tokens, answers.
 
-The models of Hugging Face's transformers of the same names, whose weights `charlm.convert` reads and writes.
+The models of Hugging Face's transformers of the same names, whose weights `charlm.convert` reads and writes. Encoders
+that read words through characters have the same heads (`ForLabels.encoder`).
 """
 
 from __future__ import annotations
@@ -11,123 +12,60 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.families.subword.bert import Bert, BertConfig
-from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.nn.embed import Dense, dense, kernel_init
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.families.labels import ForLabels
+from charlm.families.subword.bert import Bert
+from charlm.families.subword.gpt2 import GPT2
+from charlm.nn.embed import Dense, kernel_init
 from charlm.nn.heads import Pooler
+from charlm.nn.outputs import TransformerOutput
 
 
-class _BertForLabels(nn.Module):
-    config: BertConfig
-    labels: int
-
-    def setup(self) -> None:
-        cfg = self.config
-        self.bert = Bert(cfg)
-        self.dropout = nn.Dropout(cfg.dropout)
-        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
-
-
-class BertForSequenceClassification(_BertForLabels):
-    """Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, section 4.1).
+class BertForLabels(ForLabels):
+    """Sequences are read as Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, section 4.1).
 
     BERT's tanh layer is the pooler of its pre-training; RoBERTa, whose pre-training has none (`config.pooler` False),
     has one of the head's own.
     """
 
+    encoder: type[nn.Module] = Bert
+
     def setup(self) -> None:
         super().setup()
-        if not self.config.pooler:
+        if self.kind == SEQUENCE_CLASSIFICATION and not self.config.pooler:
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, labels]; the other arguments are those of `Bert.__call__`."""
-        output = self.bert(ids_BL, mask_BL, deterministic=deterministic, **inputs)
-        pooled_BD = output.pooled_BD
-        if pooled_BD is None:
-            pooled_BD = self.pooler(self.dropout(output.states_BLD[:, 0], deterministic=deterministic))
-        return self.label(self.dropout(pooled_BD, deterministic=deterministic)).astype(jnp.float32)
+    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+        """Returns the pooled states [N, D] of the first position."""
+        if output.pooled_BD is not None:
+            return output.pooled_BD
+        return self.pooler(self.dropout(output.states_BLD[:, 0], deterministic=deterministic))
 
 
-class BertForTokenClassification(_BertForLabels):
-    """Linear(Dropout(x_i)) for every token (BERT, section 5.3)."""
+class GPT2ForLabels(ForLabels):
+    """Sequences are read as Linear(x) of the last token, without bias: the only one that has read everything.
 
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, L, labels]; the other arguments are those of `Bert.__call__`."""
-        states_BLD = self.bert(ids_BL, mask_BL, deterministic=deterministic, **inputs).states_BLD
-        return self.label(self.dropout(states_BLD, deterministic=deterministic)).astype(jnp.float32)
+    A token has read what is to its left; of an answer, the question comes first.
+    """
 
+    encoder: type[nn.Module] = GPT2
 
-class BertForQuestionAnswering(_BertForLabels):
-    """Linear(x_i): every token scored as first and as last of the answer (BERT, section 4.2)."""
+    def output_layer(self) -> Dense:
+        """Returns the layer of the labels."""
+        if self.kind != SEQUENCE_CLASSIFICATION:
+            return super().output_layer()
+        return Dense(self.labels, self.config.dtype, kernel_init(self.config.initializer), use_bias=False)
 
-    labels: int = 2
+    @property
+    def drops(self) -> bool:
+        """Whether what the output layer reads drops out."""
+        return self.kind == TOKEN_CLASSIFICATION
 
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, L, 2] of start and end; the other arguments are those of `Bert.__call__`."""
-        states_BLD = self.bert(ids_BL, mask_BL, deterministic=deterministic, **inputs).states_BLD
-        return self.label(states_BLD).astype(jnp.float32)
-
-
-class GPT2ForSequenceClassification(nn.Module):
-    """Linear(x) of the last token, without bias: the only one that has read everything."""
-
-    config: GPT2Config
-    labels: int
-
-    def setup(self) -> None:
-        cfg = self.config
-        self.gpt2 = GPT2(cfg)
-        self.label = Dense(self.labels, cfg.dtype, kernel_init(cfg.initializer), use_bias=False)
-
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, labels]; the other arguments are those of `GPT2.__call__`."""
-        states_BLD = self.gpt2(ids_BL, mask_BL, deterministic=deterministic, **inputs).states_BLD
+    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+        """Returns the states [N, D] of the last real position."""
+        states_BLD = output.states_BLD
         B, L, _ = states_BLD.shape
+        mask_BL = self.reader.mask_of(*inputs, **options)
         real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
         last_B = jnp.max(jnp.where(real_BL, jnp.arange(L)[None], 0), axis=1)
-        last_BD = jnp.take_along_axis(states_BLD, last_B[:, None, None], axis=1)[:, 0]
-        return self.label(last_BD).astype(jnp.float32)
-
-
-class _GPT2ForLabels(nn.Module):
-    config: GPT2Config
-    labels: int
-
-    def setup(self) -> None:
-        cfg = self.config
-        self.gpt2 = GPT2(cfg)
-        self.dropout = nn.Dropout(cfg.dropout)
-        self.label = dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
-
-
-class GPT2ForTokenClassification(_GPT2ForLabels):
-    """Linear(Dropout(x_i)) for every token, which has read what is to its left."""
-
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, L, labels]; the other arguments are those of `GPT2.__call__`."""
-        states_BLD = self.gpt2(ids_BL, mask_BL, deterministic=deterministic, **inputs).states_BLD
-        return self.label(self.dropout(states_BLD, deterministic=deterministic)).astype(jnp.float32)
-
-
-class GPT2ForQuestionAnswering(_GPT2ForLabels):
-    """Linear(x_i): every token scored as first and as last of the answer; the question comes first."""
-
-    labels: int = 2
-
-    def __call__(
-        self, ids_BL: jax.Array, mask_BL: jax.Array | None = None, *, deterministic: bool = True, **inputs: Any
-    ) -> jax.Array:
-        """Returns float32 logits [B, L, 2] of start and end; the other arguments are those of `GPT2.__call__`."""
-        states_BLD = self.gpt2(ids_BL, mask_BL, deterministic=deterministic, **inputs).states_BLD
-        return self.label(states_BLD).astype(jnp.float32)
+        return jnp.take_along_axis(states_BLD, last_B[:, None, None], axis=1)[:, 0]

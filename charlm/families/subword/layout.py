@@ -17,8 +17,14 @@ import numpy as np
 
 from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
+ARCHITECTURES = {  # how the names of their classes with a head for labels end
+    SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
+    TOKEN_CLASSIFICATION: "ForTokenClassification",
+    QUESTION_ANSWERING: "ForQuestionAnswering",
+}
 LABELS_MAX = 2**16  # labels of a head: more is a mistake
 LAYERS = 1000  # the most a model may have: each is compiled on its own
 ABSENT = object()  # a key of the config that has no default
@@ -58,6 +64,10 @@ class Head:
     labels: str = ""
 
 
+def _one_token(model: nn.Module) -> tuple[np.ndarray]:
+    return (np.zeros((1, 1), np.int32),)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """A family of Hugging Face models.
@@ -72,6 +82,7 @@ class Layout:
       fixed: their key -> the only value our model can represent, and why.
       heads: by name, in the order in which a file is asked for their signs.
       derive: their config and our fields so far -> our fields, where one key does not decide one field.
+      smallest: of a model -> the smallest inputs that it may be called with, as `abstract_params` takes it.
     """
 
     name: str
@@ -85,6 +96,7 @@ class Layout:
     fixed: dict[str, tuple[Any, str]]
     heads: dict[str, Head]
     derive: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
+    smallest: Callable[[nn.Module], tuple[Any, ...]] = _one_token
 
     def find_head(self, names: Iterable[str], where: str, wanted: str = "", architectures: Sequence[str] = ()) -> str:
         """Returns which head a file with these canonical names has.
@@ -195,12 +207,12 @@ class Layout:
           labels: how many the head has, if it has some.
         """
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
-        params = abstract_params(model, _smallest)
-        return model, params, build_table(self.heads[head].rules, params)
+        params = abstract_params(model, self.smallest)
+        return model, params, build_table(self.rules_of(config, head, params), params)
 
-
-def _smallest(model: nn.Module) -> tuple[np.ndarray]:
-    return (np.zeros((1, 1), np.int32),)
+    def rules_of(self, config: Any, head: str, params: Any) -> list[Rule]:
+        """Returns the rules of a head, for a model of a config with those parameters."""
+        return self.heads[head].rules
 
 
 def _number(value: Any, key: Key, what: str) -> Any:

@@ -18,19 +18,19 @@ from charlm.convert.files import find_state, open_state, read_json
 from charlm.convert.heads import (
     CAUSAL_LM,
     ENCODER,
+    FINE_TUNED,
     MASKED_LM,
-    QUESTION_ANSWERING,
-    SEQUENCE_CLASSIFICATION,
-    TOKEN_CLASSIFICATION,
 )
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, import_state
 from charlm.core.durable import write_json
+from charlm.families.labels import label_heads
 from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.model import smallest_batch
+from charlm.families.spelled.model import smallest_batch, smallest_inputs
 from charlm.families.subword.bert_tensors import BERT, ROBERTA
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
 from charlm.families.subword.gpt2_tensors import GPT2
+from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.families.xrayemb import FAMILY
 from charlm.families.xrayemb import model as xrayemb_lm
@@ -47,21 +47,16 @@ if TYPE_CHECKING:
 NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
 BACKBONES: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
-LABELS = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
 KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
 _ON_BERT: dict[str, Callable[..., Any]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
-    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbForSequenceClassification,
-    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbForTokenClassification,
-    QUESTION_ANSWERING: xrayemb_lm.XRayEmbForQuestionAnswering,
+    **label_heads(BertForLabels, encoder=xrayemb_lm.XRayEmbBert),
     ENCODER: xrayemb_lm.XRayEmbBert,
 }
 _ON_GPT2: dict[str, Callable[..., Any]] = {
     CAUSAL_LM: xrayemb_lm.XRayEmbForCausalLM,
-    SEQUENCE_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForSequenceClassification,
-    TOKEN_CLASSIFICATION: xrayemb_lm.XRayEmbGPT2ForTokenClassification,
-    QUESTION_ANSWERING: xrayemb_lm.XRayEmbGPT2ForQuestionAnswering,
+    **label_heads(GPT2ForLabels, encoder=xrayemb_lm.XRayEmbGPT2),
     ENCODER: xrayemb_lm.XRayEmbGPT2,
 }
 
@@ -76,7 +71,7 @@ class XRayEmbConverter(Converter):
     @property
     def heads(self) -> Sequence[str]:
         """The heads that a model of the family may have: the language model's is its backbone's."""
-        return (MASKED_LM, CAUSAL_LM, *LABELS, ENCODER)
+        return (MASKED_LM, CAUSAL_LM, *FINE_TUNED, ENCODER)
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
         """Returns the head of a model with that metadata."""
@@ -90,12 +85,12 @@ class XRayEmbConverter(Converter):
         builds = _ON_GPT2 if backbone == "gpt2" else _ON_BERT
         if head not in builds:
             raise ValueError(f"{where}: head={head!r} is not one of {', '.join(builds)} on a {backbone}")
-        if head in LABELS and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+        if head in FINE_TUNED and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
         kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
         config = config_from_dict(kind, metadata["model"], where)
-        model = builds[head](config, labels) if head in LABELS else builds[head](config)
-        params = abstract_params(model, _smallest)
+        model = builds[head](config, labels) if head in FINE_TUNED else builds[head](config)
+        params = abstract_params(model, smallest_inputs)
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
@@ -193,7 +188,7 @@ class XRayEmbConverter(Converter):
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
         """Returns the metadata of the same model with another head; one for labels has no generator."""
-        fields = {"generator": None} if head in LABELS else {}
+        fields = {"generator": None} if head in FINE_TUNED else {}
         theirs = BACKBONES[metadata["backbone"]].heads.get(head)
         fields |= theirs.fields if theirs is not None else {}
         return {**metadata, "head": head, "model": metadata["model"] | fields}
@@ -251,7 +246,3 @@ def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     if fields["generator"] is not None:
         rules += decoder_rules(GENERATOR_PREFIX, "xr_dec/")
     return rules, [*leave, *theirs.leave]
-
-
-def _smallest(model: nn.Module) -> tuple[Any]:
-    return (smallest_batch(),)

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2), with every head.
+"""BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2).
 
 The model behind is the one that was there before, and so are its parameters' names: `bert` and `head`, `gpt2`, or
 `label`; beside them are the encoder `xr_enc` and, where there is one, the generator `xr_dec`. A word that a policy
@@ -15,17 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLabels, SpelledLM, SpelledMaskedLM
+from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLM, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.subword.labels import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    GPT2ForQuestionAnswering,
-    GPT2ForSequenceClassification,
-    GPT2ForTokenClassification,
-)
 from charlm.families.xrayemb.decoder import Generated, Predicted, XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
 from charlm.nn.kernels import product
@@ -119,18 +111,6 @@ class XRayEmbForMaskedLM(_XRay, SpelledMaskedLM):
     """With BERT's prediction head over the table of subwords."""
 
 
-class XRayEmbForSequenceClassification(_XRay, SpelledLabels, BertForSequenceClassification):
-    """Labels of texts, or of pairs: logits [S * B, labels]."""
-
-
-class XRayEmbForTokenClassification(_XRay, SpelledLabels, BertForTokenClassification):
-    """Labels of positions, of which a selected word has one: logits [S * B, L, labels]."""
-
-
-class XRayEmbForQuestionAnswering(_XRay, SpelledLabels, BertForQuestionAnswering):
-    """Answers: every position scored as first and as last, logits [S * B, L, 2]."""
-
-
 class _OnGPT2(_XRay):
     """What differs on GPT-2: the name of the model behind, and there are no segments."""
 
@@ -164,15 +144,3 @@ class XRayEmbForCausalLM(_OnGPT2, _Decoder, SpelledLM):
         """Returns float32 logits [N, M, V] of the next subword."""
         table_VD = self.gpt2.embed.token.embedding.astype(self.config.dtype)
         return product("bmd,vd->bmv", states_NMD, table_VD)
-
-
-class XRayEmbGPT2ForSequenceClassification(_OnGPT2, SpelledLabels, GPT2ForSequenceClassification):
-    """Labels of texts, or of pairs, read from the last position: logits [S * B, labels]."""
-
-
-class XRayEmbGPT2ForTokenClassification(_OnGPT2, SpelledLabels, GPT2ForTokenClassification):
-    """Labels of positions, of which a selected word has one: logits [S * B, L, labels]."""
-
-
-class XRayEmbGPT2ForQuestionAnswering(_OnGPT2, SpelledLabels, GPT2ForQuestionAnswering):
-    """Answers: every position scored as first and as last, logits [S * B, L, 2]."""

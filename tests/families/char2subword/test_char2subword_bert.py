@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from programs import applied, drawn
 
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
     Char2SubwordBertConfig,
     Char2SubwordForMaskedLM,
-    Char2SubwordForQuestionAnswering,
-    Char2SubwordForSequenceClassification,
-    Char2SubwordForTokenClassification,
 )
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import BertForMaskedLM
-from charlm.families.subword.labels import BertForTokenClassification
+from charlm.families.subword.labels import BertForLabels
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -94,9 +92,9 @@ def test_vectors_that_were_kept_give_the_same(params, batch):
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (Char2SubwordForSequenceClassification(CONFIG, 3), (S * B, 3)),
-        (Char2SubwordForTokenClassification(CONFIG, 3), (S * B, L, 3)),
-        (Char2SubwordForQuestionAnswering(CONFIG), (S * B, L, 2)),
+        (BertForLabels(CONFIG, 3, SEQUENCE_CLASSIFICATION, Char2SubwordBert), (S * B, 3)),
+        (BertForLabels(CONFIG, 3, TOKEN_CLASSIFICATION, Char2SubwordBert), (S * B, L, 3)),
+        (BertForLabels(CONFIG, 2, QUESTION_ANSWERING, Char2SubwordBert), (S * B, L, 2)),
     ],
 )
 def test_padding_reaches_no_label(model, shape, batch):
@@ -113,8 +111,8 @@ def test_padding_reaches_no_label(model, shape, batch):
 
 
 def test_names_of_parameters_are_those_of_bert(batch):
-    ours = drawn(Char2SubwordForTokenClassification(CONFIG, 3), batch)
-    theirs = drawn(BertForTokenClassification(CONFIG, 3), np.zeros((1, 2), np.int32))
+    ours = drawn(BertForLabels(CONFIG, 3, TOKEN_CLASSIFICATION, Char2SubwordBert), batch)
+    theirs = drawn(BertForLabels(CONFIG, 3, TOKEN_CLASSIFICATION), np.zeros((1, 2), np.int32))
     assert jax.tree.structure({k: v for k, v in ours.items() if k != "char2subword"}) == jax.tree.structure(theirs)
 
 

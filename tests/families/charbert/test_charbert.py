@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from programs import applied
 
+from charlm.convert.heads import FINE_TUNED, SEQUENCE_CLASSIFICATION
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import lay_out
 from charlm.families.charbert.heads import (
-    LABEL_MODELS,
     AdvBertForMaskedLM,
+    CharBertForLabels,
     CharBertForMaskedLM,
-    CharBertForSequenceClassification,
 )
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
@@ -107,7 +107,7 @@ def test_outputs_are_those_of_the_equations(name):
 @pytest.mark.parametrize("name", ["paper", "reference", "on roberta"])
 def test_with_compat_reference_padding_takes_part(name):
     cfg = dataclasses.replace(CONFIGS[name], compat_reference=True)
-    model, batch = CharBertForSequenceClassification(cfg, labels=3), batch_of(cfg, padding=2, junk=1)
+    model, batch = CharBertForLabels(cfg, 3, SEQUENCE_CLASSIFICATION), batch_of(cfg, padding=2, junk=1)
     params = random_params(model, batch)
     logits = jax.jit(lambda p: model.apply({"params": p}, batch))(params)
     double = in_doubles(params)
@@ -116,7 +116,7 @@ def test_with_compat_reference_padding_takes_part(name):
         channels = equations.encode(double["charbert"], cfg, *(x[b] for x in arrays), real)
         mean = np.concatenate(channels, axis=1).mean(axis=0)
         assert_near(logits[b], equations.dense(double["label"], mean))
-    clean = applied(CharBertForSequenceClassification(CONFIGS[name], labels=3))(params, batch)
+    clean = applied(CharBertForLabels(CONFIGS[name], 3, SEQUENCE_CLASSIFICATION))(params, batch)
     assert np.abs(clean - logits).max() > 1e-2
 
 
@@ -139,10 +139,10 @@ def test_padding_changes_no_output_and_no_gradient(name):
     check_padding(CharBertForMaskedLM(cfg), cfg)
 
 
-@pytest.mark.parametrize("head", LABEL_MODELS)
+@pytest.mark.parametrize("head", FINE_TUNED)
 def test_padding_changes_no_label(head):
     cfg = dataclasses.replace(TINY, layers=1)
-    check_padding(LABEL_MODELS[head](cfg, 2), cfg)
+    check_padding(CharBertForLabels(cfg, 2, head), cfg)
 
 
 def check_padding(model, cfg):
@@ -205,7 +205,7 @@ def test_rematerialised_and_bfloat16_models_compute_the_same():
 
 def test_dropout_reaches_layers_and_heads():
     cfg = dataclasses.replace(TINY, dropout=0.5)
-    model, batch = CharBertForSequenceClassification(cfg, labels=2), batch_of(TINY)
+    model, batch = CharBertForLabels(cfg, 2, SEQUENCE_CLASSIFICATION), batch_of(TINY)
     params = random_params(model, batch)
     apply = jax.jit(lambda key: model.apply({"params": params}, batch, deterministic=False, rngs={"dropout": key}))
     draw = lambda seed: apply(jax.random.key(seed))

@@ -16,7 +16,13 @@ from flax import traverse_util
 from golden_cases import case
 
 from charlm.config import get_config
-from charlm.convert.heads import FINE_TUNED, MASKED_LM
+from charlm.convert.heads import (
+    FINE_TUNED,
+    MASKED_LM,
+    QUESTION_ANSWERING,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.sharding import make_mesh, state_sharding
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all
@@ -24,9 +30,7 @@ from charlm.data.lanes import stack
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.labels import (
-    HLMForQuestionAnswering,
-    HLMForSequenceClassification,
-    HLMForTokenClassification,
+    HLMForLabels,
     hlm_with_head,
 )
 from charlm.families.hlm.loss import masked_char_sums
@@ -172,11 +176,11 @@ def test_token_classifier_with_word_tables_equals_the_released_code(name):
     [
         (HLMForMaskedLM(HLMConfig()), 132_712_192),
         (HLMForMaskedLM(HLMConfig(wiring="reference")), 133_894_144),
-        (HLMForSequenceClassification(HLMConfig(head_layers=0), labels=2), 125_031_170),  # the paper's "125M"
-        (HLMForSequenceClassification(HLMConfig(head_layers=0, wiring="reference"), labels=2), 126_213_122),
-        (HLMForTokenClassification(HLMConfig(head_layers=0, wiring="reference"), labels=9), 126_218_505),
-        (HLMForTokenClassification(HLMConfig(wiring="reference"), labels=9), 132_521_481),
-        (HLMForQuestionAnswering(HLMConfig(head_layers=0)), 125_031_170),
+        (HLMForLabels(HLMConfig(head_layers=0), 2, SEQUENCE_CLASSIFICATION), 125_031_170),  # the paper's "125M"
+        (HLMForLabels(HLMConfig(head_layers=0, wiring="reference"), 2, SEQUENCE_CLASSIFICATION), 126_213_122),
+        (HLMForLabels(HLMConfig(head_layers=0, wiring="reference"), 9, TOKEN_CLASSIFICATION), 126_218_505),
+        (HLMForLabels(HLMConfig(wiring="reference"), 9, TOKEN_CLASSIFICATION), 132_521_481),
+        (HLMForLabels(HLMConfig(head_layers=0), 2, QUESTION_ANSWERING), 125_031_170),
     ],
     ids=["paper", "reference", "classifier", "classifier with projection", "tagger", "tagger with layer", "answers"],
 )
@@ -383,7 +387,9 @@ def test_dropout_depends_on_its_key_alone():
     "model",
     [
         pytest.param(HLMForMaskedLM, id="masked_lm"),
-        pytest.param(functools.partial(HLMForTokenClassification, labels=3, label_head="paper"), id="labels"),
+        pytest.param(
+            functools.partial(HLMForLabels, labels=3, kind=TOKEN_CLASSIFICATION, label_head="paper"), id="labels"
+        ),
     ],
 )
 def test_every_part_drops_out_at_the_rate_of_the_config(model):
@@ -431,7 +437,7 @@ def fine_tuned(model):
 
 def test_fine_tuned_model_reads_words_alike_in_tables_and_in_the_reshape():
     """Rows that pad a bucket name position 0: written there, they would replace its word."""
-    model = HLMForQuestionAnswering(dataclasses.replace(TINY, intra_layers=1))
+    model = HLMForLabels(dataclasses.replace(TINY, intra_layers=1), 2, QUESTION_ANSWERING)
     sequences = [text._replace(labels_WC=text.chars_WC) for text in TEXTS]
     params = fine_tuned(model)
     apply = jax.jit(lambda batch: model.apply({"params": params}, batch))
@@ -443,7 +449,7 @@ def test_fine_tuned_model_reads_words_alike_in_tables_and_in_the_reshape():
 
 
 def test_sequence_classifier_with_head_layers_needs_cls_alone_among_the_masked():
-    model = HLMForSequenceClassification(dataclasses.replace(TINY, intra_layers=1), labels=3)
+    model = HLMForLabels(dataclasses.replace(TINY, intra_layers=1), 3, SEQUENCE_CLASSIFICATION)
     params = fine_tuned(model)
     apply = jax.jit(lambda batch: model.apply({"params": params}, batch))
     every = [text._replace(labels_WC=text.chars_WC) for text in TEXTS]
@@ -456,7 +462,7 @@ def test_sequence_classifier_with_head_layers_needs_cls_alone_among_the_masked()
 
 def test_fine_tuned_model_without_head_layers_reads_w_and_no_characters():
     config = dataclasses.replace(TINY, intra_layers=1, head_layers=0, wiring="reference")
-    model = HLMForTokenClassification(config, labels=5)
+    model = HLMForLabels(config, 5, TOKEN_CLASSIFICATION)
     params, batch = fine_tuned(model), reshape_batch(reshape_of(TEXTS, 16).masked[0].chars_SPC.reshape(4, 16, SLOTS))
     logits = jax.jit(model.apply)({"params": params}, batch)
     w = jax.jit(HLM(config).apply)({"params": params["hlm"]}, batch).context_NWD
@@ -467,6 +473,6 @@ def test_fine_tuned_model_without_head_layers_reads_w_and_no_characters():
 
 
 def test_fine_tuned_model_with_head_layers_refuses_a_batch_without_masked_words():
-    model = HLMForTokenClassification(TINY, labels=2)
+    model = HLMForLabels(TINY, 2, TOKEN_CLASSIFICATION)
     with pytest.raises(ValueError, match=r"model\.head_layers >= 1.*`masked`"):
         jax.eval_shape(model.apply, {"params": fine_tuned(model)}, reshape_batch(np.ones((1, 2, 3), np.int32)))

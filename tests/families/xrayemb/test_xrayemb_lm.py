@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import BertForMaskedLM
 from charlm.families.subword.gpt2 import GPT2LMHeadModel
+from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 from charlm.families.xrayemb import model as lm
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoderConfig
@@ -129,14 +131,14 @@ def test_an_encoder_drops_in_training_alone(batch):
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (lm.XRayEmbForSequenceClassification(BERT, 3), (S * B, 3)),
-        (lm.XRayEmbForTokenClassification(ROBERTA, 3), (S * B, L, 3)),
-        (lm.XRayEmbForQuestionAnswering(BERT), (S * B, L, 2)),
-        (lm.XRayEmbGPT2ForSequenceClassification(GPT2, 3), (S * B, 3)),
-        (lm.XRayEmbGPT2ForTokenClassification(GPT2, 3), (S * B, L, 3)),
-        (lm.XRayEmbGPT2ForQuestionAnswering(GPT2), (S * B, L, 2)),
+        (BertForLabels(BERT, 3, SEQUENCE_CLASSIFICATION, lm.XRayEmbBert), (S * B, 3)),
+        (BertForLabels(ROBERTA, 3, TOKEN_CLASSIFICATION, lm.XRayEmbBert), (S * B, L, 3)),
+        (BertForLabels(BERT, 2, QUESTION_ANSWERING, lm.XRayEmbBert), (S * B, L, 2)),
+        (GPT2ForLabels(GPT2, 3, SEQUENCE_CLASSIFICATION, lm.XRayEmbGPT2), (S * B, 3)),
+        (GPT2ForLabels(GPT2, 3, TOKEN_CLASSIFICATION, lm.XRayEmbGPT2), (S * B, L, 3)),
+        (GPT2ForLabels(GPT2, 2, QUESTION_ANSWERING, lm.XRayEmbGPT2), (S * B, L, 2)),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: f"{value.encoder.__name__}-{value.kind}" if hasattr(value, "kind") else "",
 )
 def test_padding_reaches_no_label(model, shape, batch):
     params = weights(model, batch)
