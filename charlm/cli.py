@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 import ml_collections
@@ -35,9 +33,10 @@ from charlm.config import (
 )
 from charlm.config.finetuning import add_task_keys
 from charlm.core import interrupts
+from charlm.core.keys import Key
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
-from charlm.families.family import FAMILIES, family, pretrainable
+from charlm.families.family import FAMILIES, pretrainable
 from charlm.families.fusions import FUSIONS
 from charlm.tasks.table import TASKS
 from charlm.text.noise import KINDS
@@ -76,7 +75,8 @@ _READER = _WithTaskKeys(flags.FLAGS["config"].parser)
 flags.FLAGS["config"].parser = _READER
 
 # Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
-_LISTS = re.compile(r"(--?config\.(?:data\.(?:train|heldout|dev|test|noise|skip_labels)|optim\.freeze)=)([^(\['\"].*)")
+_LISTED = "|".join(map(re.escape, dict.fromkeys(pretraining.LISTS + finetuning.LISTS)))
+_LISTS = re.compile(rf"(--?config\.(?:{_LISTED})=)([^(\['\"].*)")
 log = logging.getLogger("charlm")
 
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
@@ -198,9 +198,9 @@ def _help_text() -> str:
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
-    for what, defaults, meanings in _key_tables():
+    for what, keys in _key_tables():
         lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
-        lines += [_entry(f"{key} = {defaults[key]!r}", meaning) for key, meaning in meanings.items()]
+        lines += [_entry(f"{name} = {key.default!r}", key.meaning) for name, key in keys.items()]
     for what, names in _name_tables():
         lines += ["", f"{what}:"]
         lines += [_entry(name, meaning) for name, meaning in names]
@@ -219,24 +219,12 @@ def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def _key_tables() -> list[tuple[str, dict[str, Any], dict[str, str]]]:
-    """Returns every table of config keys: what they are of, their defaults and meanings."""
-    tables = [("pre-training", flatten(get_config()), _meanings(pretraining))]
-    for name in pretrainable():
-        tables.append((f"pre-training {name}", flatten(get_config(name)), _meanings(family(name).get_keys())))
-    tables.append(("fine-tuning", flatten(finetuning.get_config()), _meanings(finetuning)))
-    for name, entry in TASKS.usable():
-        if entry.keys:
-            defaults = {key: told.default for key, told in entry.keys.items()}
-            meanings = {key: told.meaning for key, told in entry.keys.items()}
-            tables.append((f"fine-tuning on {name}", defaults, meanings))
-    return tables
-
-
-def _meanings(source: ModuleType) -> dict[str, str]:
-    """Returns the comment of every config key, in order; they are written `section.key = default  # meaning`."""
-    lines = re.findall(r"^    (\w+)\.(\w+) = (?:\(\s+)?.+?  # (.+)$", inspect.getsource(source), re.MULTILINE)
-    return {key if section == "config" else f"{section}.{key}": meaning for section, key, meaning in lines}
+def _key_tables() -> list[tuple[str, Mapping[str, Key]]]:
+    """Returns every table of config keys: what they are of, and the keys."""
+    tables: list[tuple[str, Mapping[str, Key]]] = [("pre-training", pretraining.KEYS)]
+    tables += [(f"pre-training {name}", pretraining.own_keys(name)) for name in pretrainable()]
+    tables.append(("fine-tuning", finetuning.KEYS))
+    return tables + [(f"fine-tuning on {name}", entry.keys) for name, entry in TASKS.usable() if entry.keys]
 
 
 def _entry(name: str, meaning: str) -> str:

@@ -22,9 +22,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from charlm.config import finetuning
+from charlm.core.keys import Key
 from charlm.families.family import FAMILIES, Family
 from charlm.families.fusions import FUSIONS, FusionEntry
-from charlm.tasks.table import TASKS, Key, TaskEntry, entry_of
+from charlm.tasks.table import TASKS, TaskEntry, entry_of
 from charlm.text.noise import KINDS, Kind
 
 __all__ = ["Family", "FusionEntry", "Key", "Kind", "TaskEntry", "family", "fusion", "noise", "task"]

@@ -21,10 +21,10 @@ ROOMS = {
     "core": "",
     "data": "core text",
     "metrics": "core.extras core.reading data",
-    "config": "core.extras core.local_paths core.reading text families.family tasks.table",
+    "config": "core.extras core.keys core.local_paths core.reading text families.family nn.choices tasks.table",
     "convert": "core nn text",
     "families": "config convert core data nn text",
-    "tasks": "convert core.extras core.registry data families metrics text",
+    "tasks": "convert core.extras core.keys core.registry data families metrics text",
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
     "robustness": "core data families finetune metrics tasks text training.workdir",
@@ -35,7 +35,7 @@ ROOMS = {
     "main": "cli config core finetune training",
     "predict": "families finetune text",
     "table_report": "families",
-    "register": "config families.family families.fusions tasks.table text.noise",
+    "register": "config core.keys families.family families.fusions tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"

@@ -212,7 +212,7 @@ REFUSED = [
     (lambda: register.family(_family(units="")), "family 'own': it lacks its units, as module:name"),
     (lambda: register.family(_family(golden="no.such")), "family 'own': golden='no.such': there is no module no"),
     (lambda: register.family(_family(keys="")), "family 'own': keys and objectives belong together"),
-    (lambda: register.family(_family(keys="json")), "family 'own': its keys, json, lack CHOICES, POSITIVE, NOT_NEGATI"),
+    (lambda: register.family(_family(keys="json")), "family 'own': its keys, json, lack KEYS, validate"),
 ]  # fmt: skip
 
 

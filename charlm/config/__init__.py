@@ -43,7 +43,7 @@ def family_of(config: ml_collections.ConfigDict) -> str:
 def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
     """Returns the values that the keys of a config may have, of those that have a few."""
     if is_fine_tuning(config):
-        choices = finetuning.CHOICES
+        choices = {key: told.choices for key, told in finetuning.KEYS.items() if told.choices}
     else:
         choices = {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
     return {key: tuple(values) for key, values in choices.items()}
@@ -218,7 +218,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
 def split_lists(config: ml_collections.ConfigDict) -> None:
     """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
     check_task(config.get("task", PRE_TRAINING))
-    for section, key in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
+    for name in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
+        section, _, key = name.rpartition(".")
         node = config.get(section, {}) if section else config
         if key not in node:  # a file of one task, set to another: `validate` says so
             continue

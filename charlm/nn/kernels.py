@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from charlm.nn.choices import KERNELS
+
 MASKED_SCORE = -1e30  # finite, so that a row without any key gives finite values and gradients instead of NaN
-EINSUM, CUDNN = "einsum", "cudnn"
-KERNELS = ("auto", EINSUM, CUDNN)
+_, EINSUM, CUDNN = KERNELS
 SHORTEST = 128  # queries and keys of a tile of cuDNN's kernel; shorter windows would leave most of one empty
 
 Biases = tuple[jax.Array, ...]

@@ -6,37 +6,16 @@ Open it to add a task to charlm; `charlm.register.task` adds one from outside.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from charlm.convert.heads import FINE_TUNED
+from charlm.core.keys import Key
 from charlm.core.registry import Table, load
 
 SECTION = "data"  # of a config, where the keys of charlm's own tasks are
 TEXTS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
 TABLES = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
-
-
-class Key(NamedTuple):
-    """A config key of a task.
-
-    Attributes:
-      default: its value where none is set, and so its type. meaning: a line for --help, with the unit.
-      choices: the values that it may have; (): any. least: of a number, the smallest.
-    """
-
-    default: bool | int | float | str | tuple[Any, ...]
-    meaning: str
-    choices: tuple[Any, ...] = ()
-    least: float = -math.inf
-
-    def check(self, name: str, value: Any) -> None:
-        """Raises ValueError, naming the key, for a value that it cannot have."""
-        if self.choices and value not in self.choices:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, self.choices))}")
-        if isinstance(value, int | float) and not value >= self.least:
-            raise ValueError(f"{name}={value} must be at least {self.least:g}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,30 +10,15 @@ which `SET_BY` lists.
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import ml_collections
+
+from charlm.core.keys import Key, amount, count, natural, share
 
 APPROXIMATION, CONTEXTUAL = "approximation", "contextual"
 STAGES = (APPROXIMATION, CONTEXTUAL)
 
-CHOICES = {
-    "stage": ("", *STAGES),
-    "data.masking": ("paper",),
-    "loss.distance_of": ("norm", "mean_square"),
-    "model.attention_scale": ("model", "head"),
-    "model.residual": ("normalised", "plain"),
-    "model.mode": ("full", "hybrid"),
-}
-POSITIVE = (
-    "data.max_length", "loss.neighbour_count", "model.layers", "contextual.steps", "contextual.batch_size",
-    "contextual.accumulation", "contextual.eval_every", "contextual.checkpoint_every", "contextual.log_every",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy", "contextual.learning_rate",
-    "contextual.warmup_steps", "contextual.eval_words", "model.epsilon",
-)  # fmt: skip
-SHARES = ("data.unseen", "contextual.dropout", "contextual.attention_dropout")
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
 # In the contextual stage its keys stand in the places of others, which are compared; other stages do not read them.
 RESUMABLE = ("contextual.",)
@@ -46,84 +31,73 @@ _OF_CONTEXTUAL = (
 )  # fmt: skip
 SET_BY = {CONTEXTUAL: {key: f"contextual.{key.split('.')[1]}" for key in _OF_CONTEXTUAL}}
 
-
-def family_keys(config: ml_collections.ConfigDict) -> None:
-    """Sets the keys of Char2Subword, and of the shared ones those that it gives another value."""
-    config.stages = (APPROXIMATION, CONTEXTUAL, APPROXIMATION)  # what a run does, in this order (section 3)
-    config.stage = ""  # one stage alone, in the workdir itself: "approximation" or "contextual"; empty: all of `stages`
-    _approximation_keys(config)
-    _contextual_keys(config)
-    _model_keys(config)
-    _shared_values(config)
-
-
-def _approximation_keys(config: ml_collections.ConfigDict) -> None:
-    config.loss = loss = ml_collections.ConfigDict()
-    loss.cosine = 1.0  # weight of 1 - cos (section 3.1, unweighted); 0: left out
-    loss.distance = 1.0  # weight of the Euclidean distance
-    loss.neighbours = 1.0  # weight of the differences of distances to the neighbours
-    loss.cross_entropy = 1.0  # weight of the softmax over the table
-    loss.distance_of = "norm"  # "norm" as the paper writes it, or "mean_square", which learns faster
-    loss.neighbour_count = 15  # neighbours k of a row in the loss, itself among them (precision is measured on 15)
-
-    data = config.data
-    data.noise_rate = 0.5  # share of the spellings of five characters or more that get one typo (section 3.1, Table 1)
-    data.keyboard = "auto"  # language of the keyboard of mistyped letters; "auto": by the script of each
-    data.unseen = 0.0  # share of the subwords that no stage spells, to measure how words are composed; chosen by `seed`
-    data.bucket_slots = ()  # approximation: character slots of the length buckets, ascending; empty: measured
-    data.bucket_rows = ()  # approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured
-
-
-def _contextual_keys(config: ml_collections.ConfigDict) -> None:
-    data = config.data
-    data.max_length = 512  # contextual: subwords of a sequence, special ones included (section 4.1)
-    data.mask_rate = 0.15  # contextual: share of the subwords to predict (section 3.2)
-    data.mask_whole = False  # contextual: True: one draw for all characters of a subword, as in BERT; False: one each
-
-    config.contextual = contextual = ml_collections.ConfigDict()
-    contextual.steps = 1500  # three passes of 500 updates ("a few", section 4.1)
-    contextual.batch_size = 2000  # sequences of an update (section 4.1)
-    contextual.accumulation = 125  # micro-batches of an update
-    contextual.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured
-    contextual.bucket_rows = ()  # distinct spellings per bucket of a part of a micro-batch; empty: measured
-    contextual.learning_rate = 1e-4  # peak, after warm-up
-    contextual.warmup_steps = 75  # optimizer steps of linear warm-up from 0
-    contextual.dropout = 0.1  # of the module; the frozen transformer has none
-    contextual.attention_dropout = 0.1  # of the module
-    contextual.log_every = 10  # steps between progress lines
-    contextual.eval_every = 100  # steps between evaluations on held-out text
-    contextual.eval_words = 0  # held-out subwords of an evaluation; 0: all
-    contextual.checkpoint_every = 100  # steps between checkpoints
-
-
-def _model_keys(config: ml_collections.ConfigDict) -> None:
-    model = config.model
-    model.layers = 6  # of the module: gives the 50 M parameters of section 5
-    model.char_slots = 64  # characters of the longest word, its mark included; longer ones are cut
-    model.attention_scale = "model"  # divide scores by the root of the "model" width (appendix A) or of a "head"'s
-    model.residual = "normalised"  # add to a layer's output its "normalised" input (appendix A), or its "plain" one
-    model.epsilon = 1e-5  # of the module's LayerNorms
-    model.mode = "hybrid"  # what text becomes when the model is used (section 3.3): "hybrid" or "full"
-
-
-def _shared_values(config: ml_collections.ConfigDict) -> None:
-    """Sets shared keys to other values than those of every family."""
-    config.text.splitter = "rules"
-    config.data.batch_size = 512  # spellings of an update
-    config.model.dropout = 0.0  # the table is to be remembered
-    config.model.attention_dropout = 0.0
-    config.model.initializer = "lecun"
-    config.optim.learning_rate = 3e-4
-    config.optim.warmup_steps = 1000
-    config.optim.schedule = "cosine"
-    config.optim.b2 = 0.98
-    config.optim.weight_decay = 0.0
-    config.optim.freeze = ("^(bert|head)/",)  # all but the module: the transformer and its table (section 3.2)
-    config.train.steps = 20_000
-    config.train.log_every = 100
-    config.train.eval_every = 1000
-    config.train.eval_words = 2000  # entries of an evaluation
-    config.train.checkpoint_every = 1000
+KEYS: dict[str, Key] = {
+    "stages": Key((APPROXIMATION, CONTEXTUAL, APPROXIMATION), "what a run does, in this order (section 3)"),
+    "stage": Key("",
+        'one stage alone, in the workdir itself: "approximation" or "contextual"; empty: all of `stages`',
+        ("", *STAGES)),
+    "loss.cosine": amount(1.0, "weight of 1 - cos (section 3.1, unweighted); 0: left out"),
+    "loss.distance": amount(1.0, "weight of the Euclidean distance"),
+    "loss.neighbours": amount(1.0, "weight of the differences of distances to the neighbours"),
+    "loss.cross_entropy": amount(1.0, "weight of the softmax over the table"),
+    "loss.distance_of": Key("norm",
+        '"norm" as the paper writes it, or "mean_square", which learns faster', ("norm", "mean_square")),
+    "loss.neighbour_count": count(15,
+        "neighbours k of a row in the loss, itself among them (precision is measured on 15)"),
+    "data.noise_rate": Key(0.5,
+        "share of the spellings of five characters or more that get one typo (section 3.1, Table 1)"),
+    "data.keyboard": Key("auto", 'language of the keyboard of mistyped letters; "auto": by the script of each'),
+    "data.unseen": share(0.0,
+        "share of the subwords that no stage spells, to measure how words are composed; chosen by `seed`"),
+    "data.bucket_slots": Key((), "approximation: character slots of the length buckets, ascending; empty: measured"),
+    "data.bucket_rows": Key((),
+        "approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured"),
+    "data.max_length": Key(512, "contextual: subwords of a sequence, special ones included (section 4.1)", least=8),
+    "data.mask_rate": Key(0.15, "contextual: share of the subwords to predict (section 3.2)"),
+    "data.mask_whole": Key(False,
+        "contextual: True: one draw for all characters of a subword, as in BERT; False: one each"),
+    "contextual.steps": count(1500, 'three passes of 500 updates ("a few", section 4.1)'),
+    "contextual.batch_size": count(2000, "sequences of an update (section 4.1)"),
+    "contextual.accumulation": count(125, "micro-batches of an update"),
+    "contextual.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured"),
+    "contextual.bucket_rows": Key((), "distinct spellings per bucket of a part of a micro-batch; empty: measured"),
+    "contextual.learning_rate": amount(1e-4, "peak, after warm-up"),
+    "contextual.warmup_steps": natural(75, "optimizer steps of linear warm-up from 0"),
+    "contextual.dropout": share(0.1, "of the module; the frozen transformer has none"),
+    "contextual.attention_dropout": share(0.1, "of the module"),
+    "contextual.log_every": count(10, "steps between progress lines"),
+    "contextual.eval_every": count(100, "steps between evaluations on held-out text"),
+    "contextual.eval_words": natural(0, "held-out subwords of an evaluation; 0: all"),
+    "contextual.checkpoint_every": count(100, "steps between checkpoints"),
+    "model.layers": count(6, "of the module: gives the 50 M parameters of section 5"),
+    "model.char_slots": Key(64, "characters of the longest word, its mark included; longer ones are cut"),
+    "model.attention_scale": Key("model",
+        'divide scores by the root of the "model" width (appendix A) or of a "head"\'s', ("model", "head")),
+    "model.residual": Key("normalised",
+        'add to a layer\'s output its "normalised" input (appendix A), or its "plain" one', ("normalised", "plain")),
+    "model.epsilon": amount(1e-5, "of the module's LayerNorms"),
+    "model.mode": Key("hybrid",
+        'what text becomes when the model is used (section 3.3): "hybrid" or "full"', ("full", "hybrid")),
+}  # fmt: skip
+VALUES: dict[str, Any] = {  # of shared keys
+    "text.splitter": "rules",
+    "data.batch_size": 512,  # spellings of an update
+    "model.dropout": 0.0,  # the table is to be remembered
+    "model.attention_dropout": 0.0,
+    "model.initializer": "lecun",
+    "optim.learning_rate": 3e-4,
+    "optim.warmup_steps": 1000,
+    "optim.schedule": "cosine",
+    "optim.b2": 0.98,
+    "optim.weight_decay": 0.0,
+    "optim.freeze": ("^(bert|head)/",),  # all but the module: the transformer and its table (section 3.2)
+    "train.steps": 20_000,
+    "train.log_every": 100,
+    "train.eval_every": 1000,
+    "train.eval_words": 2000,  # entries of an evaluation
+    "train.checkpoint_every": 1000,
+}
+CHOICES = {"data.masking": ("paper",)}  # of a shared key
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
@@ -132,7 +106,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     if not stages or not all(stage in STAGES for stage in stages):
         raise ValueError(f"stages={tuple(stages)} must name one or more of {', '.join(STAGES)}")
     weights = {key: config.loss[key.removeprefix("loss.")] for key in LOSSES}
-    if not all(math.isfinite(weight) for weight in weights.values()) or not any(weights.values()):
+    if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
     if not 0 <= config.data.noise_rate <= 1:
         raise ValueError(f"data.noise_rate={config.data.noise_rate} must lie in [0, 1]")
@@ -140,10 +114,6 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.hidden={config.model.hidden} must be even, for sine and cosine")
     if not 4 <= config.model.char_slots <= 1024:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [4, 1024]")
-    if config.data.max_length < 8:
-        raise ValueError(f"data.max_length={config.data.max_length} must be at least 8")
-    if not math.isfinite(config.contextual.learning_rate):
-        raise ValueError(f"contextual.learning_rate={config.contextual.learning_rate} must be finite")
     if not config.optim.freeze:
         raise ValueError("optim.freeze is empty: the transformer and its table stay as they are (section 3.2)")
 

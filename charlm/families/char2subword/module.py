@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.nn.choices import Initializer, Kernel
 from charlm.nn.embed import gelu, layer_norm, sinusoids, table_init
 from charlm.nn.kernels import attend
 from charlm.nn.mixed import MixedDense
@@ -50,10 +51,10 @@ class Char2SubwordConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     epsilon: float = 1e-5
-    initializer: Literal["bert", "torch", "lecun"] = "lecun"
+    initializer: Initializer = "lecun"
     dtype: Any = jnp.float32
     remat: bool = False
-    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+    attention_kernel: Kernel = "auto"
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:

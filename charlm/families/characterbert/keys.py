@@ -5,58 +5,47 @@ Sections are those of El Boukkouri et al., COLING 2020, arXiv 2010.10392; "relea
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_collections
 
-CHOICES = {
-    "data.masking": ("paper",),
-    "model.activation": ("gelu", "gelu_new", "relu"),
-}
-POSITIVE = (
-    "text.mlm_words",
-    "data.max_length",
-    "model.layers",
-    "model.ffn",
-    "model.max_positions",
-    "model.char_hidden",
-)
-NOT_NEGATIVE = ("model.highways", "model.epsilon")
-SHARES: tuple[str, ...] = ()
+from charlm.core.keys import Key, amount, count, natural
+from charlm.nn.choices import ACTIVATIONS
+
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
 # A run knows its words by their content.
 RESUMABLE = ("text.mlm_vocab",)
-SET_BY: dict[str, dict[str, str]] = {}
 
-
-def family_keys(config: ml_collections.ConfigDict) -> None:
-    """Sets the keys of CharacterBERT, and of the shared ones those that its authors give another value."""
-    text, data, model = config.text, config.data, config.model
-    text.lowercase = True  # words are read lower-cased and without accents, as bert-base-uncased's
-    text.mlm_vocab = ""  # file of the words to predict, one a line; empty: the most frequent ones of the corpora
-    text.mlm_words = 100_000  # words to predict, where they are taken from the corpora (section 3)
-
-    data.max_length = 128  # words of a sequence, special ones included (released, first phase)
-    data.mask_rate = 0.15  # share of the words to predict (section 3)
-    data.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured
-    data.bucket_rows = ()  # distinct words per bucket, of a part of a micro-batch; empty: measured
-
-    model.char_slots = 50  # bytes of the longest word, two marks included; longer ones are cut (ELMo's)
-    model.char_hidden = 16  # width of a character's embedding
-    model.windows = (1, 2, 3, 4, 5, 6, 7)  # characters under each kind of filters
-    model.filters = (32, 32, 64, 128, 256, 512, 1024)  # filters of each kind
-    model.highways = 2  # highway layers behind the filters
-    model.layers = 12  # transformer layers
-    model.ffn = 3072  # feed-forward width
-    model.max_positions = 512  # rows of the position table
-    model.activation = "gelu"  # "gelu" (exact), "gelu_new" (by tanh) or "relu"
-    model.epsilon = 1e-12  # of every LayerNorm
-
-    config.text.splitter = "reference"  # spaces and punctuation, near to BERT's basic tokenizer
-    config.data.batch_size = 8192  # released, first phase
-    config.data.accumulation = 64
-    config.optim.learning_rate = 1e-4  # BERT's with Adam; the released 6e-3 are for LAMB
-    config.optim.warmup_steps = 2001  # released, first phase: 0.2843 of all steps
-    config.train.steps = 7038  # released, first phase
-    config.train.eval_every = config.train.checkpoint_every = 500
+KEYS: dict[str, Key] = {
+    "text.lowercase": Key(True, "words are read lower-cased and without accents, as bert-base-uncased's"),
+    "text.mlm_vocab": Key("", "file of the words to predict, one a line; empty: the most frequent ones of the corpora"),
+    "text.mlm_words": count(100_000, "words to predict, where they are taken from the corpora (section 3)"),
+    "data.max_length": count(128, "words of a sequence, special ones included (released, first phase)"),
+    "data.mask_rate": Key(0.15, "share of the words to predict (section 3)"),
+    "data.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured"),
+    "data.bucket_rows": Key((), "distinct words per bucket, of a part of a micro-batch; empty: measured"),
+    "model.char_slots": Key(50, "bytes of the longest word, two marks included; longer ones are cut (ELMo's)"),
+    "model.char_hidden": count(16, "width of a character's embedding"),
+    "model.windows": Key((1, 2, 3, 4, 5, 6, 7), "characters under each kind of filters"),
+    "model.filters": Key((32, 32, 64, 128, 256, 512, 1024), "filters of each kind"),
+    "model.highways": natural(2, "highway layers behind the filters"),
+    "model.layers": count(12, "transformer layers"),
+    "model.ffn": count(3072, "feed-forward width"),
+    "model.max_positions": count(512, "rows of the position table"),
+    "model.activation": Key("gelu", '"gelu" (exact), "gelu_new" (by tanh) or "relu"', ACTIVATIONS),
+    "model.epsilon": amount(1e-12, "of every LayerNorm"),
+}  # fmt: skip
+VALUES: dict[str, Any] = {  # of shared keys
+    "text.splitter": "reference",  # spaces and punctuation, near to BERT's basic tokenizer
+    "data.batch_size": 8192,  # released, first phase
+    "data.accumulation": 64,
+    "optim.learning_rate": 1e-4,  # BERT's with Adam; the released 6e-3 are for LAMB
+    "optim.warmup_steps": 2001,  # released, first phase: 0.2843 of all steps
+    "train.steps": 7038,  # released, first phase
+    "train.eval_every": 500,
+    "train.checkpoint_every": 500,
+}
+CHOICES = {"data.masking": ("paper",)}  # of a shared key
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

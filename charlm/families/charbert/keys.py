@@ -5,77 +5,71 @@ Sections and equations are those of Ma et al., COLING 2020, arXiv 2011.01513.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from typing import Any
 
 import ml_collections
 
+from charlm.core.keys import Key, amount, count, natural, share
 from charlm.families.fusions import FUSIONS
+from charlm.nn.choices import ACTIVATIONS
 
-CHOICES: dict[str, Collection[str]] = {
-    "data.noise": ("paper", "reference"),
-    "model.backbone": ("", "bert", "roberta"),
-    "model.activation": ("", "gelu", "gelu_new", "relu"),
-    "model.char_encoder": ("gru", "embedding"),
-    "model.fusion": FUSIONS,
-}
-POSITIVE = (
-    "text.pieces", "text.chars", "text.terms", "data.chars_per_piece", "model.layers", "model.ffn", "model.char_hidden",
-)  # fmt: skip
-NOT_NEGATIVE = ("data.noised_budget", "model.vocab_size", "model.max_positions", "model.epsilon")
-SHARES = ("data.noise_rate",)
 MEASURED = (
     "data.noised_budget", "model.backbone", "model.vocab_size", "model.max_positions", "model.activation",
     "model.epsilon",
 )  # fmt: skip
 # A run knows its vocabularies by their content; optim.freeze and the like are of what is computed.
 RESUMABLE = ("text.tokenizer", "text.char_vocab", "text.term_vocab")
-SET_BY: dict[str, dict[str, str]] = {}
 
-
-def family_keys(config: ml_collections.ConfigDict) -> None:
-    """Sets the keys of CharBERT, and of the shared ones those that its paper gives another value."""
-    text, data, model = config.text, config.data, config.model
-    text.tokenizer = ""  # folder or file of the subwords; empty: those of init_from, else built from the corpora
-    text.pieces = 28_996  # subwords of a vocabulary that is built, cased WordPiece; so many has BERT's
-    text.char_vocab = ""  # file of the characters, one a line; empty: those of init_from, else built
-    text.chars = 1000  # entries of a character vocabulary that is built (section 4.1)
-    text.term_vocab = ""  # file of the words to predict, one a line; empty: those of init_from, else built
-    text.terms = 30_001  # entries of a vocabulary of words that is built: 30K words (section 4.1) and <unk>
-
-    data.max_length = 384  # subwords of a sequence, special ones included (released code)
-    data.chars_per_piece = 6  # character slots of a sequence for each of its subwords (released code)
-    data.mask_rate = 0.10  # share of the subwords to predict, whole words without noise (section 4.1)
-    data.noise = "paper"  # "paper": drop, add, swap inside (section 3.5); "reference": the released code's changes
-    data.noise_rate = 0.15  # share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more
-    data.noised_budget = 0  # most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus
-
-    model.backbone = ""  # "bert" or "roberta": its positions and segments; empty: init_from's, else bert
-    model.activation = ""  # "gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: init_from's, else gelu
-    model.epsilon = 0.0  # of every LayerNorm; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)
-    model.vocab_size = 0  # rows of the table of subwords; 0: those of init_from, else as many as there are subwords
-    model.max_positions = 0  # rows of the position table; 0: those of init_from, else as many as the backbone has
-    model.layers = 12  # transformer layers, each over both channels
-    model.ffn = 3072  # feed-forward width
-    model.char_channel = True  # False: AdvBERT, a BERT that learns from the same noised text (section 4.5)
-    model.char_hidden = 256  # width of a character's embedding (released code)
-    model.char_encoder = "gru"  # "gru" (section 3.3) or "embedding" (Table 4, w/o GRU; char_hidden half of hidden)
-    model.fusion = "paper"  # where the channels meet: "paper", "reference", "none", or one of the fusions below
-    model.windows = (3, 4, 5)  # tokens under each convolution of the fusion; released code: (3,)
-    model.nlm = True  # predict misspelled words (section 3.5); False: MLM reads both channels (Table 4, w/o NLM)
-    model.shared_head_norm = False  # both prediction heads have one LayerNorm (released code on RoBERTa)
-    model.compat_reference = False  # padding and "#" as in the released code, for its weights and numbers
-
-    config.text.splitter = "rules"  # near to the NLTK words of the released code
-    config.data.batch_size = 32
-    config.optim.warmup_steps = 0
-    config.train.steps = 320_000
+KEYS: dict[str, Key] = {
+    "text.tokenizer": Key("", "folder or file of the subwords; empty: those of init_from, else built from the corpora"),
+    "text.pieces": count(28_996, "subwords of a vocabulary that is built, cased WordPiece; so many has BERT's"),
+    "text.char_vocab": Key("", "file of the characters, one a line; empty: those of init_from, else built"),
+    "text.chars": count(1000, "entries of a character vocabulary that is built (section 4.1)"),
+    "text.term_vocab": Key("", "file of the words to predict, one a line; empty: those of init_from, else built"),
+    "text.terms": count(30_001, "entries of a vocabulary of words that is built: 30K words (section 4.1) and <unk>"),
+    "data.max_length": Key(384, "subwords of a sequence, special ones included (released code)", least=8),
+    "data.chars_per_piece": count(6, "character slots of a sequence for each of its subwords (released code)"),
+    "data.mask_rate": Key(0.10, "share of the subwords to predict, whole words without noise (section 4.1)"),
+    "data.noise": Key("paper",
+        '"paper": drop, add, swap inside (section 3.5); "reference": the released code\'s changes',
+        ("paper", "reference")),
+    "data.noise_rate": share(0.15,
+        'share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more'),
+    "data.noised_budget": natural(0,
+        "most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus"),
+    "model.backbone": Key("",
+        '"bert" or "roberta": its positions and segments; empty: init_from\'s, else bert', ("", "bert", "roberta")),
+    "model.activation": Key("",
+        '"gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: init_from\'s, else gelu', ("", *ACTIVATIONS)),
+    "model.epsilon": amount(0.0, "of every LayerNorm; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)"),
+    "model.vocab_size": natural(0,
+        "rows of the table of subwords; 0: those of init_from, else as many as there are subwords"),
+    "model.max_positions": natural(0,
+        "rows of the position table; 0: those of init_from, else as many as the backbone has"),
+    "model.layers": count(12, "transformer layers, each over both channels"),
+    "model.ffn": count(3072, "feed-forward width"),
+    "model.char_channel": Key(True, "False: AdvBERT, a BERT that learns from the same noised text (section 4.5)"),
+    "model.char_hidden": count(256, "width of a character's embedding (released code)"),
+    "model.char_encoder": Key("gru",
+        '"gru" (section 3.3) or "embedding" (Table 4, w/o GRU; char_hidden half of hidden)', ("gru", "embedding")),
+    "model.fusion": Key("paper",
+        'where the channels meet: "paper", "reference", "none", or one of the fusions below', FUSIONS),
+    "model.windows": Key((3, 4, 5), "tokens under each convolution of the fusion; released code: (3,)"),
+    "model.nlm": Key(True, "predict misspelled words (section 3.5); False: MLM reads both channels (Table 4, w/o NLM)"),
+    "model.shared_head_norm": Key(False, "both prediction heads have one LayerNorm (released code on RoBERTa)"),
+    "model.compat_reference": Key(False, 'padding and "#" as in the released code, for its weights and numbers'),
+}  # fmt: skip
+VALUES: dict[str, Any] = {  # of shared keys
+    "text.splitter": "rules",  # near to the NLTK words of the released code
+    "data.batch_size": 32,
+    "optim.warmup_steps": 0,
+    "train.steps": 320_000,
+}
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
     """Checks values of CharBERT's keys; ValueError naming key, value and what is expected."""
     text, data, model = config.text, config.data, config.model
-    if data.max_length < 8:
-        raise ValueError(f"data.max_length={data.max_length} must be at least 8")
     if text.pieces < 10 or text.chars < 3 or text.terms < 2:
         raise ValueError(
             f"text.pieces={text.pieces}, text.chars={text.chars}, text.terms={text.terms} must be at least 10, 3 and 2"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 
+from charlm.nn.choices import Initializer, Kernel
 from charlm.nn.transformer import EncoderConfig
 
 
@@ -31,11 +32,11 @@ class HLMConfig:
     head_transform: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    initializer: Initializer = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
     epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
-    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+    attention_kernel: Kernel = "auto"
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:

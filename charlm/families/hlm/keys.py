@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import ml_collections
 
-CHOICES = {
-    "text.normalize": ("none", "nfc"),
-    "model.wiring": ("paper", "reference"),
-    "model.aggregation": ("word_cls", "mean", "max"),
-}
-POSITIVE = (
-    "data.max_words", "model.vocab_size", "model.intra_layers", "model.inter_layers", "model.head_layers",
-    "model.intra_ffn", "model.inter_ffn", "model.position_buckets", "model.max_relative_words",
-)  # fmt: skip
-NOT_NEGATIVE: tuple[str, ...] = ()
-SHARES: tuple[str, ...] = ()
+from charlm.core.keys import Key, count
+
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
-RESUMABLE: tuple[str, ...] = ()
-SET_BY: dict[str, dict[str, str]] = {}
 
-
-def family_keys(config: ml_collections.ConfigDict) -> None:
-    """Sets the keys of HLM: HLM-Base as in the paper (section 3.5)."""
-    text, data, model = config.text, config.data, config.model
-    text.normalize = "none"  # Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text's
-    text.char_vocab = ""  # JSON file of the vocabulary; "released": the released code's; empty: of the training corpora
-
-    data.max_words = 512  # words of a sequence, [CLS] and [SEP] included (section 3.5)
-    data.unique_words = True  # True: each distinct word of a table is encoded once; False: the paper's plain reshape
-    data.bucket_slots = ()  # character slots of the length buckets, ascending; empty: measured on the corpus
-    data.bucket_words = ()  # distinct words per bucket that are read through slot 0; empty: measured
-    data.bucket_masked = ()  # distinct words per bucket at masked positions; empty: measured
-    data.bucket_labels = ()  # masked positions per bucket; empty: measured
-    data.mask_rate = 0.15  # share of the words to predict; "reference": floor(rate * words), random ids 8..127
-
-    model.wiring = "paper"  # how word vectors and character states meet before the head: "paper" or "reference"
-    model.vocab_size = 1024  # rows of the character table, the 8 reserved ids included
-    model.intra_layers = 4  # layers of the intra-word encoder
-    model.inter_layers = 12  # layers of the inter-word encoder
-    model.head_layers = 1  # intra-word layers of the prediction head
-    model.intra_ffn = 1536  # feed-forward width inside words
-    model.inter_ffn = 3072  # feed-forward width between words
-    model.char_slots = 20  # character slots of a word, [WORD_CLS] included; longer words are cut
-    model.position_buckets = 256  # relative-position buckets of each direction (He et al., 2021)
-    model.max_relative_words = 512  # word distance at which the logarithmic buckets end
-    model.aggregation = "word_cls"  # word vector: "word_cls" (section 3.1), "mean" or "max" (ablation, Table 6)
-    model.word_residual = False  # add r_i to w_i (appendix A.3)
-    model.head_transform = True  # fully connected layer (Linear, GELU, LayerNorm) before the softmax (section 3.3)
+KEYS: dict[str, Key] = {
+    "text.normalize": Key("none",
+        'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
+    "text.char_vocab": Key("",
+        'JSON file of the vocabulary; "released": the released code\'s; empty: of the training corpora'),
+    "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
+    "data.unique_words": Key(True,
+        "True: each distinct word of a table is encoded once; False: the paper's plain reshape"),
+    "data.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured on the corpus"),
+    "data.bucket_words": Key((), "distinct words per bucket that are read through slot 0; empty: measured"),
+    "data.bucket_masked": Key((), "distinct words per bucket at masked positions; empty: measured"),
+    "data.bucket_labels": Key((), "masked positions per bucket; empty: measured"),
+    "data.mask_rate": Key(0.15, 'share of the words to predict; "reference": floor(rate * words), random ids 8..127'),
+    "model.wiring": Key("paper",
+        'how word vectors and character states meet before the head: "paper" or "reference"', ("paper", "reference")),
+    "model.vocab_size": count(1024, "rows of the character table, the 8 reserved ids included"),
+    "model.intra_layers": count(4, "layers of the intra-word encoder"),
+    "model.inter_layers": count(12, "layers of the inter-word encoder"),
+    "model.head_layers": count(1, "intra-word layers of the prediction head"),
+    "model.intra_ffn": count(1536, "feed-forward width inside words"),
+    "model.inter_ffn": count(3072, "feed-forward width between words"),
+    "model.char_slots": Key(20, "character slots of a word, [WORD_CLS] included; longer words are cut"),
+    "model.position_buckets": count(256, "relative-position buckets of each direction (He et al., 2021)"),
+    "model.max_relative_words": count(512, "word distance at which the logarithmic buckets end"),
+    "model.aggregation": Key("word_cls",
+        'word vector: "word_cls" (section 3.1), "mean" or "max" (ablation, Table 6)', ("word_cls", "mean", "max")),
+    "model.word_residual": Key(False, "add r_i to w_i (appendix A.3)"),
+    "model.head_transform": Key(True,
+        "fully connected layer (Linear, GELU, LayerNorm) before the softmax (section 3.3)"),
+}  # fmt: skip
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

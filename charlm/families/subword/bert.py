@@ -8,13 +8,14 @@ rows of the table (Char2Subword, XRayEmb).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.nn.blocks import ACTIVATIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
+from charlm.nn.choices import Activation, Initializer, Kernel
 from charlm.nn.embed import dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
@@ -46,14 +47,14 @@ class BertConfig:
     position_offset: int = 0
     pad_id: int = 0
     pooler: bool = True
-    activation: Literal["gelu", "gelu_new", "relu"] = "gelu"
+    activation: Activation = "gelu"
     epsilon: float = 1e-12  # RoBERTa: 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    initializer: Initializer = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
-    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+    attention_kernel: Kernel = "auto"
 
     def __post_init__(self) -> None:
         check_block("bert", self)

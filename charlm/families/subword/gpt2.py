@@ -7,13 +7,14 @@ weights `charlm.convert` reads. Token embeddings may be passed in place of ids (
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
+from charlm.nn.choices import Activation, Initializer, Kernel
 from charlm.nn.embed import layer_norm, table_init
 from charlm.nn.kernels import product
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
@@ -35,15 +36,15 @@ class GPT2Config:
     heads: int = 12
     ffn: int = 3072
     max_positions: int = 1024
-    activation: Literal["gelu", "gelu_new", "relu"] = "gelu_new"
+    activation: Activation = "gelu_new"
     epsilon: float = 1e-5
     dropout: float = 0.1
     embed_dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Literal["bert", "torch", "lecun"] = "bert"
+    initializer: Initializer = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
-    attention_kernel: Literal["auto", "einsum", "cudnn"] = "auto"
+    attention_kernel: Kernel = "auto"
 
     def __post_init__(self) -> None:
         check_block("gpt2", self)

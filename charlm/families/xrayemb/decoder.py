@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from charlm.families.xrayemb.encoder import check_characters
 from charlm.families.xrayemb.lstm import LSTM, LSTMState
+from charlm.nn.choices import Initializer
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense
 
@@ -43,7 +44,7 @@ class XRDecoderConfig:
     vector: int = 768
     char_slots: int = 22
     compat_scramble: bool = False
-    initializer: Literal["bert", "torch", "lecun"] = "torch"
+    initializer: Initializer = "torch"
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:

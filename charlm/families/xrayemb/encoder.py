@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.lstm import LSTM
+from charlm.nn.choices import Initializer
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense, matmul
 
@@ -57,7 +58,7 @@ class XREncoderConfig:
     char_slots: int = 22
     compat_padding: bool = False
     dropout: float = 0.0
-    initializer: Literal["bert", "torch", "lecun"] = "torch"
+    initializer: Initializer = "torch"
     dtype: Any = jnp.float32
 
     def __post_init__(self) -> None:

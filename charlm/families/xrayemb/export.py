@@ -11,12 +11,12 @@ from typing import Any
 
 import jax
 
-from charlm.convert.heads import CAUSAL_LM, ENCODER
+from charlm.convert.heads import CAUSAL_LM, ENCODER, FINE_TUNED
 from charlm.convert.model import Model
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.xrayemb.conversion import BACKBONES, LABELS, XRayEmbConverter
+from charlm.families.xrayemb.conversion import BACKBONES, XRayEmbConverter
 from charlm.families.xrayemb.policies import get_policy, is_random, no_words
 from charlm.text.subwords import SubwordTokenizer
 
@@ -59,7 +59,7 @@ def backbone_of(model: Model) -> Model:
     """
     metadata = model.metadata
     config, head = XRayEmbConverter().target(metadata, str(model.source)).config, metadata["head"]
-    if head in LABELS and (policy := _policy_in_use(config)):
+    if head in FINE_TUNED and (policy := _policy_in_use(config)):
         raise ValueError(
             f"--backbone-only: {model.source} reads words by characters (policy={policy}), and its head for labels "
             "expects that; a model fine-tuned with model.policy=none does not"

@@ -10,114 +10,101 @@ LayerNorms, by another. Neither is reproduced.
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import ml_collections
 
+from charlm.core.keys import Key, amount, count, natural
 from charlm.families.xrayemb.policies import get_policy
+from charlm.nn.choices import ACTIVATIONS
 
 ALL, MASKED = "all", "masked"  # what `policy.generate` may be
-CHOICES = {
-    "cycle.sampling": ("uniform", "sqrt", "frequency"),
-    "data.masking": ("paper",),
-    "loss.pooling": ("max", "mean", "first"),
-    "loss.reduction": ("mean", "sum_per_word"),
-    "model.activation": ("", "gelu", "gelu_new", "relu"),
-    "model.backbone": ("", "bert", "roberta", "gpt2"),
-    "model.encoder": ("conv", "lstm", "transformer"),
-    "policy.generate": (ALL, MASKED),
-}
-POSITIVE = (
-    "cycle.every", "cycle.words", "cycle.vocabulary", "model.layers", "model.ffn", "model.char_embedding",
-    "model.generator_hidden", "model.generator_layers",
-)  # fmt: skip
-NOT_NEGATIVE = (
-    "data.learned_words", "loss.language", "loss.embedding", "loss.generation", "loss.cycle_words", "loss.cycle_sphere",
-    "model.char_hidden", "model.encoder_layers", "model.epsilon", "model.max_positions", "model.projections",
-    "model.vocab_size", "text.chars", "train.sample_words",
-)  # fmt: skip
-SHARES = ()
 MEASURED = (
     "cycle.slots", "cycle.rows",
     "data.bucket_slots", "data.bucket_rows", "data.learned_words", "data.written_slots", "data.written_rows",
     "model.activation", "model.backbone", "model.epsilon", "model.max_positions", "model.vocab_size",
 )  # fmt: skip
 RESUMABLE = ("text.tokenizer",)  # a run knows its subwords by their content
-SET_BY: dict[str, dict[str, str]] = {}
 LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
 
-
-def family_keys(config: ml_collections.ConfigDict) -> None:
-    """Sets the keys of XRayEmb, and of the shared ones those that it gives another value."""
-    text, data, model, train = config.text, config.data, config.model, config.train
-    text.tokenizer = ""  # folder or file of the subwords; empty: those of init_from, else built from the corpora
-    text.pieces = 28_996  # subwords of a vocabulary that is built; so many has BERT's
-    text.chars = 0  # most characters of the encoder and generator, the most frequent ones; 0: all of the corpora
-
-    data.max_length = 512  # subwords of a sequence before words are joined, special ones included (released code)
-    data.mask_rate = 0.15  # BERT, RoBERTa: share of the subwords to predict; words that are spelled are none (4.1)
-    data.generate_share = 1.0  # share of the positions of `policy.generate` that a step generates
-    data.bucket_slots = ()  # character slots of the length buckets of spelled words, ascending; empty: measured
-    data.bucket_rows = ()  # distinct spelled words per bucket of a part of a micro-batch; empty: measured
-    data.learned_words = 0  # most words of a part of a micro-batch whose vectors are learned; 0: measured
-    data.written_slots = ()  # character slots of the length buckets of generated words, ascending; empty: measured
-    data.written_rows = ()  # generated words per bucket of a part of a micro-batch; empty: measured
-    _loss_keys(config)
-
-    model.backbone = ""  # "bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert
-    model.activation = ""  # "gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: the backbone's
-    model.epsilon = 0.0  # of every LayerNorm; 0: the backbone's
-    model.vocab_size = 0  # rows of the table of subwords; 0: those of init_from, else as many as there are subwords
-    model.max_positions = 0  # rows of the position table; 0: the backbone's
-    model.layers = 12  # of the backbone
-    model.ffn = 3072  # feed-forward width of the backbone
-    model.encoder = "conv"  # XR-Enc: "conv" (section 3), "lstm" or "transformer"
-    model.char_slots = 22  # characters of the longest word, both <e> included; longer ones are cut (released code)
-    model.char_embedding = 200  # width of the tables of characters (section 4.2)
-    model.char_hidden = 0  # filters of each width (256, section 4.2), units of an LSTM, width; 0: the authors'
-    model.encoder_layers = 0  # of an LSTM or transformer; 0: the authors'
-    model.projections = 0  # layers that make the vector; 0: the authors'
-    model.generator_hidden = 256  # units of XR-Dec (not given; the encoder's)
-    model.generator_layers = 2  # LSTM layers of XR-Dec (released code)
-
-    train.sample_words = 8  # words generated from points of the sphere, shown at evaluations (Table 4); 0: none
-
-    config.text.splitter = "spaces"  # so that subwords are those of whole texts: others part what a tokenizer joins
-    config.data.batch_size = 576  # sequences over steps of Table 4, Wikipedia
-    config.optim.learning_rate = 2e-5  # released code
-    config.optim.warmup_steps = 1350  # a tenth (released code)
-    config.optim.weight_decay = 0.0  # released code
-    config.train.steps = 13_500  # one epoch of some 725 MB (section 4); the last column of Table 4, Wikipedia
-    config.train.log_every = 50
-    config.train.eval_every = 500
-    config.train.checkpoint_every = 500
-
-
-def _loss_keys(config: ml_collections.ConfigDict) -> None:
-    config.policy = policy = ml_collections.ConfigDict()
-    policy.learn = (
-        "stochastic:0.15"  # words whose vectors are learned: charlm.families.xrayemb.policies (4.1; code: 0.5)
-    )
-    policy.infer = "all_multi"  # words that the model reads spelled, one position each (section 4.1)
-    policy.generate = ALL  # "all": every position (section 4.1); "masked": masked subwords alone (code's default)
-
-    config.loss = loss = ml_collections.ConfigDict()
-    loss.language = 1.0  # weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)
-    loss.embedding = 0.25  # mean square of encoder against table (section 2.1; weights: released code)
-    loss.generation = 0.25  # cross entropy of the characters of every word, from its state (section 2.1)
-    loss.cycle_words = 0.1  # frequent words through encoder and generator (section 2.2)
-    loss.cycle_sphere = 0.1  # points of the unit sphere through generator and encoder (section 2.2)
-    loss.pooling = "max"  # how the rows of a word's subwords become one (footnote 10): "max", "mean" or "first"
-    loss.detach = True  # the table does not move towards the encoder; released code: False
-    loss.reduction = "mean"  # of characters: "mean" (released code), or "sum_per_word", mean of words (section 4.1)
-
-    config.cycle = cycle = ml_collections.ConfigDict()
-    cycle.every = 5000  # optimizer steps from one with cycles to the next (section 4.1)
-    cycle.words = 1000  # words, and as many points of the sphere, of such a step (section 4.1)
-    cycle.vocabulary = 25_000  # most frequent words of the corpora, from which they are drawn (section 4.1)
-    cycle.sampling = "uniform"  # chances: "uniform", or by "frequency", or by its root ("sqrt")
-    cycle.slots = ()  # character slots of the length buckets of these words, ascending; empty: measured
-    cycle.rows = ()  # words per bucket of a part of a micro-batch; empty: measured
+KEYS: dict[str, Key] = {
+    "text.tokenizer": Key("", "folder or file of the subwords; empty: those of init_from, else built from the corpora"),
+    "text.pieces": Key(28_996, "subwords of a vocabulary that is built; so many has BERT's"),
+    "text.chars": natural(0,
+        "most characters of the encoder and generator, the most frequent ones; 0: all of the corpora"),
+    "data.max_length": Key(512,
+        "subwords of a sequence before words are joined, special ones included (released code)", least=8),
+    "data.mask_rate": Key(0.15,
+        "BERT, RoBERTa: share of the subwords to predict; words that are spelled are none (4.1)"),
+    "data.generate_share": Key(1.0, "share of the positions of `policy.generate` that a step generates"),
+    "data.bucket_slots": Key((), "character slots of the length buckets of spelled words, ascending; empty: measured"),
+    "data.bucket_rows": Key((), "distinct spelled words per bucket of a part of a micro-batch; empty: measured"),
+    "data.learned_words": natural(0, "most words of a part of a micro-batch whose vectors are learned; 0: measured"),
+    "data.written_slots": Key((),
+        "character slots of the length buckets of generated words, ascending; empty: measured"),
+    "data.written_rows": Key((), "generated words per bucket of a part of a micro-batch; empty: measured"),
+    "model.backbone": Key("",
+        '"bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert',
+        ("", "bert", "roberta", "gpt2")),
+    "model.activation": Key("",
+        '"gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: the backbone\'s', ("", *ACTIVATIONS)),
+    "model.epsilon": amount(0.0, "of every LayerNorm; 0: the backbone's"),
+    "model.vocab_size": natural(0,
+        "rows of the table of subwords; 0: those of init_from, else as many as there are subwords"),
+    "model.max_positions": natural(0, "rows of the position table; 0: the backbone's"),
+    "model.layers": count(12, "of the backbone"),
+    "model.ffn": count(3072, "feed-forward width of the backbone"),
+    "model.encoder": Key("conv",
+        'XR-Enc: "conv" (section 3), "lstm" or "transformer"', ("conv", "lstm", "transformer")),
+    "model.char_slots": Key(22,
+        "characters of the longest word, both <e> included; longer ones are cut (released code)"),
+    "model.char_embedding": count(200, "width of the tables of characters (section 4.2)"),
+    "model.char_hidden": natural(0,
+        "filters of each width (256, section 4.2), units of an LSTM, width; 0: the authors'"),
+    "model.encoder_layers": natural(0, "of an LSTM or transformer; 0: the authors'"),
+    "model.projections": natural(0, "layers that make the vector; 0: the authors'"),
+    "model.generator_hidden": count(256, "units of XR-Dec (not given; the encoder's)"),
+    "model.generator_layers": count(2, "LSTM layers of XR-Dec (released code)"),
+    "train.sample_words": natural(8,
+        "words generated from points of the sphere, shown at evaluations (Table 4); 0: none"),
+    "policy.learn": Key("stochastic:0.15",
+        "words whose vectors are learned: charlm.families.xrayemb.policies (4.1; code: 0.5)"),
+    "policy.infer": Key("all_multi", "words that the model reads spelled, one position each (section 4.1)"),
+    "policy.generate": Key(ALL,
+        '"all": every position (section 4.1); "masked": masked subwords alone (code\'s default)', (ALL, MASKED)),
+    "loss.language": amount(1.0,
+        "weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)"),
+    "loss.embedding": amount(0.25, "mean square of encoder against table (section 2.1; weights: released code)"),
+    "loss.generation": amount(0.25, "cross entropy of the characters of every word, from its state (section 2.1)"),
+    "loss.cycle_words": amount(0.1, "frequent words through encoder and generator (section 2.2)"),
+    "loss.cycle_sphere": amount(0.1, "points of the unit sphere through generator and encoder (section 2.2)"),
+    "loss.pooling": Key("max",
+        'how the rows of a word\'s subwords become one (footnote 10): "max", "mean" or "first"',
+        ("max", "mean", "first")),
+    "loss.detach": Key(True, "the table does not move towards the encoder; released code: False"),
+    "loss.reduction": Key("mean",
+        'of characters: "mean" (released code), or "sum_per_word", mean of words (section 4.1)',
+        ("mean", "sum_per_word")),
+    "cycle.every": count(5000, "optimizer steps from one with cycles to the next (section 4.1)"),
+    "cycle.words": count(1000, "words, and as many points of the sphere, of such a step (section 4.1)"),
+    "cycle.vocabulary": count(25_000, "most frequent words of the corpora, from which they are drawn (section 4.1)"),
+    "cycle.sampling": Key("uniform",
+        'chances: "uniform", or by "frequency", or by its root ("sqrt")', ("uniform", "sqrt", "frequency")),
+    "cycle.slots": Key((), "character slots of the length buckets of these words, ascending; empty: measured"),
+    "cycle.rows": Key((), "words per bucket of a part of a micro-batch; empty: measured"),
+}  # fmt: skip
+VALUES: dict[str, Any] = {  # of shared keys
+    "text.splitter": "spaces",  # so that subwords are those of whole texts: others part what a tokenizer joins
+    "data.batch_size": 576,  # sequences over steps of Table 4, Wikipedia
+    "optim.learning_rate": 2e-5,  # released code
+    "optim.warmup_steps": 1350,  # a tenth (released code)
+    "optim.weight_decay": 0.0,  # released code
+    "train.steps": 13_500,  # one epoch of some 725 MB (section 4); the last column of Table 4, Wikipedia
+    "train.log_every": 50,
+    "train.eval_every": 500,
+    "train.checkpoint_every": 500,
+}
+CHOICES = {"data.masking": ("paper",)}  # of a shared key
 
 
 def check_generate(config: ml_collections.ConfigDict, backbone: str) -> None:
@@ -132,11 +119,9 @@ def validate(config: ml_collections.ConfigDict) -> None:
     """Checks values of XRayEmb's keys; ValueError naming key, value and what is expected."""
     data, model = config.data, config.model
     weights = {f"loss.{name}": config.loss[name] for name in LOSSES}
-    if not all(math.isfinite(weight) for weight in weights.values()) or not any(weights.values()):
+    if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
     check_generate(config, model.backbone)
-    if data.max_length < 8:
-        raise ValueError(f"data.max_length={data.max_length} must be at least 8")
     for name in ("learn", "infer"):
         try:
             get_policy(config.policy[name])

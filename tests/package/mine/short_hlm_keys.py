@@ -1,17 +1,8 @@
 """The config keys of the family: those of an HLM, and one more."""
 
-import ml_collections
-
 from charlm.families.hlm import keys as hlm
+from charlm.register import Key
 
-CHOICES, POSITIVE, NOT_NEGATIVE = hlm.CHOICES, (*hlm.POSITIVE, "short.words"), hlm.NOT_NEGATIVE
-SHARES, MEASURED, RESUMABLE, SET_BY = hlm.SHARES, hlm.MEASURED, hlm.RESUMABLE, hlm.SET_BY
-validate = hlm.validate
-
-
-def family_keys(config):
-    """Sets the keys."""
-    hlm.family_keys(config)
-    config.short = short = ml_collections.ConfigDict()
-    short.words = 2  # how short the words are
-    config.model.char_slots = 8
+KEYS = hlm.KEYS | {"short.words": Key(2, "how short the words are", least=1)}
+VALUES = {"model.char_slots": 8}
+MEASURED, validate = hlm.MEASURED, hlm.validate
