@@ -169,6 +169,27 @@ def clear_reads(checkpoint: Path) -> Iterator[None]:
             log.setLevel(level)
 
 
+def check_state(checkpoint: Path, abstract_state: Any) -> None:
+    """Checks that a checkpoint holds what was saved, and a state that this run can go on from.
+
+    Raises:
+      ValueError: when it is damaged; when parameters or the optimizer's arrays have other names or shapes.
+    """
+    _check_state(checkpoint, _stored_state(checkpoint), abstract_state)
+
+
+def _check_state(checkpoint: Path, stored: Any, abstract_state: Any) -> None:
+    check_fits(checkpoint, stored["params"], abstract_state.params)
+    found, wanted = _shapes(stored), _shapes(abstract_state)
+    if found != wanted:
+        first = min(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+        shown = lambda shapes: shapes.get(first, "no such array")
+        raise ValueError(
+            f"{checkpoint} was saved by a version of charlm whose optimizer keeps other arrays ({first}: "
+            f"{shown(found)}, expected {shown(wanted)}), so the run cannot continue; start it in another workdir"
+        )
+
+
 def check_whole(checkpoint: Path) -> None:
     """Checks that a checkpoint holds what was saved, byte for byte; logs of an old one that it has no checksums.
 
@@ -200,7 +221,7 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     stored = _stored_state(checkpoint)
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
-    check_fits(checkpoint, stored["params"], abstract_state.params)
+    _check_state(checkpoint, stored, abstract_state)
     with clear_reads(checkpoint):
         wanted = {"state": abstract_state, "data": Position(data)}
         return ocp.load_checkpointables(str(checkpoint), wanted)["state"]

@@ -14,7 +14,7 @@ from typing import Any
 from orbax.checkpoint import v1 as ocp
 
 from charlm.core import checksums, hosts
-from charlm.core.checkpoint import BEST_METRIC, FILES, FOLDER, check_whole, clear_reads, complete, find_latest, reason
+from charlm.core.checkpoint import BEST_METRIC, FILES, FOLDER, check_state, clear_reads, complete, find_latest, reason
 from charlm.core.checkpoint_parts import Files, Position
 
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that orbax has not finished
@@ -107,9 +107,10 @@ class Checkpoints:
         """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position.
 
         Raises:
-          ValueError: when the checkpoint is damaged, naming the last good one before it.
+          ValueError: when the checkpoint is damaged, naming the last good one before it; when it is the state of
+            another model or optimizer.
         """
-        check_whole(self.folder(step))
+        check_state(self.folder(step), abstract_state)
         with clear_reads(self.folder(step)):
             wanted = {"state": abstract_state, "data": Position(data)}
             return self._checkpointer.load_checkpointables(step, wanted)["state"]

@@ -152,6 +152,22 @@ def test_find_says_what_it_looked_for(tmp_path, folder, message):
         find(tmp_path / folder, key="init_from")
 
 
+def test_the_state_of_another_optimizer_is_named(workdir):
+    class Other(NamedTuple):
+        step: Any
+        params: Any
+        opt_state: Any
+
+    wanted = Other(*abstract(state(0)), opt_state=({"mu": jax.ShapeDtypeStruct((3,), jnp.float32)},))
+    store = Checkpoints(workdir, 3, METADATA)
+    message = r"4 was saved by a version of charlm whose optimizer keeps other arrays \(opt_state/0/mu: no such array, "
+    with pytest.raises(ValueError, match=message + r"expected \(3,\)\), so the run cannot continue"):
+        store.restore(4, wanted, numbers())
+    with pytest.raises(ValueError, match=message):
+        load(workdir / "checkpoints" / "4", wanted, numbers())
+    store.close()
+
+
 @pytest.mark.parametrize("missing", ["_CHECKPOINT_METADATA", "state"])
 def test_a_step_copied_in_part_is_never_picked(workdir, missing):
     half = shutil.copytree(workdir / "checkpoints" / "4", workdir / "checkpoints" / "6") / missing
