@@ -1,0 +1,60 @@
+"""Ends a run that makes no progress, so that whatever starts it again can: a hang costs minutes, not a weekend.
+
+A step may wait for ever: for a collective that a broken link does not finish, for a file server that does not answer,
+for a lock. The process is alive then, and nothing restarts it. A `Watchdog` is told of progress and ends the process
+when there was none for too long, after it wrote what every thread was doing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+_CHECKS = 20  # times a limit that progress is looked for: it may end a twentieth late
+
+
+class Watchdog:
+    """Watches for progress while its block runs.
+
+    Args:
+      minutes: without progress after which the process ends; 0: never. It must be longer than the longest step, the
+        compilation of one, an evaluation and the writing of a checkpoint.
+      key: of the config that says `minutes`, for the message.
+      end: is given the message, and ends the process.
+    """
+
+    def __init__(self, minutes: float, key: str, end: Callable[[str], object]) -> None:
+        self._seconds, self._key, self._end = 60 * minutes, key, end
+        self._done = "before the first step"
+        self._last = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._last = time.monotonic()
+        if self._seconds:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+
+    def progress(self, done: str) -> None:
+        """Notes that something was finished; `done` says what, as "after step 7"."""
+        self._done, self._last = done, time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._seconds / _CHECKS):
+            if time.monotonic() - self._last < self._seconds:
+                continue
+            faulthandler.dump_traceback(sys.stderr, all_threads=True)
+            self._end(
+                f"no progress for {self._seconds / 60:g} minutes ({self._key}), last {self._done}; above is what every "
+                "thread was doing; the same command goes on from the last checkpoint"
+            )
+            return
