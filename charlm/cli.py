@@ -36,6 +36,7 @@ from charlm.core import interrupts
 from charlm.core.keys import Key
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
+from charlm.core.programs import keep_programs
 from charlm.families.family import FAMILIES, pretrainable
 from charlm.families.fusions import FUSIONS
 from charlm.tasks.table import TASKS
@@ -95,6 +96,7 @@ def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") 
         if Path(file).parent == CARRIED:  # perhaps not the folder that the user thought of
             log.info("config %s", file)
         try:
+            keep_programs()
             config = CONFIG.value
             own = flags.FLAGS.get_flags_for_module("__main__")
             check_options({flag.name: flag.value for flag in own}, needed=("workdir",))

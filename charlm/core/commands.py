@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from charlm.core import interrupts
 from charlm.core.memory import clear_exhaustion
+from charlm.core.programs import keep_programs
 
 
 def run_command(command: Callable[[], int], smaller: str, interrupted: str = "") -> int:
@@ -20,6 +21,7 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
       smaller: what to do when memory does not suffice, such as "lower --batch-size (now 32)".
       interrupted: what is said besides after Ctrl-C.
     """
+    keep_programs()
     try:
         with interrupts.ending_clearly(interrupted), clear_exhaustion(smaller):
             status = command()

@@ -63,6 +63,10 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
             f"--multihost: {' '.join(str(error).split())[:300] or type(error).__name__}; give --coordinator=HOST:PORT, "
             "--processes=N and --process=I, the same but for I on every host"
         ) from error
+    if jax.default_backend() == "cpu":
+        # The processes would not compile alike: one that finds its program waits for the others, and their network
+        # (Gloo) gives up after half a minute.
+        jax.config.update("jax_enable_compilation_cache", False)
     _start_watch(coordinator)
     if not is_primary():
         log.setLevel(logging.WARNING)  # what the primary says is true of all

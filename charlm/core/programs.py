@@ -1,0 +1,58 @@
+"""Compiled programs are kept from run to run: JAX's persistent compilation cache, on unless its user says otherwise.
+
+Compiling takes the first minute of a short run and of many predictions. JAX's own variables stay in charge:
+JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=false turns it off. This module needs the
+standard library alone, since it must be called before JAX is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+FOLDER = "programs"  # in the cache of charlm
+KEPT_DAYS = 60  # after which a program that nobody wrote anew is removed
+_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def keep_programs() -> None:
+    """Makes JAX keep compiled programs in the cache of charlm; does nothing where it cannot be written.
+
+    It has no effect once JAX is imported. Set in the environment, it holds for child processes, too.
+    """
+    if _VARIABLE in os.environ or "jax" in sys.modules:
+        return
+    root = os.environ.get("CHARLM_CACHE") or os.path.join("~", ".cache", "charlm")
+    folder = Path(os.path.expanduser(root)).absolute() / FOLDER / _processor()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if os.access(folder, os.W_OK):
+        _remove_old(folder)
+        os.environ[_VARIABLE] = str(folder)
+
+
+def _processor() -> str:
+    """Returns a name for what this machine's processor can do.
+
+    Programs for one processor may use instructions that another does not have, and a cache may be shared by both.
+    """
+    described = platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        described += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def _remove_old(folder: Path) -> None:
+    limit = time.time() - KEPT_DAYS * 24 * 3600
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process may have removed it
+            if path.stat().st_mtime < limit:
+                path.unlink()
