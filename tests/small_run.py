@@ -34,7 +34,7 @@ TEXT = "the cat sat on a mat and dog ran to every small house in town while we s
 WORDS = [*TEXT.split(), "supercalifragilistic"]
 ROOT = Path(__file__).resolve().parents[1]
 SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "positions", "rows", "tflops")}
-TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait"}
+TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait", "goodput"}
 
 
 def write_text(path: Path, lines: int = 400, extra: str = "") -> Path:

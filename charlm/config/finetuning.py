@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_collections
 
-from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH
+from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH, STALL_MINUTES
 from charlm.core.keys import Key, amount, count, defaults, natural, put, share
 from charlm.families.family import families_with_option
 from charlm.tasks.table import TASKS, TaskEntry
@@ -92,6 +92,7 @@ KEYS: dict[str, Key] = {
     "train.patience": natural(0,
         "epochs without a better score on development data after which training ends; 0: never"),
     "train.log_every": LOG_EVERY._replace(default=50),
+    "train.stall_minutes": STALL_MINUTES,
     "train.checkpoint_every": count(1000, "steps between checkpoints to go on from, beside one after each epoch"),
     **MESH,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import ml_collections
 
-from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH
+from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH, STALL_MINUTES
 from charlm.core.keys import Key, amount, count, defaults, natural, put, share
 from charlm.families.family import family as family_named
 from charlm.nn.choices import INITIALIZERS
@@ -73,6 +73,7 @@ KEYS: dict[str, Key] = {
     "train.eval_every": count(10_000, "steps between evaluations on held-out text"),
     "train.eval_words": natural(0,
         "held-out words (CharBERT: subwords; XRayEmb: positions) of an evaluation; 0: all of them"),
+    "train.stall_minutes": STALL_MINUTES,
     "train.checkpoint_every": count(10_000, "steps between checkpoints"),
     "train.keep_checkpoints": count(3, "newest checkpoints kept, beside the best one"),
     "train.examples": natural(3, "masked and misspelled held-out words shown at the end; 0: none"),

@@ -9,6 +9,7 @@ ACCUMULATION = count(1, "micro-batches whose gradients are summed before one upd
 PREFETCH = natural(4, "batches prepared ahead of the step that needs them")
 CLIP_NORM = amount(1.0, "global gradient norm is cut to this; 0: never")
 LOG_EVERY = count(100, "steps between progress lines")
+STALL_MINUTES = amount(0.0, "minutes without a step, program, evaluation or checkpoint done that end the run; 0: never")
 COMPUTING = {
     "model.dtype": Key("float32", 'matmul inputs: "float32" or "bfloat16"', ("float32", "bfloat16")),
     "model.remat": Key(False,

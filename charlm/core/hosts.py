@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import numpy as np
@@ -190,6 +190,14 @@ def on_host(tree: Any) -> Any:
     return jax.tree.map(whole, tree)
 
 
+def end_now(why: str) -> NoReturn:
+    """Ends this process from any thread, with one line on standard error and status 1; the others are told why."""
+    if _watch is not None:
+        _watch.fail(why)
+    print(f"error: {why}" if alone() else f"error: process {jax.process_index()}: {why}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
     """Ends this process at once when an error leaves the block, so that the others do not wait for it.
@@ -208,10 +216,7 @@ def ending_together() -> Iterator[None]:
         if not isinstance(error, ValueError | OSError | KeyboardInterrupt):
             traceback.print_exc()
             why = f"{type(error).__name__}: {why}"
-        if _watch is not None:
-            _watch.fail(why)
-        print(f"error: process {jax.process_index()}: {why}", file=sys.stderr, flush=True)
-        os._exit(1)
+        end_now(why)
     if _watch is not None:
         _watch.done()
 

@@ -50,6 +50,7 @@ class Epochs(Course):
     ) -> None:
         train = config.train
         self.steps, self.log_every, self.checkpoint_every = steps, train.log_every, train.checkpoint_every
+        self.stall_minutes = train.stall_minutes
         self.rate, self.peak_rate = rate, config.optim.learning_rate
         self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)
         self._epochs, self._patience = train.epochs, train.patience

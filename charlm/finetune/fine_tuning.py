@@ -39,6 +39,7 @@ from charlm.finetune.learning import TaskLearning, optimizer_of, rate_of
 from charlm.finetune.model import first_params, held_params, with_task
 from charlm.tasks.base import Row, Task
 from charlm.tasks.registry import from_settings
+from charlm.training.goodput import Goodput
 from charlm.training.loop import Loop
 from charlm.training.program import make_program
 from charlm.training.recovery import check_newest
@@ -158,14 +159,17 @@ class FineTuning:
                 past = checkpoints.description(store.folder(latest))
             frozen = at_start(state.params, config.optim.freeze, past)
             store.describe(frozen=frozen)
-            writer = MetricWriter(folder, resume_step=latest or -1) if hosts.is_primary() else None
-            if writer is not None:
+            writer = goodput = None
+            if hosts.is_primary():
+                writer = MetricWriter(folder, resume_step=latest or -1)
                 stack.callback(writer.close)
+                goodput = Goodput(folder, latest or 0)
             stack.callback(self._profiler.close)
             metadata = {**self._model.metadata, "fine_tuning": config.to_dict(), "seed": self._seed}
             evaluator, model = self._evaluator, self._model
             course = Epochs(config, self._steps, self._rate, batches, evaluator, self._dev(), model, metadata, folder)
-            loop = Loop(self._program, course, state, batches, store, writer, folder, self._profiler, frozen)
+            program, profiler = self._program, self._profiler
+            loop = Loop(program, course, state, batches, store, writer, goodput, folder, profiler, frozen)
             loop.run(latest or 0, unreported)
         if loop.stopped:
             raise Stopped

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from charlm.core.reading import loads
+from charlm.training.progress import duration
 
 FILE = "goodput.jsonl"
 
@@ -121,6 +122,16 @@ class Goodput:
         start.seconds.append(total)
         self._append({"time": now, "step": step, "seconds": round(total, 3)})
         return account(self._starts, now)
+
+    def line(self) -> str:
+        """Returns the account so far as people read it."""
+        found = account(self._starts, self._clock())
+        again = f", {duration(found.lost)} of steps done again" if found.lost >= 1 else ""
+        starts = f", {found.starts} starts" if found.starts > 1 else ""
+        return (
+            f"goodput {100 * found.share:.1f} %: {duration(found.lasted)} of steps in the {duration(found.wall)} since "
+            f"the first start{starts}{again}"
+        )
 
     def _append(self, line: dict[str, float]) -> None:
         try:

@@ -7,10 +7,12 @@ has that of pre-training, `charlm.finetune.course` that of fine-tuning. Open thi
 from __future__ import annotations
 
 import abc
+import contextlib
 import itertools
 import logging
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +29,8 @@ from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.state import TrainState
 from charlm.core.step import Sums, mean_loss
+from charlm.core.watchdog import Watchdog
+from charlm.training.goodput import Goodput
 from charlm.training.program import Program
 from charlm.training.progress import Window, duration, stop_signal
 
@@ -55,6 +59,7 @@ class Course(abc.ABC):
 
     Attributes:
       steps: that are planned. log_every, checkpoint_every: steps between progress lines, and between checkpoints.
+      stall_minutes: without progress after which the run ends; 0: never.
       rate: of learning, by step. peak_rate, rate_key: its highest value, and the key of the config that says it.
       dtype: of matrix products. freeze: `optim.freeze`. judged_on: what is evaluated, for messages.
     """
@@ -62,6 +67,7 @@ class Course(abc.ABC):
     steps: int
     log_every: int
     checkpoint_every: int
+    stall_minutes: float
     rate: optax.Schedule
     peak_rate: float
     rate_key: str
@@ -120,7 +126,7 @@ class Loop:
 
     Args:
       workdir: as the user named it. frozen: what the frozen parameters were at first; None: none are.
-      writer: of metrics; None: another process has it.
+      writer, goodput: of metrics, and of what became of the run's time; None: another process has them.
 
     Attributes:
       state: of the run, after the last step that was done. stopped: whether a signal asked it to stop.
@@ -134,6 +140,7 @@ class Loop:
         batches: Batches,
         store: Checkpoints,
         writer: MetricWriter | None,
+        goodput: Goodput | None,
         workdir: str | Path,
         profiler: StepProfiler,
         frozen: Frozen | None,
@@ -142,7 +149,8 @@ class Loop:
         self._program, self._course, self._batches = program, course, batches
         self._learning = program.learning
         self._store, self._writer, self._workdir, self._profiler = store, writer, workdir, profiler
-        self._frozen = frozen
+        self._frozen, self._goodput = frozen, goodput
+        self._watchdog = Watchdog(course.stall_minutes, "train.stall_minutes", hosts.end_now)
         peak = flops.peak(jax.devices()[0].device_kind, course.dtype)
         self._peak = peak and peak * jax.device_count()
         self._window = Window(self._learning)
@@ -158,8 +166,16 @@ class Loop:
         Raises:
           ValueError: what is frozen changed, or something cannot be written. NonFiniteLoss: training diverged.
         """
-        course = self._course
         self._window = Window(self._learning, unreported)
+        with self._watchdog:
+            over = self._steps(start)
+            self._store.wait()
+        if self._goodput is not None:
+            log.info("%s", self._goodput.line())
+        return over
+
+    def _steps(self, start: int) -> bool:
+        course = self._course
         if start == 0 and course.evaluates(0):
             self._evaluate(0)
         with stop_signal() as stopped:
@@ -186,7 +202,6 @@ class Loop:
                     log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
                     self.stopped = True
                     return over
-        self._store.wait()
         return True
 
     def _step(self, step: int) -> None:
@@ -201,6 +216,7 @@ class Loop:
         self.state, sums, norm = self._program.train_step(self.state, placed)
         self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
         self._unread = (step, sums, norm)
+        self._watchdog.progress(f"step {step}")
         if new:  # the speed on the progress lines leaves such a step out
             jax.block_until_ready(self.state)
             self._window.forget_speed()
@@ -217,6 +233,7 @@ class Loop:
         # there is nothing to be saved.
         with interrupts.deferred(until_saved=not first):
             compiled = self._program.train_step.lower(self.state, batch).compile()
+        self._watchdog.progress("the compilation of a step")
         self._compiled.add(shape)
         give_memory_back()
         if jax.default_backend() == "cpu":
@@ -253,6 +270,7 @@ class Loop:
         self._read_sums()
         course, unit = self._course, self._learning.unit
         scalars = self._window.scalars(self._peak) | {"learning_rate": float(np.asarray(course.rate(step - 1)))}
+        scalars |= self._count_time(step)
         self._write(step, course.scalars(step, scalars))
         speed = f"{scalars[f'{unit}_per_second']:,.0f} {unit}/s"
         if scalars["tflops_per_second"]:
@@ -277,16 +295,33 @@ class Loop:
             self._store.wait()
         self._course.judged(step, self.state, metrics)
         self._window.pause(time.perf_counter() - paused)
+        self._watchdog.progress(f"the evaluation at step {step}")
         return judgement
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         if self._writer is not None:
-            try:
+            with self._naming(step):
                 self._writer.write(step, scalars)
-            except ValueError as error:
-                raise ValueError(f"step {step}: {error}; {self._go_on()}") from error
+
+    def _count_time(self, step: int) -> dict[str, float]:
+        """Adds the time of the last steps to the account of the run; returns the goodput, where this process has it."""
+        seconds = self._window.take_seconds()
+        if self._goodput is None:
+            return {}
+        with self._naming(step):
+            return {"goodput": self._goodput.add(step, seconds).share}
+
+    @contextlib.contextmanager
+    def _naming(self, step: int) -> Iterator[None]:
+        """Adds the step, and from where the run can go on, to what could not be written."""
+        try:
+            yield
+        except ValueError as error:
+            raise ValueError(f"step {step}: {error}; {self._go_on()}") from error
 
     def _save(self, step: int, metrics: dict[str, float] | None) -> None:
         paused = time.perf_counter()
         self._store.save(step, self.state, self._batches, metrics, self._window.unreported)
         self._window.pause(time.perf_counter() - paused)
+        self._count_time(step)
+        self._watchdog.progress(f"the checkpoint of step {step}")

@@ -51,11 +51,11 @@ class Window:
         self.waited = self.flops = 0.0
         # The sums of what is learned, of gradient norms, and the steps.
         self.unreported = list(unreported or [0.0] * (len(learning.sums._fields) + 2))
-        self._started = time.perf_counter()
+        self._started, self._taken = time.perf_counter(), 0.0
 
     def start(self) -> None:
         """Starts the clock."""
-        self._started = time.perf_counter()
+        self._started, self._taken = time.perf_counter(), 0.0
 
     def forget_speed(self) -> None:
         """Starts timing afresh."""
@@ -66,6 +66,11 @@ class Window:
     def pause(self, seconds: float) -> None:
         """Leaves evaluation and saving out of the speed."""
         self._started += seconds
+
+    def take_seconds(self) -> float:
+        """Returns the seconds in steps since the clock was started, or since this was last asked."""
+        before, self._taken = self._taken, time.perf_counter() - self._started
+        return max(self._taken - before, 0.0)
 
     def add(self, sums: Sums, norm: float) -> None:
         """Adds the sums and the gradient norm of a step."""

@@ -25,6 +25,7 @@ from charlm.families.registry import objective_of, prepare
 from charlm.training import workdir as workdirs
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, goes_on_from, initial_state
+from charlm.training.goodput import Goodput
 from charlm.training.loop import Course, Judgement, Loop
 from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
 from charlm.training.recovery import check_newest
@@ -143,16 +144,17 @@ def _run(
         give_memory_back()
         frozen = at_start(state.params, config.optim.freeze, past)
         store.describe(frozen=frozen)
-        writer = None
+        writer = goodput = None
         if hosts.is_primary():
             write_text(folder / workdirs.CONFIG_FILE, to_json(config))
             run.objective.save_vocab(folder)
             # From scratch, step 0 is evaluated again.
             writer = MetricWriter(folder, resume_step=start or -1)
             stack.callback(writer.close)
+            goodput = Goodput(folder, start)
         stack.callback(profiler.close)
         course = PreTraining(config, run, folder)
-        loop = Loop(run, course, state, batches, store, writer, workdir, profiler, frozen)
+        loop = Loop(run, course, state, batches, store, writer, goodput, workdir, profiler, frozen)
         return loop, loop.run(start, unreported)
 
 
@@ -168,6 +170,7 @@ class PreTraining(Course):
     def __init__(self, config: ml_collections.ConfigDict, run: Run, folder: Path) -> None:
         cfg = config.train
         self.steps, self.log_every, self.checkpoint_every = cfg.steps, cfg.log_every, cfg.checkpoint_every
+        self.stall_minutes = cfg.stall_minutes
         self.rate, self.peak_rate = rate_of(config), config.optim.learning_rate
         self.rate_key = set_by(config, "optim.learning_rate")
         self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)

@@ -20,6 +20,7 @@ import pytest
 from small_run import metrics_without_timings, on_devices, python, small_config, write_text
 
 import charlm.families.text_objective
+import charlm.training.loop
 import charlm.training.train
 from charlm.config import flatten, from_dict, to_json
 from charlm.core import checkpoint as checkpoints
@@ -29,6 +30,7 @@ from charlm.families.hlm.shape import batch_shape
 from charlm.predict import Predictor
 from charlm.text.chars import MASK, CharVocab
 from charlm.training.evaluate import evaluate
+from charlm.training.goodput import account, read_starts
 from charlm.training.loop import Loop, NonFiniteLoss
 from charlm.training.progress import duration, read_metrics, stop_signal
 from charlm.training.run import build
@@ -124,6 +126,7 @@ def test_progress_lines_hold_what_they_should(trained):
         assert min(line["words_per_second"], line["ms_per_step"], line["tflops_per_second"]) > 0
         assert "mfu" not in line  # of a CPU's peak nothing is known
         assert 0 <= line["data_wait"] <= 1
+        assert 0 <= line["goodput"] <= 1
     late = lines[-1]  # the first may include compilation; words are counted, not guessed
     assert 50 < late["words_per_second"] * late["ms_per_step"] / 1000 <= 8 * 16
 
@@ -195,7 +198,7 @@ def test_a_signal_during_evaluation_saves_too(trained, same_run, tmp_path, monke
     assert checkpoints.find(tmp_path / "run").name == "8"
 
 
-def test_killed_at_once_and_built_anew(trained, tmp_path):
+def test_killed_at_once_and_built_anew(trained, tmp_path, log_lines):
     """A process that ends without a word; what it measured and compiled is gone, what it saved is not."""
     workdir = tmp_path / "run"
     code = f"""
@@ -221,6 +224,38 @@ with on_devices(1):
         train(trained.new_config(), str(workdir))
     assert_ended_as_unbroken(trained, workdir)
     assert not list(workdir.rglob("*tmp*"))
+    first, second = read_starts(workdir)
+    assert first.step == 0
+    assert second.step in (6, 9)
+    assert second.steps[-1] == 12
+    lasted = account([first, second], 0).lasted
+    assert 0 < read_metrics(workdir)[-2]["goodput"] < lasted / (second.time - first.time)
+    assert " since the first start, 2 starts" in log_lines.lines[-3]
+
+
+def test_a_run_that_makes_no_progress_ends(trained, same_run, tmp_path, monkeypatch, capfd):
+    class Ended(Exception):
+        pass
+
+    said, stuck = [], threading.Event()
+
+    def end(why):
+        said.append(why)
+        stuck.set()
+
+    def hangs(loop):
+        assert stuck.wait(60)
+        raise Ended
+
+    after_step(monkeypatch, 5, hangs)
+    monkeypatch.setattr(charlm.training.loop.hosts, "end_now", end)
+    config = trained.new_config()
+    config.train.stall_minutes = 2 / 60
+    with pytest.raises(Ended):
+        train(config, str(tmp_path / "run"))
+    (why,) = said
+    assert "no progress for 0.0333333 minutes (train.stall_minutes), last step 5; " in why
+    assert "in hangs" in capfd.readouterr().err
 
 
 def test_stopped_before_the_first_checkpoint(trained, same_run, tmp_path, monkeypatch):
