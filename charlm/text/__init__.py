@@ -1,1 +1,1 @@
-"""From raw text to words, characters and noise; imports neither jax nor TensorFlow."""
+"""Turns raw text into words, subwords, characters and noised text; imports neither jax nor TensorFlow."""

@@ -1,7 +1,7 @@
-"""Characters to ids and back: the vocabulary and the encoder of words (HLM, section 3.5 and the released code).
+"""Maps characters to ids and back: the character vocabulary and the encoder of words that HLM uses.
 
-Ids 0..7 are reserved in every character vocabulary; characters begin at 8. Nothing is lower-cased or normalised
-unless asked for.
+Source: HLM, section 3.5, and the released code. Ids 0..7 are reserved in every character vocabulary; characters begin
+at 8. Text is not lower-cased, and it is normalised only on request (`WordEncoder`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CharVocab:
         self._fill([(char, FIRST_CHAR + index) for index, char in enumerate(chars)], "chars")
 
     def _fill(self, pairs: Iterable[tuple[str, Any]], source: str) -> None:
-        """Checks and stores (character, id) pairs; ValueError naming source, key and value."""
+        """Checks and stores (character, id) pairs; raises a ValueError that names source, key and value."""
         ids: dict[str, int] = {}
         chars: dict[int, str] = {}
         for char, index in pairs:
@@ -69,11 +69,11 @@ class CharVocab:
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int = 1024) -> CharVocab:
-        """Keeps the most frequent characters, ids in order of frequency, ties in order of code point.
+        """Builds a vocabulary of the most frequent characters; ids follow frequency, ties are broken by code point.
 
         Args:
           counts: how often each character occurs; whitespace, control characters and lone surrogates are left out.
-          size: rows of the character table, the FIRST_CHAR reserved ids included.
+          size: number of rows of the character table, including the FIRST_CHAR reserved ids.
 
         Raises:
           ValueError: `size` leaves no room for a character or exceeds 65,536, or a key is not a single character.
@@ -89,11 +89,11 @@ class CharVocab:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, int], source: str = "character vocabulary") -> CharVocab:
-        """Takes the ids of `mapping` as they are.
+        """Builds a vocabulary with exactly the ids of `mapping`.
 
         Raises:
-          ValueError: a key is not a single character, an id is below FIRST_CHAR, too large or given twice; the message
-            names `source`, key and value.
+          ValueError: a key is not a single character, or an id is below FIRST_CHAR, too large or given twice; the
+            message names `source`, key and value.
         """
         return cls._of(mapping.items(), source)
 
@@ -108,7 +108,7 @@ class CharVocab:
         """Reads a UTF-8 JSON file {character: id}, such as `char2int.json` of the released HLM code.
 
         Raises:
-          ValueError: the file is no such JSON object; the message names file, key and value.
+          ValueError: the file does not hold such a JSON object; the message names file, key and value.
         """
         data = read_bytes(path)
         try:
@@ -121,12 +121,15 @@ class CharVocab:
 
     @classmethod
     def released(cls) -> CharVocab:
-        """Returns the 1,001 characters of the released HLM code, ids 8 to 1008; the file names source and licence."""
+        """Returns the vocabulary of the released HLM code: 1,001 characters with ids 8 to 1008.
+
+        The packaged JSON file states the source and the licence.
+        """
         text = resources.files("charlm.text").joinpath(_RELEASED).read_text(encoding="utf-8")
         return cls.from_dict(json.loads(text)["char2int"], _RELEASED)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the JSON that `load` reads, in order of ids; a reader never sees half a file."""
+        """Writes the JSON file that `load` reads, in order of ids; a reader never sees a half-written file."""
         write_text(path, json.dumps(self._ids, ensure_ascii=False, indent=0) + "\n")
 
     @property
@@ -141,7 +144,7 @@ class CharVocab:
 
     @property
     def size(self) -> int:
-        """Rows a character table needs: the largest id + 1, reserved ids included."""
+        """The number of rows a character table needs: the largest id + 1, which includes the reserved ids."""
         return max(self._chars, default=FIRST_CHAR - 1) + 1
 
     def to_dict(self) -> dict[str, int]:
@@ -149,15 +152,18 @@ class CharVocab:
         return dict(self._ids)
 
     def digest(self) -> str:
-        """Returns the SHA-256 of the map in hexadecimal: equal on every machine for equal vocabularies."""
+        """Returns the SHA-256 of the map in hexadecimal; equal vocabularies have equal digests on every machine."""
         return hashlib.sha256(json.dumps(list(self._ids.items()), separators=(",", ":")).encode("ascii")).hexdigest()
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the id of every character of `word`, UNK for unknown ones; no special ids, nothing cut."""
+        """Returns the id of every character of `word`, UNK for unknown ones; adds no special ids, cuts nothing off."""
         return [self._ids.get(char, UNK) for char in word]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the characters of `ids`; specials as [CLS], [MASK] ..., ids of no character as [17], PAD as ""."""
+        """Returns the text of `ids`.
+
+        Special ids appear as [CLS], [MASK] ..., PAD as "", and an id without a character as its number, e.g. [17].
+        """
         names = self._chars | _SPECIAL_NAMES
         return "".join(names.get(int(index), f"[{int(index)}]") for index in ids)
 
@@ -172,28 +178,29 @@ class CharVocab:
 
 
 class _JsonObject(list):
-    """The (key, value) pairs of a JSON object: unlike a dict, it shows keys that appear twice."""
+    """The (key, value) pairs of a JSON object; unlike a dict, the list keeps keys that appear twice."""
 
 
 def _excluded(char: str) -> bool:
-    """Whether `build` leaves a character out: words hold no whitespace, and controls and surrogates are noise."""
+    """Says whether `build` leaves a character out: words hold no whitespace, and controls and surrogates are noise."""
     return char.isspace() or unicodedata.category(char) in ("Cc", "Cs", "Zs")
 
 
 class WordEncoder:
-    """Encodes words as character ids, counting what the vocabulary or the slots could not hold.
+    """Encodes words as character ids, and counts cut words and unknown characters.
 
     Attributes:
-      words_total: words encoded so far.
-      words_cut: of those, words longer than char_slots - 1 characters, of which the beginning was kept.
-      chars_total: ids produced so far.
-      chars_unknown: of those, UNK.
+      words_total: number of words encoded so far.
+      words_cut: how many of them were longer than char_slots - 1 characters; only their beginning was kept.
+      chars_total: number of ids produced so far.
+      chars_unknown: how many of them are UNK.
     """
 
     def __init__(self, vocab: CharVocab, char_slots: int = 20, normalize: str = "none") -> None:
-        """Encodes with `vocab`, at most char_slots - 1 characters a word: slot 0 is for WORD_CLS (HLM, section 3.5).
+        """Makes an encoder that keeps at most char_slots - 1 characters of a word.
 
-        `normalize` is "none" or "nfc" and applies to each word by itself, so offsets stay those of the text.
+        Slot 0 of a word holds WORD_CLS (HLM, section 3.5), which the encoder does not write. `normalize` is "none" or
+        "nfc"; it applies to each word by itself, so the offsets of words in the text stay valid.
 
         Raises:
           ValueError: char_slots is not in 2..256, or `normalize` is unknown.
@@ -212,9 +219,10 @@ class WordEncoder:
         self._cache: dict[str, tuple[bytes, int, bool, int]] = {}
 
     def encode(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns lengths_W uint8 (1..char_slots - 1) and the ids of all words end to end, uint16 [sum(lengths_W)].
+        """Returns the lengths and the concatenated ids of W words.
 
-        An empty word, which no splitter makes, becomes one UNK.
+        The lengths are uint8 [W], each 1..char_slots - 1; the ids are uint16 [sum of lengths]. An empty word, which
+        splitters never produce, becomes one UNK.
         """
         entries = list(map(self._cache.get, words))
         if None in entries:
@@ -230,8 +238,8 @@ class WordEncoder:
         return np.frombuffer(bytearray(lengths), np.uint8), flat
 
     def _entry(self, word: str) -> tuple[bytes, int, bool, int]:
-        """Returns (ids as bytes, their number, whether the word was cut, number of UNK) of a word, and remembers it."""
-        known = self._cache.get(word)  # a word new to the batch may stand in it more than once
+        """Returns (ids as bytes, number of ids, whether the word was cut, number of UNK) of a word, and caches it."""
+        known = self._cache.get(word)  # a word missing from the cache may occur twice in the batch
         if known is not None:
             return known
         form = unicodedata.normalize("NFC", word) if self.normalize == "nfc" else word

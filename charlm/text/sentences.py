@@ -1,4 +1,4 @@
-"""Where sentences end, by their words."""
+"""Finds the ends of sentences in a sequence of words."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _CLOSERS = frozenset("\"'”’»›)]}）］｝」』】》〉")
 
 
 def sentence_ends(words: Sequence[str]) -> list[int]:
-    """Returns one past the last word of each sentence, ascending; the last is always len(words).
+    """Returns, for each sentence, the index one past its last word; ascending, the last is always len(words).
 
-    A sentence ends with a word of terminal marks only, and the closing quotes and brackets that follow belong to it.
-    Straight quotes count as closing. No words, no sentences.
+    A sentence ends with a word that consists of terminal marks only; closing quotes and brackets after that word belong
+    to the sentence. Straight quotes count as closing. Without words there are no sentences.
     """
     ends: list[int] = []
     ended = False

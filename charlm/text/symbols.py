@@ -1,4 +1,7 @@
-"""Vocabulary of the characters under subwords (CharBERT, Ma et al., COLING 2020, section 4.2 and the released code)."""
+"""The vocabulary of the characters of subwords, which CharBERT reads beside the subwords themselves.
+
+Source: CharBERT, Ma et al., COLING 2020, section 4.2, and the released code.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,21 @@ SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a sp
 
 
 class SymbolVocab:
-    """An immutable list of characters, id = place; id 0 is padding, the slot between tokens and any special token.
+    """An immutable list of characters; the id of a character is its place in the list.
 
-    Ids of other characters begin at 1 and are in no order that matters; `<unk>` is the id of all that are not listed.
-    A character that is listed twice has its last id, as in the authors' reader. Equal lists are equal vocabularies.
+    Id 0 stands for padding, for the slot between tokens, and for any special token. Ids of other characters begin at 1,
+    in any order. Characters that are not listed have the id of `<unk>`. A character that is listed twice has its last
+    id, as in the authors' reader. Equal lists are equal vocabularies.
     """
 
     __slots__ = ("_ids", "_symbols")
 
     def __init__(self, symbols: Sequence[str], source: str = "character vocabulary") -> None:
-        """Takes the characters in order of their ids, that of id 0 and `<unk>` among them.
+        """Takes the characters in order of their ids; the list includes the entry of id 0 and `<unk>`.
 
         Raises:
-          ValueError: there is no `<unk>` after place 0, or an entry is longer than a character; names `source`.
+          ValueError: there is no `<unk>` after place 0, or an entry is longer than one character; the message names
+            `source`.
         """
         self._symbols = tuple(symbols)
         for place, symbol in enumerate(self._symbols):
@@ -39,18 +44,18 @@ class SymbolVocab:
                 raise ValueError(f"{source}: entry {place}: expected one character or {UNKNOWN}, got {symbol!r}")
         if UNKNOWN not in self._symbols[1:]:
             raise ValueError(f"{source}: expected {UNKNOWN} among the entries, got none in {len(self._symbols)}")
-        # The first entry is the separator whatever it is spelled, so no character may have its id.
+        # The first entry is the separator, however it is spelled, so no character may have its id.
         self._ids = {symbol: place for place, symbol in enumerate(self._symbols) if place}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SymbolVocab:
-        """Reads UTF-8 text, one character a line, such as `bert_char_vocab` of the released code; line no. = id.
+        """Reads UTF-8 text with one character per line, such as `bert_char_vocab` of the released code.
 
-        Lines may end in CRLF.
+        The id of a character is the number of its line, counted from 0. Lines may end in CRLF.
 
         Raises:
-          ValueError: the file is no such text; the message names file, entry and what was found.
-          OSError: it cannot be read.
+          ValueError: the file does not hold such text; the message names the file, the entry and what was found.
+          OSError: the file cannot be read.
         """
         try:
             text = read_text(path)
@@ -59,10 +64,10 @@ class SymbolVocab:
         return cls(text.removesuffix("\n").split("\n"), str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `load` reads; a reader never sees half a file.
+        """Writes the file that `load` reads; a reader never sees a half-written file.
 
         Raises:
-          ValueError: the vocabulary holds a line break, which such a file cannot.
+          ValueError: the vocabulary holds a line break, which a file of lines cannot hold.
         """
         if broken := {"\n", "\r"} & set(self._symbols):
             raise ValueError(f"{path}: {broken.pop()!r} cannot be a line of a character vocabulary")
@@ -70,11 +75,11 @@ class SymbolVocab:
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int = 1000) -> SymbolVocab:
-        """Keeps the most frequent characters, ids in order of frequency, ties in order of code point.
+        """Builds a vocabulary of the most frequent characters; ids follow frequency, ties are broken by code point.
 
         Args:
-          counts: how often each character occurs, see `count_symbols`; white space is left out, as no token has any.
-          size: rows of the table of characters, id 0 and `<unk>` included (section 4.2: 1000).
+          counts: how often each character occurs, see `count_symbols`; whitespace is left out, since tokens have none.
+          size: number of rows of the character table, including id 0 and `<unk>` (section 4.2: 1000).
 
         Raises:
           ValueError: `size` leaves no room for a character, or a key is not a single character.
@@ -89,7 +94,7 @@ class SymbolVocab:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any], source: str = "character vocabulary") -> SymbolVocab:
-        """Takes what `to_dict` returned; ValueError naming `source` when it is none."""
+        """Builds a vocabulary from the result of `to_dict`; raises a ValueError naming `source` for anything else."""
         symbols = mapping.get("symbols") if isinstance(mapping, Mapping) else None
         if not isinstance(symbols, list):
             raise ValueError(f"{source}: expected a list of characters under 'symbols', got {symbols!r}")
@@ -106,7 +111,7 @@ class SymbolVocab:
 
     @property
     def size(self) -> int:
-        """Rows that a table of characters needs: the largest id + 1."""
+        """The number of rows a character table needs: the largest id + 1."""
         return len(self._symbols)
 
     @property
@@ -120,7 +125,7 @@ class SymbolVocab:
         return np.array([self._ids.get(char, unknown) for char in token], np.int32)
 
     def digest(self) -> str:
-        """Returns the SHA-256 of the list in hexadecimal: equal on every machine for equal vocabularies."""
+        """Returns the SHA-256 of the list in hexadecimal; equal vocabularies have equal digests on every machine."""
         return hashlib.sha256(json.dumps(self._symbols, separators=(",", ":")).encode("ascii")).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -137,7 +142,7 @@ def count_symbols(tokens: Iterable[str], counts: Iterable[int] | None = None) ->
     """Returns how often each character occurs.
 
     Args:
-      tokens: as they are spelled in their vocabulary, without the mark of a continuation.
+      tokens: tokens as their vocabulary spells them, without the mark of a continuation (`##`).
       counts: how often each token occurs; None: once each.
     """
     total: Counter[str] = Counter()

@@ -1,4 +1,7 @@
-"""Words ranked by the probabilities of their characters: any spelling, or those of a list."""
+"""Ranks words by the probabilities of their characters, over all spellings or over a list of known words.
+
+The predictor of HLM uses it to fill masked words; the list of known words is stored beside a model.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from charlm.core.durable import write_text
 from charlm.core.reading import read_text
 from charlm.text.chars import UNK, CharVocab
 
-WORDS_FILE = "known_words.txt"  # beside a model: the frequent words of the text that it was trained on, one a line
+WORDS_FILE = "known_words.txt"  # beside a model: the frequent words of its training text, one per line
 
 
 def read_words(folder: Path) -> list[str] | None:
-    """Returns the words that lie with a model, most frequent first; None where there are none.
+    """Returns the words stored beside a model, most frequent first; None if there are none.
 
     Raises:
-      ValueError: when they cannot be read.
+      ValueError: the file cannot be read.
     """
     path = folder / WORDS_FILE
     if not path.is_file():
@@ -33,7 +36,7 @@ def read_words(folder: Path) -> list[str] | None:
 
 
 def write_words(folder: Path, words: Iterable[str]) -> None:
-    """Writes the words that `read_words` reads."""
+    """Writes the file that `read_words` reads."""
     write_text(folder / WORDS_FILE, "".join(f"{word}\n" for word in words))
 
 
@@ -41,7 +44,8 @@ class WordList:
     """Known words by length; words with a character that the vocabulary lacks are left out.
 
     Args:
-      words: the words; repeated ones count once. vocab: the characters of the model that will rank them.
+      words: the words; repeated words count once.
+      vocab: the characters of the model that will rank the words.
     """
 
     def __init__(self, words: Iterable[str], vocab: CharVocab) -> None:
@@ -56,10 +60,11 @@ class WordList:
         return sum(len(words) for words, _ in self._by_length.values())
 
     def best(self, log_probs_CV: np.ndarray, top: int) -> list[tuple[float, str]]:
-        """Returns the likeliest words of C characters, best first, each with the sum of its log-probabilities.
+        """Returns the `top` likeliest words of C characters, best first, each with the sum of its log-probabilities.
 
         Args:
-          log_probs_CV: log-probability of every character id at every position.
+          log_probs_CV: log-probability of every character id at each of C positions.
+          top: the number of words to return, at most.
         """
         C = len(log_probs_CV)
         words, ids_NC = self._by_length.get(C, ([], np.zeros((0, C), np.int64)))
@@ -68,7 +73,10 @@ class WordList:
 
 
 def best_spellings(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, list[int]]]:
-    """Yields the `top` likeliest words, best first; exact, as the characters are independent given the context."""
+    """Yields the `top` likeliest words of C characters, best first: (sum of log-probabilities, character ids).
+
+    The ranking is exact, since the characters are independent given the context.
+    """
     order_CV = np.argsort(-log_probs_CV, axis=-1)[:, :top]
     sorted_CV = np.take_along_axis(log_probs_CV, order_CV, axis=-1)
     C = len(order_CV)
@@ -83,6 +91,6 @@ def best_spellings(log_probs_CV: np.ndarray, top: int) -> Iterator[tuple[float, 
             if ranks[c] + 1 < order_CV.shape[1]:
                 following = (*ranks[:c], ranks[c] + 1, *ranks[c + 1 :])
                 step = float(sorted_CV[c, ranks[c]] - sorted_CV[c, ranks[c] + 1])
-                if following not in seen and step < np.inf:  # what is impossible is no spelling
+                if following not in seen and step < np.inf:  # a character with probability 0 makes no spelling
                     seen.add(following)
                     heapq.heappush(queue, (cost + step, following))

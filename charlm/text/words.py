@@ -1,7 +1,7 @@
-"""Text to words and back, always as character offsets, so that nothing of the text is ever lost.
+"""Splits text into words, given as character offsets, so that the text can always be restored exactly.
 
-Four splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "reference" (the released code)
-and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations).
+There are four splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "reference" (the released
+code) and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Splitter(Protocol):
 
 @dataclass(frozen=True)
 class SplitText:
-    """A text cut into W words; `gaps` are the W + 1 pieces before, between and after them."""
+    """A text cut into W words; `gaps` are the W + 1 pieces of text before, between and after the words."""
 
     words: tuple[str, ...]
     starts: tuple[int, ...]
@@ -61,10 +61,14 @@ def split(text: str, splitter: Splitter) -> SplitText:
 
 
 def get_splitter(name: str, language: str = "en") -> Splitter:
-    """Returns the splitter of config key `text.splitter`: one of `SPLITTERS`.
+    """Returns the splitter that config key `text.splitter` names: one of `SPLITTERS`.
 
-    `language` is the code of the spaCy pipeline; the others treat all languages alike. Raises ValueError for an
-    unknown name, an unknown language, or when spaCy is not installed.
+    Args:
+      name: the name of the splitter.
+      language: the code of the spaCy pipeline; the other splitters treat all languages alike.
+
+    Raises:
+      ValueError: the name or the language is unknown, or spaCy is needed and not installed.
     """
     if name in SPLITTERS:
         return _MAKERS[name](language)
@@ -72,8 +76,8 @@ def get_splitter(name: str, language: str = "en") -> Splitter:
     raise ValueError(f"text.splitter={name!r} is not one of {', '.join(SPLITTERS)}; nearest: {nearest!r}")
 
 
-# Blocks of the scripts that are split per character: Thai and Lao, Burmese, Khmer, Han, kana. Of these, letters and
-# letter-like symbols only: native digits stay numbers, punctuation stays punctuation, marks stay with their base.
+# Blocks of the scripts that are split per character: Thai and Lao, Burmese, Khmer, Han, kana. Only their letters and
+# letter-like symbols are split: native digits stay numbers, punctuation stays punctuation, marks stay with their base.
 _UNSPACED_BLOCKS = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17DF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F)),
     *((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x3038, 0x303C), (0x3041, 0x30FF)),
@@ -81,7 +85,7 @@ _UNSPACED_BLOCKS = (
 )
 _ASTRAL_UNSPACED = "\U0001aff0-\U0001b16f\U00020000-\U0003fffd"  # kana extensions; planes 2 and 3 are all Han
 _ASTRAL = "\U00010000-\U0010ffff"
-_HALFWIDTH_VOICING = (0xFF9E, 0xFF9F)  # letters to Unicode, but written as marks on the kana before them
+_HALFWIDTH_VOICING = (0xFF9E, 0xFF9F)  # letters in Unicode, but written as marks on the kana before them
 _PICTOGRAPH = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2194-\u21aa\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2934\u2935\u2b05-\u2b55"
     "\u3030\u303d\u3297\u3299\U0001f000-\U0001f1e5\U0001f200-\U0001fbef"
@@ -96,12 +100,12 @@ def _members(code_points: Iterable[int]) -> str:
 
 
 def _extends(code: int) -> bool:
-    """Whether a character belongs to the one before it: marks, joiners, variation selectors, other formatters."""
+    """Says whether a character extends the one before it: marks, joiners, variation selectors, other formatters."""
     return unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING
 
 
 def _unspaced(code: int) -> bool:
-    """Whether a character of the basic plane is a word of its own."""
+    """Says whether a character of the basic plane is a word of its own."""
     if not any(first <= code <= last for first, last in _UNSPACED_BLOCKS):
         return False
     category = unicodedata.category(chr(code))
@@ -110,10 +114,13 @@ def _unspaced(code: int) -> bool:
 
 @functools.cache
 def _classes() -> tuple[str, str, str, str]:
-    """Returns expressions: members of the class of (basic-plane) letters, a word, extending characters, unspaced ones.
+    """Returns four expressions: basic-plane letters, a word, extending characters, and unspaced characters.
 
-    Python's engine tests basic-plane members with one look-up and the others one range at a time, hence the guards:
-    without them every word's end would be compared with hundreds of ranges.
+    The first and the last are the inside of a character class, the other two are complete expressions.
+
+    Python's regular-expression engine tests basic-plane members with one look-up, and other members one range at a
+    time. The guards `(?=[astral])` avoid this: without them the end of every word would be compared with hundreds of
+    ranges.
     """
     beyond = [*range(0x10000, 0x1AFF0), *range(0x1B170, 0x20000), *range(0xE0000, 0xE0200)]  # without kana
     unspaced = _members(filter(_unspaced, range(0x10000))) + _ASTRAL_UNSPACED
@@ -124,16 +131,16 @@ def _classes() -> tuple[str, str, str, str]:
     return letters, word, extension, unspaced
 
 
-# Words that end in a period although no sentence ends.
+# Words that end in a period without ending a sentence.
 _TITLES = r"(?:M(?:rs?|s)|[DJS]r|Prof|St|Inc|Ltd|Co(?:rp)?|vs)\."
-# Endings by which a bare "name.ending" is an address and not two sentences without a space between them.
+# With one of these endings, a bare "name.ending" is an address; otherwise it is two sentences without a space between.
 _DOMAIN_ENDINGS = "com|org|net|edu|gov|info|io|co|uk|de|fr|ru|cn|jp|kr|vn|br|au|eu|tv|ly|ai|nl|pl"
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9-]{0,62}+"  # RFC 1035's limit, which also keeps failed attempts short
-_SUFFIX = r"['’](?:[sSmMdD]|[lL][lL]|[vV][eE]|[rR][eE])"  # we 've, it 's; n't has its own rule
+_SUFFIX = r"['’](?:[sSmMdD]|[lL][lL]|[vV][eE]|[rR][eE])"  # we 've, it 's; n't has a rule of its own
 
 
 def _address_patterns(letters: str, unspaced: str) -> list[str]:
-    """Returns the expressions of URLs, e-mail addresses and bare domains; each fails in bounded or linear time."""
+    """Returns the expressions for URLs, e-mail addresses and bare domains; a failed match takes at most linear time."""
     body = rf"[^\s<>\"“”«»(){{}}|\\^`…{_CJK_PUNCTUATION}{unspaced}]"
     last = rf"{body}(?<![.,;:!?'’*\[\]~-])"
     rest = rf"(?>(?:{body}*+\({body}*+\)){{0,8}})(?:{body}*{last})?"
@@ -147,10 +154,10 @@ def _address_patterns(letters: str, unspaced: str) -> list[str]:
 
 @functools.cache
 def _rules_pattern() -> re.Pattern[str]:
-    """Compiles the expression whose matches are the words; every non-space character belongs to one.
+    """Compiles the expression whose matches are the words; every character except whitespace belongs to a match.
 
-    Every repetition is atomic, bounded, or over one class alone: hostile text costs linear time. What is more than a
-    class is repeated in `(?>...)`: Python before 3.11.5 mistakes `(?:...)*+` (its issue 106052).
+    Every repetition is atomic, bounded, or over a single class, so hostile text takes linear time too. Repetitions of
+    more than a class are written `(?>...)`, since Python before 3.11.5 matches `(?:...)*+` wrongly (its issue 106052).
     """
     letters, word, extension, unspaced = _classes()
     negation = rf"[nN]['’][tT](?![{letters}])"
@@ -163,7 +170,7 @@ def _rules_pattern() -> re.Pattern[str]:
         rf"{word}(?>(?:(?:{inner}){word})*)",
     ]
     alternatives = [
-        # The two cheap cases come first; they are most of the words of running text.
+        # The two cheap cases come first; they cover most words of running text.
         rf"[{letters}]++(?=[\s;!?)\"”]|,(?!\d)|\Z)",
         r"[,.;:!?)\"](?=\s)",
         rf"[{unspaced}]{extension}",
@@ -180,12 +187,12 @@ def _rules_pattern() -> re.Pattern[str]:
 
 
 class RulesSplitter:
-    """Words by one regular expression, for every language: linear time, no dependency, English contractions."""
+    """Finds words with one regular expression for all languages, in linear time; it knows English contractions."""
 
     name = "rules"
 
     def spans(self, text: str) -> list[Span]:
-        """Returns the offsets of the words, which hold every character of `text` that is no whitespace."""
+        """Returns the offsets of the words; together they hold every character of `text` except whitespace."""
         return [match.span() for match in _rules_pattern().finditer(text)]
 
 
@@ -195,7 +202,7 @@ _REFERENCE = re.compile(f"[{_REFERENCE_SPLITTERS}]|[^{_REFERENCE_SPACES}{_REFERE
 
 
 class SpacesSplitter:
-    """Words are what stands between spaces, punctuation included."""
+    """Splits at whitespace only, so punctuation stays part of the words."""
 
     name = "spaces"
 
@@ -205,7 +212,7 @@ class SpacesSplitter:
 
 
 class ReferenceSplitter:
-    """Words as the released HLM code cuts them: at 29 spaces, and 38 marks are words of their own."""
+    """Splits as the released HLM code does: at 29 kinds of space; 38 punctuation marks are words of their own."""
 
     name = "reference"
 
@@ -214,24 +221,25 @@ class ReferenceSplitter:
         return [match.span() for match in _REFERENCE.finditer(text)]
 
 
-# spaCy's own pipelines for these need further packages, or do not exist; the result must not depend on what is
-# installed, so all take the language-neutral rules, and the per-character split where the script has no spaces.
+# spaCy's own pipelines for these languages need further packages, or do not exist. The result must not depend on what
+# is installed, so all of them use the language-neutral rules, and the per-character split if the script has no spaces.
 _NEUTRAL_LANGUAGES = frozenset({"zh", "ja", "ko", "th", "vi", "lo", "km", "my"})
-_SPACY_STRINGS = 2**20  # spaCy remembers every word it has seen; beyond this many the tokenizer is built anew
-# spaCy's time grows with the square of a run of marks (20,000 quotes: 24 s), so "rules" takes runs as long as these.
+_SPACY_STRINGS = 2**20  # spaCy remembers every word it has seen; beyond this number the tokenizer is built again
+# spaCy's time grows with the square of the length of a run of marks (20,000 quotes: 24 s), so the splitter "rules"
+# handles runs of more than 256 characters.
 _LONG_RUN = re.compile(r"(?<!\S)\S{257,}+")
 
 
 @functools.cache
 def _unspaced_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compiles two expressions: an unspaced character, and the pieces of a spaCy word that holds some."""
+    """Compiles two expressions: an unspaced character, and the pieces of a spaCy word with unspaced characters."""
     _, _, extension, unspaced = _classes()
     pieces = rf"[{unspaced}]{extension}|[{_CJK_PUNCTUATION}]|[^{unspaced}{_CJK_PUNCTUATION}]+"
     return re.compile(f"[{unspaced}]"), re.compile(pieces)
 
 
 class SpacySplitter:
-    """Words of spaCy's rule-based tokenizer (the HLM paper, section 3.5)."""
+    """Splits with spaCy's rule-based tokenizer (the HLM paper, section 3.5)."""
 
     name = "spacy"
 
@@ -241,7 +249,7 @@ class SpacySplitter:
         self._tokenizer = _spacy_tokenizer(language)
 
     def __reduce__(self) -> tuple[type[SpacySplitter], tuple[str]]:
-        return SpacySplitter, (self._language,)  # the tokenizer's memory need not travel to other processes
+        return SpacySplitter, (self._language,)  # other processes build the tokenizer again, without its cached words
 
     def spans(self, text: str) -> list[Span]:
         """Returns the offsets of the words; whitespace tokens are dropped, unspaced scripts split per character."""
@@ -255,12 +263,12 @@ class SpacySplitter:
         return spans
 
     def _token_spans(self, text: str, offset: int) -> Iterable[Span]:
-        """Yields the words of a piece of text that begins at `offset`."""
+        """Yields the word offsets of a piece of text that begins at `offset`."""
         if len(self._tokenizer.vocab.strings) > _SPACY_STRINGS:
             self._tokenizer = _spacy_tokenizer(self._language)
         try:
             doc = self._tokenizer(text)
-        except UnicodeEncodeError:  # lone surrogates; the stand-in has the same length, so offsets stay right
+        except UnicodeEncodeError:  # lone surrogates; U+FFFD has the same length, so offsets stay right
             doc = self._tokenizer(re.sub("[\ud800-\udfff]", "\ufffd", text))
         table = doc.to_array(["IDX", "LENGTH", "IS_SPACE"]).tolist() if len(doc) else []
         unspaced, pieces = _unspaced_patterns()

@@ -1,12 +1,12 @@
-"""Noise for training and evaluation: typos of many kinds, the same ones for the same example, always.
+"""Noise for training and evaluation: typos of many kinds, drawn reproducibly for each example.
 
     noiser = Noiser(Noise.parse("keyboard:0.1@de"), seed=0)
     noised = noiser.text("Guten Morgen", key=17)
     start, end = noised.move(6, 12)
 
-`KINDS` lists the kinds of noise and says of each what its rate is a share of. Words are runs of letters and digits with
-apostrophes inside, or those the caller gives; what holds neither letter nor digit is no word. A character keeps its
-combining marks: see `charlm.text.noise.characters`.
+`KINDS` lists the kinds of noise and states for each what its rate is a share of. Words are either runs of letters and
+digits with apostrophes inside, or the words that the caller gives; a given word without a letter or digit does not
+count as a word. A character keeps its combining marks, see `charlm.text.noise.characters`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _GRAMMAR = "kind[:rate[:shortest word]][@language]"
 
 @dataclass(frozen=True)
 class Noise:
-    """One kind of noise; `str` gives the spec that `parse` reads.
+    """A kind of noise with its settings; `str` gives the spec that `parse` reads.
 
     Attributes:
-      kind: a key of `KINDS`, which says what is hit.
-      rate: the probability with which each of those is, from 0 to 1 (a swap: to 0.5), independently.
-      min_length: words of fewer characters are left alone.
-      language: of the keyboard, for kinds that mistype or insert letters; "auto" goes by script.
+      kind: a key of `KINDS`; its `share_of` says which characters or words the noise may hit.
+      rate: the probability, from 0 to 1 (swap: to 0.5), with which each of those is hit, independently of the others.
+      min_length: words of fewer characters stay unchanged.
+      language: language of the keyboard, for kinds that mistype or insert letters; "auto" chooses it by script.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Noise:
     language: str = AUTO
 
     def __post_init__(self) -> None:
-        """Checks the values: one ValueError that names what is wrong."""
+        """Checks the values; raises a ValueError that names the wrong one."""
         if self.kind not in KINDS:
             nearest = difflib.get_close_matches(self.kind, KINDS, n=1, cutoff=0.0)[0]
             raise ValueError(f"noise {self.kind!r} is not one of {', '.join(KINDS)}; nearest: {nearest!r}")
@@ -77,10 +77,11 @@ class Noise:
     def parse(cls, spec: str) -> Noise:
         """Reads "kind[:rate[:shortest word]][@language]", such as "charbert", "hlm:0.15" or "keyboard:0.1:4@de".
 
-        What is left out is as `KINDS` says.
+        Parts that the spec leaves out take the defaults of `KINDS`.
 
         Raises:
-          ValueError: there is no such kind (the message names the nearest) or language, or a number is none.
+          ValueError: the kind (the message names the nearest one) or the language does not exist, or a rate or length
+            is not a number.
         """
         head, at, language = spec.partition("@")
         kind, *numbers = (part.strip() for part in head.split(":"))
@@ -103,14 +104,14 @@ class Noise:
 
 
 class Noiser:
-    """Puts noise into texts and words; seed, kind and the key of an example decide what is drawn.
+    """Puts noise into texts and words; the seed, the kind and the key of an example determine the random draws.
 
-    The same three give the same noise in any order and any process. Two texts of one example (question and context)
-    need different keys, or their noise is related.
+    The same seed, kind and key give the same noise in any order and in any process. Two texts of one example (question
+    and context) need different keys, because with equal keys their noise is correlated.
     """
 
     def __init__(self, noise: Noise, seed: int, misspellings: Misspellings | None = None) -> None:
-        """Raises ValueError for noise that needs a list of misspellings, without one."""
+        """Prepares the noise; raises ValueError if its kind needs a list of misspellings and none is given."""
         if KINDS[noise.kind].listed and misspellings is None:
             raise ValueError(f"noise {str(noise)!r} needs a list of misspellings: Noiser(..., misspellings=...)")
         self.noise = noise
@@ -122,12 +123,12 @@ class Noiser:
 
         Args:
           text: any text.
-          key: of the example, such as its id; 1 and "1" are two keys.
-          protected: spans that must not vanish, such as the answer to a question: of each, a character that is no
-            whitespace survives (perhaps replaced), and none changes places with one outside.
+          key: identifies the example, such as its id; 1 and "1" are different keys.
+          protected: spans that must not vanish, such as the answer to a question. In each span at least one character
+            that is not whitespace survives (perhaps replaced), and no character changes places with one outside.
 
         Raises:
-          ValueError: a protected span is none of the text.
+          ValueError: a protected span does not lie within the text.
         """
         for start, end in protected:
             if not 0 <= start <= end <= len(text):
@@ -136,15 +137,16 @@ class Noiser:
         return NoisedText.of(text, edits)
 
     def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
-        """Returns words with noise; of every word, a character survives.
+        """Returns words with noise; at least one character of every word survives.
 
-        "hlm_drop", "hlm" and "spaces" think of the words as joined by spaces and may delete those, so that words merge,
-        and "spaces" may cut words; all other kinds keep the number of words.
+        "hlm_drop", "hlm" and "spaces" treat the words as joined by spaces and may delete a space, which merges two
+        words; "spaces" may also cut a word in two. All other kinds keep the number of words.
 
         Args:
-          words: none empty.
-          key: of the example, such as its id; 1 and "1" are two keys.
-          spaces: whether a space follows each word (in CoNLL-U, unless SpaceAfter=No), or any word (not in Chinese).
+          words: the words; none may be empty.
+          key: identifies the example, such as its id; 1 and "1" are different keys.
+          spaces: for each word, whether a space follows it (in CoNLL-U: unless SpaceAfter=No); or one value for all
+            words (false for Chinese, for instance).
 
         Raises:
           ValueError: a word is empty, or `spaces` is not as long as `words`.
@@ -157,24 +159,24 @@ class Noiser:
         return NoisedWords.of(words, self._of_words(words, spaces, self._generator(key)))
 
     def word(self, word: str, rng: np.random.Generator) -> str:
-        """Returns one word with noise; a character of it survives, and "spaces" may put a space inside."""
+        """Returns one word with noise; at least one of its characters survives, and "spaces" may put a space inside."""
         if not word:
             return word
         return NoisedText.of(word, self._of_words([word], [True], rng)).text
 
     def _generator(self, key: str | int) -> np.random.Generator:
-        """Returns the generator of an example; the rate is left out, so that levels of a noise share their draws."""
+        """Returns the generator of an example; it ignores the rate, so that all rates of a noise share their draws."""
         name = f"str:{key}" if isinstance(key, str) else f"int:{operator.index(key)}"
         label = f"{self.seed}:{self.noise.kind}:{name}".encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(label, digest_size=16).digest()
         return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
     def _of_words(self, words: Sequence[str], spaces: Sequence[bool], rng: np.random.Generator) -> list[Edit]:
-        """Returns edits of " ".join(words)."""
+        """Returns edits of `" ".join(words)`."""
         if not words:
             return []
         characters = Characters.of_words(words, spaces)
-        assert characters.given_2W is not None  # these words were
+        assert characters.given_2W is not None  # `of_words` always sets it
         first, end = (characters.starts[bound].tolist() for bound in characters.given_2W)
         return self._edits(characters, list(zip(first, end, strict=True)), rng)
 

@@ -1,8 +1,9 @@
-"""A text as characters and words, the units that noise is drawn for.
+"""Splits a text into characters and words, the units for which noise is drawn.
 
-A character is one code point with what belongs to it: the combining marks, joiners, variation selectors and skin tones
-that follow, and a pictograph joined to a pictograph. Edits cut between characters only, so no mark is parted from
-its letter, and none comes to stand at the start of a word. (A mark that stands there already is a character itself.)
+A character is one code point together with the combining marks, joiners, variation selectors and skin tones that follow
+it; pictographs that are joined to each other are one character. Edits cut only between characters, so no mark is
+separated from its letter or moves to the start of a word. (A mark that is already at the start of a word is a character
+of its own.)
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 _EXTENDS, _SPACE, _WORD, _PICTOGRAPH, _APOSTROPHE = 1, 2, 4, 8, 16
-# Beyond the table all is Han, up to the tags and variation selectors of plane 14, which extend.
+# The table covers planes 0 and 1. Code points from plane 2 up to plane 14 count as Han letters; those from plane 14 on
+# (tags and variation selectors) extend the character before them.
 _TABLE, _PLANE_14 = 0x20000, 0xE0000
 _ZWJ = 0x200D
 _EXTENDING = frozenset([0xFF9E, 0xFF9F, *range(0x1F3FB, 0x1F400)])  # halfwidth voicing marks of kana; skin tones
@@ -28,11 +30,11 @@ class Characters:
 
     Attributes:
       text: the text.
-      starts: offset of each character, and the length of the text: U + 1 numbers.
+      starts: offset of each character, followed by the length of the text: U + 1 numbers.
       codes_U: the first code point of each character.
       flags_U: the properties of that code point.
-      given_2W: first character of each word and one past its last, where the words were given.
-      frozen_U: characters that no edit may touch, where there are any.
+      given_2W: index of the first character of each word and one past its last; None if the caller gave no words.
+      frozen_U: marks the characters that no edit may touch; None if there are none.
     """
 
     text: str
@@ -54,7 +56,7 @@ class Characters:
             return cls(text, np.arange(len(text) + 1), codes, flags)
         extends[1:] &= (flags[:-1] & _SPACE) == 0
         extends[0] = False
-        # A joiner joins pictographs; behind a letter (Indian scripts) it is of that letter alone (UAX 29, GB11).
+        # A joiner joins two pictographs; after a letter (Indian scripts) it belongs to that letter only (UAX 29, GB11).
         first = flags[~extends][np.cumsum(~extends) - 1]
         joins = (codes[:-1] == _ZWJ) & ((first[:-1] & _PICTOGRAPH) > 0)
         extends[1:] |= joins & ((flags[1:] & _PICTOGRAPH) > 0)
@@ -63,11 +65,12 @@ class Characters:
 
     @classmethod
     def of_words(cls, words: Sequence[str], spaces: Sequence[bool]) -> Characters:
-        """Returns the characters of " ".join(words); no edit may touch a space between words where `spaces` is false.
+        """Returns the characters of `" ".join(words)`.
 
         Args:
-          words: none empty.
-          spaces: one for each word, whether a space follows it; the last one means nothing.
+          words: the words; none may be empty.
+          spaces: for each word, whether a space really follows it; where not, no edit may touch the joining space. The
+            last value is ignored.
         """
         found = cls.of(" ".join(words))
         ends = np.cumsum([len(word) + 1 for word in words]) - 1
@@ -81,7 +84,7 @@ class Characters:
 
     @functools.cached_property
     def words_2W(self) -> np.ndarray:
-        """The words: first character of each and one past its last; given ones without letter or digit are none."""
+        """The words: index of the first character and one past the last; given words need a letter or digit."""
         if self.given_2W is None:
             return _runs(self._of_words_U)
         letters_before = np.append(0, np.cumsum(self.letters_U))
@@ -90,12 +93,12 @@ class Characters:
 
     @property
     def between_spaces_2W(self) -> np.ndarray:
-        """The words, where not given cut at whitespace alone: first character of each and one past its last."""
+        """The given words, or else the runs without whitespace: index of the first character and one past the last."""
         return _runs((self.flags_U & _SPACE) == 0) if self.given_2W is None else self.given_2W
 
     @functools.cached_property
     def _of_words_U(self) -> np.ndarray:
-        """Whether a character is a letter or digit, or an apostrophe between two: the words, where not given."""
+        """Which characters are in words if none are given: letters, digits, and an apostrophe between two of them."""
         lettered = (self.flags_U & _WORD) > 0
         quotes = np.flatnonzero(self.flags_U & _APOSTROPHE)
         quotes = quotes[(quotes > 0) & (quotes < len(lettered) - 1)]
@@ -110,11 +113,11 @@ class Characters:
 
     @property
     def marks_U(self) -> np.ndarray:
-        """Which characters are marks without a letter."""
+        """Which characters are marks that follow no letter."""
         return (self.flags_U & _EXTENDS) > 0
 
     def in_words(self, min_length: int, shorter: bool = False) -> np.ndarray:
-        """Returns which characters are in words of at least `min_length` characters, or in `shorter` ones."""
+        """Returns which characters are in words of at least `min_length` characters; if `shorter`, in shorter words."""
         if min_length <= 1 and not shorter and self.given_2W is None:
             return self._of_words_U
         first_W, end_W = self.words_2W
@@ -125,32 +128,32 @@ class Characters:
         return np.cumsum(steps[:-1], dtype=np.int8) > 0
 
     def anywhere(self, min_length: int) -> np.ndarray:
-        """Returns which characters may be edited at all: not those of words that are too short."""
+        """Returns which characters may be edited: all but those of words shorter than `min_length` and frozen ones."""
         allowed = ~self.in_words(min_length, shorter=True) if min_length > 1 else np.ones(len(self.codes_U), bool)
         return allowed if self.frozen_U is None else allowed & ~self.frozen_U
 
     def pieces(self, first: int, end: int) -> Sequence[str]:
-        """Returns characters `first` to `end` - 1 one by one."""
+        """Returns characters `first` to `end` - 1 as a sequence of strings."""
         start, stop = int(self.starts[first]), int(self.starts[end])
-        if stop - start == end - first:  # one code point each, so the text itself is that sequence
+        if stop - start == end - first:  # one code point each, so a slice of the text is that sequence
             return self.text[start:stop]
         bounds = self.starts[first : end + 1].tolist()
         return [self.text[start:stop] for start, stop in itertools.pairwise(bounds)]
 
 
 def is_mark(char: str) -> bool:
-    """Whether a character is a mark without a letter."""
+    """Says whether a character is a mark that follows no letter."""
     return bool(Characters.of(char).marks_U[:1].any())
 
 
 @functools.lru_cache(1 << 14)
 def is_letter(char: str) -> bool:
-    """Whether a character is a letter or digit, also a letter of Han that is newer than Python's Unicode."""
+    """Says whether a character is a letter or digit; Han characters newer than Python's Unicode tables count too."""
     return bool(Characters.of(char).letters_U[:1].any())
 
 
 def other_case(char: str) -> str:
-    """Returns a code point in the other case, or unchanged where that is not one code point either (ß, İ)."""
+    """Returns a code point in the other case; unchanged if there is none, or none of a single code point (ß, İ)."""
     for changed in (char.lower(), char.upper()):
         if changed != char and len(changed) == 1:
             return changed
@@ -159,12 +162,12 @@ def other_case(char: str) -> str:
 
 @functools.cache
 def other_cases() -> np.ndarray:
-    """Returns the code point in the other case for every code point below the table's end, its own where none."""
+    """Returns, for every code point below the end of the table, the one in the other case, or itself if it has none."""
     return np.array([ord(other_case(chr(code))) for code in range(_TABLE)], np.int32)
 
 
 def _runs(mask_U: np.ndarray) -> np.ndarray:
-    """Returns first and one past the last index of every run of true values."""
+    """Returns the first index and one past the last of every run of true values, [2, runs]."""
     steps = np.diff(mask_U.view(np.int8), prepend=0, append=0)
     return np.stack([np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)])
 
@@ -178,7 +181,10 @@ def _rows(codes: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _flags() -> np.ndarray:
-    """Returns the flags of every code point of the first two planes, of Han, and of what extends; built in 0.1 s."""
+    """Returns the flags of every code point of planes 0 and 1, then one row for Han and one for plane 14 and above.
+
+    Building the table takes 0.1 s.
+    """
     flags = np.zeros(_TABLE + 2, np.uint8)
     for code in range(_TABLE):
         char = chr(code)

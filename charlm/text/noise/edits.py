@@ -1,4 +1,4 @@
-"""What noise did to a text or to words, so that spans, tags and predictions can follow it there and back."""
+"""Records what noise changed in a text or in words; maps spans, tags and predictions to the noised form and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Edit(NamedTuple):
-    """Puts `text` in the place of original[start:end]: a deletion if empty, an insertion if start == end."""
+    """Replaces original[start:end] by `text`: a deletion if `text` is empty, an insertion if start == end."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class NoisedText:
-    """A text, its noised form, and the edits between them: ascending, none overlaps another."""
+    """A text, its noised form, and the edits between them, which are ascending and do not overlap."""
 
     original: str
     text: str
@@ -49,27 +49,27 @@ class NoisedText:
     def move(self, start: int, end: int) -> Span:
         """Returns where original[start:end] lies in the noised text.
 
-        The span keeps its characters that survive, and what was inserted strictly inside it. A replaced text survives:
-        its characters stand for the original ones one by one, and where one side is longer, what is left over on it
-        goes with the other's last character; so copies of a repeated character belong to its span. A non-empty span
-        becomes empty only if all of it was deleted, an empty one stays so. Both ends of non-empty spans move
-        monotonically.
+        The span keeps its surviving characters and any text inserted strictly inside it. Replaced characters survive:
+        the replacement is matched with the original character by character, and if one of the two is longer, its
+        remaining characters go with the last character of the other. So copies of a repeated character belong to its
+        span. A non-empty span becomes empty only if all of it was deleted; an empty span stays empty. Both ends of
+        non-empty spans move monotonically.
 
         Raises:
-          ValueError: this is no span of the original.
+          ValueError: (start, end) is not a span of the original.
         """
         if not 0 <= start <= end <= len(self.original):
             raise ValueError(f"span ({start}, {end}): expected 0 <= start <= end <= {len(self.original)}")
         moved, moved_end = self._start(start), self._end(end)
-        if start == end:  # their order depends on what happened there
+        if start == end:  # an insertion or deletion at this place may put the moved start behind the moved end
             place = max(moved, moved_end)
             return place, place
         return moved, moved_end
 
     def back(self, start: int, end: int) -> Span:
-        """Returns which part of the original text[start:end] comes from: `move` of the opposite edits.
+        """Returns which part of the original text[start:end] comes from: `move` with the edits inverted.
 
-        So deleted characters count as inserted by the way back, and inserted text alone comes from an empty span.
+        So deleted characters count as inserted, and a span that holds only inserted text comes from an empty span.
         """
         return self._reverse.move(start, end)
 
@@ -88,17 +88,17 @@ class NoisedText:
 
     @functools.cached_property
     def _shifts(self) -> list[int]:
-        """How far the first 0, 1, 2 ... edits together push what follows them."""
+        """For n = 0, 1, 2 ...: by how many characters the first n edits shift the text behind them."""
         growth = (len(text) - (end - start) for start, end, text in self.edits)
         return list(itertools.accumulate(growth, initial=0))
 
     def _start(self, position: int) -> int:
-        """Where a span beginning at `position` begins now: behind what was inserted there."""
+        """Returns the new start of a span that began at `position`: behind any text inserted there."""
         index = bisect.bisect_right(self._ends, position)
         return self._within(index, position, -1)
 
     def _end(self, position: int) -> int:
-        """Where a span ending at `position` ends now: before what was inserted there."""
+        """Returns the new end of a span that ended at `position`: before any text inserted there."""
         index = bisect.bisect_left(self._ends, position)
         if index < len(self.edits) and self.edits[index].start < position == self._ends[index]:
             return position + self._shifts[index + 1]
@@ -107,8 +107,8 @@ class NoisedText:
     def _within(self, index: int, position: int, margin: int) -> int:
         """Moves a position by the edits before edit `index`; inside that edit, at most to the end of its text + margin.
 
-        A start (margin -1) stays before the last character of the text and an end (margin 0) may lie behind it, so
-        that every character of a replaced text keeps at least one.
+        A start (margin -1) stays before the last character of the replacement, and an end (margin 0) may lie behind it.
+        So the span of every replaced character holds at least one character of the replacement.
         """
         shift = self._shifts[index]
         if index == len(self.edits) or position <= self.edits[index].start:
@@ -119,11 +119,11 @@ class NoisedText:
 
 @dataclass(frozen=True)
 class NoisedWords:
-    """Noised words, none empty, and where the original ones went.
+    """Noised words, none of them empty, and how they correspond to the original words.
 
     Attributes:
       words: the noised words.
-      first: for every original word, the index of the noised word it begins in.
+      first: for every original word, the index of the noised word in which it begins.
       origin: for every noised word, the index of the original word that its first character came from.
     """
 
@@ -133,7 +133,7 @@ class NoisedWords:
 
     @classmethod
     def of(cls, words: Sequence[str], edits: Sequence[Edit]) -> NoisedWords:
-        """Applies edits of " ".join(words): a space that is deleted merges two words, one put inside a word cuts it."""
+        """Applies edits of `" ".join(words)`: deleting a space merges two words, inserting one in a word cuts it."""
         noised: list[str] = []
         first: list[int] = []
         origin: list[int] = []
@@ -157,20 +157,21 @@ class NoisedWords:
             noised += parts
             origin += [index] * len(parts)
             merged = bool(queue) and queue[-1] == (end, end + 1, "")
-            if queue and queue[-1].start == end:  # the space: what became of it does not concern the next word
+            if queue and queue[-1].start == end:  # an edit of the space between the words; the next word ignores it
                 queue.pop()
             start = end + 1
         return cls(tuple(noised), tuple(first), tuple(origin))
 
 
 def move_tags(tags: Sequence[str], noised: NoisedWords) -> list[str]:
-    """Returns one tag for every noised word, for training on it: that of its origin.
+    """Returns one tag for every noised word, for training on noised text: the tag of its original word.
 
-    Where all tags are "O", "B", "I", or begin with B- or I-, the later parts of a word that was cut continue its
-    entity. Valid IOB2 stays valid: an entity whose beginning was swallowed by the word before begins at what is left.
+    If all tags are "O", "B", "I", or begin with B- or I-, the later parts of a word that was cut continue its entity.
+    Valid IOB2 stays valid: if the first word of an entity was merged into the word before it, the entity begins at its
+    next word.
 
     Raises:
-      ValueError: there are not as many tags as original words.
+      ValueError: the number of tags differs from the number of original words.
     """
     _check_count("tags", tags, "original", len(noised.first))
     moved = [tags[origin] for origin in noised.origin]
@@ -186,7 +187,7 @@ def move_tags(tags: Sequence[str], noised: NoisedWords) -> list[str]:
 
 
 def _continues(before: str, tag: str) -> bool:
-    """Whether `tag` may follow `before` in IOB2."""
+    """Says whether `tag` may follow `before` in IOB2."""
     return tag[:1] != "I" or (before[:1] in ("B", "I") and before[1:] == tag[1:])
 
 
@@ -194,7 +195,7 @@ def collect(predicted: Sequence[T], noised: NoisedWords) -> list[T]:
     """Returns one prediction for every original word: that of the noised word in which it begins.
 
     Raises:
-      ValueError: there are not as many predictions as noised words.
+      ValueError: the number of predictions differs from the number of noised words.
     """
     _check_count("predictions", predicted, "noised", len(noised.words))
     return [predicted[index] for index in noised.first]
@@ -206,10 +207,10 @@ def _check_count(name: str, values: Sequence[object], kind: str, expected: int) 
 
 
 def keep_protected(text: str, edits: list[Edit], protected: Sequence[Span], rng: np.random.Generator) -> list[Edit]:
-    """Leaves out what edits would do to protected spans: none vanishes, none exchanges characters with its outside.
+    """Returns the edits without those that would make a protected span vanish or exchange characters with its outside.
 
-    Of a span of which no character but whitespace would survive, a random deletion is left out. (Of a span of
-    whitespace alone, any character will do.)
+    If only whitespace of a span would survive, one of its deletions, chosen at random, is left out. (In a span that is
+    all whitespace, any surviving character is enough.)
     """
     borders = sorted({border for span in protected for border in span})
     kept = [edit for edit in edits if not edit.text or not _straddles(edit, borders)]
@@ -236,6 +237,6 @@ def keep_protected(text: str, edits: list[Edit], protected: Sequence[Span], rng:
 
 
 def _straddles(edit: Edit, borders: list[int]) -> bool:
-    """Whether one of the ascending `borders` lies inside the edit."""
+    """Says whether one of the ascending `borders` lies inside the edit."""
     index = bisect.bisect_right(borders, edit.start)
     return index < len(borders) and borders[index] < edit.end

@@ -1,37 +1,39 @@
-"""Which letters lie beside which on the keyboards of the languages of multilingual BERT, for typing errors.
+"""Keyboard neighbours for typing errors: which letters are next to each other, in the languages of multilingual BERT.
 
-The layouts lie in `keyboards.json` and come from two sources. Eleven languages are those of nlpaug (Copyright (c) 2019
-Edward Ma, MIT licence; nlpaug/res/char/keyboard at commit 63ca3ec8c2), made into the file by these rules, which a test
-repeats on the source:
+The layouts are in `keyboards.json` and come from two sources. The layouts of eleven languages come from nlpaug
+(Copyright (c) 2019 Edward Ma, MIT licence; nlpaug/res/char/keyboard at commit 63ca3ec8c2). They were converted by the
+following rules, which a test applies to the source again:
 
-- Letters only. A hand that slips from a letter may also hit a digit or a comma, but that changes a number or cuts the
-  word in two, and is another noise. Symbols that need Shift are no accident at all. Combining marks (Thai) do not stand
-  for a letter.
-- One case: a letter listed in upper case is the same key; case is carried over here instead.
-- ç (Italian), ć, ń and ś (Polish) need Shift on the layouts of the source, and go too. The shifted layer of the Thai
-  keyboard has letters of its own, which lie beside each other.
-- To lie beside is mutual. The source forgets one direction of some pairs (y is missing beside u everywhere), which also
-  gives the keys at the edge, listed as neighbours only, an entry.
-- Slips of the source are dropped: a key beside itself, " t" for a key.
+- Only letters count. A slip from a letter may also hit a digit or a comma, but that changes a number or cuts the word
+  in two, which is a different kind of noise. Symbols that need Shift are never typed by a slip. Combining marks (Thai)
+  do not replace a letter.
+- The file holds one case: a letter listed in upper case is the same key. This module adds the other case.
+- ç (Italian), ć, ń and ś (Polish) need Shift on the layouts of the source and are left out too. The shifted layer of
+  the Thai keyboard has letters of its own, which are neighbours of each other.
+- Neighbours are mutual. The source lacks one direction of some pairs (y is missing beside u everywhere), so the missing
+  directions were added. This also gives an entry to the keys at the edge, which the source lists as neighbours only.
+- Errors of the source were dropped: a key beside itself, and " t" as a key.
 
-Polish is the typist's layout (QWERTZ), as in the source. Letters of a language that its source lacks have no
+Polish is the typist's layout (QWERTZ), as in the source. Letters of a language that are missing in its source have no
 neighbours.
 
-The others are layouts of xkeyboard-config 2.35.1 (many authors, MIT/X11 and like licences, see the file), by the same
-rules; tests/text/xkb_layouts.py says which layout is whose and makes that part of the file anew:
+The layouts of the other languages come from xkeyboard-config 2.35.1 (many authors, MIT/X11 and similar licences, see
+the file) and follow the same rules. tests/text/xkb_layouts.py says which language has which layout and can generate
+that part of the file again:
 
-- Beside a key are the next ones in its row, and of the rows above and below those at most one column off. That is
-  nlpaug's measure too: on the American layout it gives exactly nlpaug's English.
-- Letters on the shifted level that are no capitals (Devanagari, Persian, Georgian) lie beside each other, never beside
-  a letter of the other level. What needs AltGr or a dead key (Spanish á) is left out, and so are letters of another
-  script, signs, ligatures, and letters that Unicode's normal form C takes apart (Bengali য়).
-- A vowel sign does not stand for a letter: it goes with its letter, as every mark does in `noise_characters`, and no
-  letter becomes one. In the scripts of India and Burma a letter that takes signs has only such letters beside it, the
-  vowels have vowels: so a slip never leaves a sign without a letter to sit on, at the start of a word or elsewhere.
-- Katakana are those of the Japanese kana keyboard; hiragana lie on the same keys.
+- The neighbours of a key are the adjacent keys in its row, and the keys in the rows above and below that are at most
+  one column off. nlpaug measures in the same way: on the American layout the rule gives exactly nlpaug's English.
+- Letters on the shifted level that are not capitals (Devanagari, Persian, Georgian) are neighbours of each other, never
+  of a letter of the other level. Letters that need AltGr or a dead key (Spanish á) are left out, and so are letters of
+  another script, signs, ligatures, and letters that Unicode's normal form C decomposes (Bengali য়).
+- A vowel sign does not replace a letter: it stays with its letter, as every mark does in
+  `charlm.text.noise.characters`, and no letter becomes a vowel sign. In the scripts of India and Burma, a letter that
+  takes signs has only such letters as neighbours, and vowels have only vowels. So a slip never leaves a sign without a
+  letter that can carry it, at the start of a word or elsewhere.
+- Katakana are those of the Japanese kana keyboard; hiragana are on the same keys.
 
-Chinese and Korean have no keyboard: what their keys type is spelling, which an input method turns into characters, so a
-slip does not put one character in the place of another.
+Chinese and Korean have no keyboard: their keys type a spelling, which an input method turns into characters, so a slip
+does not replace one character by another.
 """
 
 from __future__ import annotations
@@ -56,12 +58,12 @@ _TURKISH_UPPER = {"i": "İ", "ı": "I"}
 
 @dataclass(frozen=True, eq=False)
 class Keyboard:
-    """A layout; in both tables a key is a letter in either case, and its value has the same case.
+    """A keyboard layout. Both tables have an entry for each letter in either case, and the value has the same case.
 
     Attributes:
-      language: its code, or "auto" for the keyboards of all scripts at once.
+      language: the language code, or "auto" for the keyboards of all scripts at once.
       neighbours: the letters beside each letter, in order of code point.
-      alphabets: all letters of the layout that a letter is from; of the Japanese one, those of its syllabary.
+      alphabets: for each letter, all letters of its layout; for a Japanese letter, those of its syllabary.
     """
 
     language: str
@@ -69,7 +71,7 @@ class Keyboard:
     alphabets: Mapping[str, str]
 
     def near(self, char: str) -> str:
-        """Returns the letters beside `char` in its case; none for what is no letter of this keyboard."""
+        """Returns the letters beside `char` in the case of `char`; "" if this keyboard does not have `char`."""
         return self.neighbours.get(char, "")
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -83,13 +85,13 @@ def languages() -> tuple[str, ...]:
 
 
 def keyboard_for(language: str = AUTO) -> Keyboard:
-    """Returns the keyboard of a language; a region behind it ("de-AT") is ignored.
+    """Returns the keyboard of a language; the region in a code such as "de-AT" is ignored.
 
-    "auto" chooses by script: a letter has the neighbours of the one keyboard of `SCRIPTS` that it is on, so that a
-    word's script decides; letters of other scripts have none.
+    "auto" chooses by script: a letter has the neighbours of the only keyboard of `SCRIPTS` that has this letter.
+    Letters of scripts that are not in `SCRIPTS` have no neighbours.
 
     Raises:
-      ValueError: there is none; the message names the languages there are.
+      ValueError: the language has no keyboard; the message lists the languages that have one.
     """
     code = re.split("[-_]", language.lower())[0]
     if code == AUTO or code in _layouts():
@@ -99,7 +101,7 @@ def keyboard_for(language: str = AUTO) -> Keyboard:
 
 @functools.cache
 def _layouts() -> dict[str, dict[str, str]]:
-    """Reads the file of the package: language, letter in lower case, its neighbours."""
+    """Reads the layouts from the package: {language: {lower-case letter: its neighbours}}."""
     file = json.loads(resources.files("charlm.text.noise").joinpath("keyboards.json").read_text(encoding="utf-8"))
     shared = file["xkeyboard-config"]
     return file["nlpaug"]["layouts"] | {code: shared["layouts"][name] for code, name in shared["languages"].items()}
@@ -107,7 +109,7 @@ def _layouts() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def _keyboard(code: str) -> Keyboard:
-    """Returns one keyboard per process and language."""
+    """Builds the keyboard of a language, once per process."""
     neighbours: dict[str, str] = {}
     alphabets: dict[str, str] = {}
     for source in SCRIPTS.values() if code == AUTO else [code]:
@@ -121,7 +123,7 @@ def _keyboard(code: str) -> Keyboard:
 
 
 def _alphabets(layout: Mapping[str, str]) -> list[str]:
-    """Returns the letters of a layout, hiragana and katakana apart."""
+    """Returns the letters of a layout; those of the Japanese layout as two alphabets, hiragana and katakana."""
     hiragana = "".join(letter for letter in layout if "ぁ" <= letter <= "ゖ")
     return [
         letters for letters in (hiragana, "".join(letter for letter in layout if letter not in hiragana)) if letters
@@ -129,7 +131,10 @@ def _alphabets(layout: Mapping[str, str]) -> list[str]:
 
 
 def _upper(letters: str, language: str) -> str:
-    """Returns letters in upper case, without those that are no capital's small letter (ß, ς); others stay (Hebrew)."""
+    """Returns letters in upper case; letters without case stay as they are (Hebrew).
+
+    Letters that do not come back when their capital is lower-cased (ß, ς) are left out.
+    """
     special = _TURKISH_UPPER if language in ("tr", "az") else {}
     capitals = (special.get(letter) or letter.upper() for letter in letters)
     return "".join(

@@ -17,18 +17,18 @@ from charlm.text.noise.operations import How
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of noise; each of the things in `share_of` is hit with the probability `rate`.
+    """A kind of noise, which hits each of the characters or words named by `share_of` with the probability `rate`.
 
     Attributes:
       operation: makes the edits.
       unit: whether the rate is a share of characters or of words.
-      share_of: exactly which ones; what is none of these is never hit, and does not count.
-      rate: used where a spec names none.
-      line: what it does, and where that is from.
-      min_length: words of fewer characters are left alone where a spec does not say otherwise.
-      highest: the highest rate there can be.
-      resizes: whether it may merge or cut words, so that there are not as many as before.
-      listed: whether it needs a list of misspellings.
+      share_of: which characters or words the rate is a share of, for users; the noise never hits any others.
+      rate: the rate if a spec names none.
+      line: what the noise does, and its source.
+      min_length: words of fewer characters stay unchanged, unless a spec says otherwise.
+      highest: the highest possible rate.
+      resizes: whether the noise may merge or cut words, which changes their number.
+      listed: whether the noise needs a list of misspellings.
     """
 
     operation: Callable[[Characters, How, np.random.Generator], list[Edit]]
@@ -185,7 +185,7 @@ _OWN: dict[str, Kind] = {
 
 
 def _checked(name: str, kind: Any) -> Kind:
-    """Returns a kind that is added; ValueError naming what it lacks."""
+    """Checks and returns a kind that a package adds; raises a ValueError that names the missing or wrong field."""
     if not isinstance(kind, Kind):
         raise ValueError(f"noise {name!r}: expected a charlm.text.noise.Kind, got {kind!r}")
     if not callable(kind.operation):

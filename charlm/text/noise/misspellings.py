@@ -1,4 +1,4 @@
-"""Lists of words as people misspell them."""
+"""Reads lists of misspelled words, as the noise "misspelling" needs them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from charlm.core.reading import read_bytes, unpacked_bytes
 
 
 class Misspellings:
-    """Words and how they are misspelled; what equals its word is left out.
+    """Words and their misspellings; a misspelling that equals the word is left out.
 
-    A misspelling takes the case of its word, "becuase", "Becuase" or "BECUASE", whatever the case in the list. A word
-    that mixes cases otherwise (McDonald) has the misspellings listed for exactly that word, as they are.
+    A misspelling takes the case of the word that is looked up ("becuase", "Becuase" or "BECUASE"), whatever its case in
+    the list. A word that mixes cases in another way (McDonald) only has the misspellings listed for exactly that
+    spelling, with their case unchanged.
     """
 
     def __init__(self, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Collects words and their misspellings; those of a word that comes again are joined, in their order."""
+        """Collects words and their misspellings; the misspellings of a word that occurs again are joined in order."""
         mixed: dict[str, dict[str, None]] = {}
         folded: dict[str, dict[str, None]] = {}
         for word, forms in entries:
@@ -31,20 +32,20 @@ class Misspellings:
 
     @classmethod
     def read(cls, *paths: str | os.PathLike[str]) -> Misspellings:
-        """Reads lists in UTF-8, also compressed by gzip, each in one of three formats, which its first line tells.
+        """Reads lists in UTF-8, plain or compressed by gzip; the first line tells which of three formats a list has.
 
-        - "$word", then its misspellings, one a line, perhaps with how often each was seen: Wikipedia's list as edited
-          by Roger Mitton, and his others; _ stands for a space.
+        - "$word", then its misspellings, one per line, optionally with a count: Wikipedia's list as edited by Roger
+          Mitton, and his other lists; _ stands for a space.
         - "misspelling->word", "misspelling->word, other word," or "misspelling->word, reason": codespell.
         - "word misspelling misspelling ...": the natural noise of Belinkov and Bisk.
 
         Raises:
-          ValueError: a file is no such list; the message names the file and the line.
+          ValueError: a file has none of these formats; the message names the file and the line.
         """
         return cls(entry for path in paths for entry in _entries(Path(path)))
 
     def of(self, word: str, spaces: bool = False) -> tuple[str, ...]:
-        """Returns the misspellings of a word; those that hold whitespace only if `spaces`."""
+        """Returns the misspellings of a word; those that contain whitespace only if `spaces` is true."""
         cased = _casing(word)
         forms = self._mixed.get(word, ()) if cased is None else map(cased, self._folded.get(word.lower(), ()))
         return tuple(form for form in forms if form != word and (spaces or len(form.split()) == 1))
@@ -55,7 +56,7 @@ class Misspellings:
 
 
 def _casing(word: str) -> Callable[[str], str] | None:
-    """Returns what puts a lower-case form into the case of `word`; None if that mixes cases."""
+    """Returns a function that puts a lower-case form into the case of `word`; None if `word` mixes cases."""
     if word == word.lower():
         return str
     if word[1:] == word[1:].lower():

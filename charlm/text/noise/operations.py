@@ -1,7 +1,7 @@
-"""Noise that is drawn character by character, for a whole text at once, and the noise that moves spaces.
+"""Noise operations that draw for every character of a text at once, and the one that deletes and inserts spaces.
 
-Every operation has the form (characters, how, rng) -> edits, ascending. The size of what is drawn depends on the text
-alone, so at a higher rate the same seed hits the same characters and more (but for `swap`).
+Every operation has the form (characters, how, rng) -> edits, in ascending order. The number of random draws depends on
+the text only. So with the same seed, a higher rate hits the same characters as a lower one and more (except `swap`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from charlm.text.noise.misspellings import Misspellings
 
 @dataclass(frozen=True)
 class How:
-    """What an operation needs to know: see the fields of `charlm.text.noise.Noise`."""
+    """The settings of an operation; the fields are those of `charlm.text.noise.Noise`."""
 
     rate: float
     min_length: int
@@ -65,16 +65,17 @@ def case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edi
 
 
 def hlm_case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-    """Draws the case of characters anew, upper or lower, so that half of them change."""
+    """Draws a new case, upper or lower, for characters, so that half of the characters it hits change."""
     hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
     return _other_case(characters, hit[which < 0.5])
 
 
 def swap(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-    """Exchanges neighbouring characters of words, each in one pair at most.
+    """Exchanges neighbouring characters of words; each character is in at most one exchanged pair.
 
-    A pair cannot be chosen after a chosen one, so there it is chosen with probability rate / (1 - rate) if the one
-    before was not; that makes every pair's probability the rate, wherever it stands.
+    A pair that overlaps a chosen pair before it cannot be chosen. So a pair that follows another pair is drawn with
+    probability rate / (1 - rate), which counts only if the pair before was not chosen: then the probability of every
+    pair is the rate, wherever the pair is.
     """
     U = len(characters.codes_U)
     if U < 2:
@@ -84,7 +85,7 @@ def swap(characters: Characters, how: How, rng: np.random.Generator) -> list[Edi
     after_pair = np.append(False, pairs[:-1])
     drawn = pairs & (rng.random(U - 1) < np.where(after_pair, how.rate / (1 - how.rate), how.rate))
     place = np.arange(U - 1)
-    run_start = np.maximum.accumulate(np.where(drawn, -1, place)) + 1  # of neighbouring drawn pairs every second stays
+    run_start = np.maximum.accumulate(np.where(drawn, -1, place)) + 1  # of adjacent drawn pairs, keep every second one
     hit = np.flatnonzero(drawn & ((place - run_start) % 2 == 0))
     text = characters.text
     first, second, end = (characters.starts[hit + step].tolist() for step in range(3))
@@ -92,7 +93,10 @@ def swap(characters: Characters, how: How, rng: np.random.Generator) -> list[Edi
 
 
 def insert(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-    """Inserts a letter behind characters of words: of the same keyboard and case, else one that the text has."""
+    """Inserts a letter after characters of words.
+
+    The letter is from the keyboard layout of the character, in the same case; if there is no layout, from the text.
+    """
     hit, which = _draw(characters.in_words(how.min_length), how.rate, rng)
     alphabets = how.keyboard.alphabets
     own = characters.codes_U[characters.letters_U]
@@ -116,7 +120,7 @@ def keyboard(characters: Characters, how: How, rng: np.random.Generator) -> list
 
 
 def spaces(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-    """Deletes the whitespace behind words, or puts a space inside them, with equal probability where both can be."""
+    """Deletes the whitespace after words or inserts a space inside them, with equal chances if both are possible."""
     first_W, end_W = characters.between_spaces_2W
     draws_W3 = rng.random((len(first_W), 3))
     edits = []
@@ -145,29 +149,29 @@ def _replace(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> lis
 
 
 def _repeat(characters: Characters, hit: np.ndarray, times: list[int]) -> list[Edit]:
-    """Writes characters so many times each; 0 deletes."""
+    """Replaces each character by `times` copies of it; 0 deletes the character."""
     text = characters.text
     starts, ends = characters.starts[hit].tolist(), characters.starts[hit + 1].tolist()
     return [Edit(start, end, text[start:end] * n) for start, end, n in zip(starts, ends, times, strict=True)]
 
 
 def _replace_codes(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> list[Edit]:
-    """Replaces the first code point of characters; their marks stay."""
+    """Replaces the first code point of characters; their combining marks stay."""
     starts = characters.starts[hit]
     return list(map(Edit, starts.tolist(), (starts + 1).tolist(), new))
 
 
 def _other_case(characters: Characters, hit: np.ndarray) -> list[Edit]:
-    """Changes the case of those of the characters that have another."""
+    """Changes the case of the characters, where they have another case."""
     table = other_cases()
-    codes = np.minimum(characters.codes_U[hit], len(table) - 1)  # the last entry, as all beyond the table, has no case
+    codes = np.minimum(characters.codes_U[hit], len(table) - 1)  # neither the last entry nor any code beyond has a case
     changed = table[codes]
     cased = changed != codes
     return _replace_codes(characters, hit[cased], map(chr, changed[cased].tolist()))
 
 
 def _same_as_next(characters: Characters) -> np.ndarray:
-    """Returns for all characters but the last whether the next is the same."""
+    """Returns, for every character but the last, whether the next character is the same."""
     codes, sizes = characters.codes_U, np.diff(characters.starts)
     same = (codes[1:] == codes[:-1]) & (sizes[1:] == sizes[:-1])
     for index in np.flatnonzero(same & (sizes[1:] > 1)).tolist():
@@ -178,7 +182,7 @@ def _same_as_next(characters: Characters) -> np.ndarray:
 
 @functools.cache
 def _typed(keyboard: Keyboard) -> np.ndarray:
-    """Returns for every code point whether it is a letter of the keyboard; the last entry stands for all beyond."""
+    """Returns, for every code point, whether the keyboard has it; the last entry stands for all higher code points."""
     codes = [ord(letter) for letter in keyboard.neighbours]
     typed = np.zeros(max(codes) + 2, bool)
     typed[codes] = True

@@ -1,4 +1,4 @@
-"""Noise that makes one change in a word, and all the single changes an adversary may try."""
+"""Noise that makes one change in a word, and the list of all single changes that an adversarial search tries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from charlm.text.noise.edits import Edit
 from charlm.text.noise.keyboards import AUTO, Keyboard, keyboard_for
 from charlm.text.noise.operations import How
 
-# What a change does: characters [first, end) of a word become a text; None: there is nothing to change.
+# A change (first, end, text) replaces the characters [first, end) of a word by a text; None: no change is possible.
 Change = tuple[int, int, str] | None
 # Makes a change from the characters of a word, three draws from [0, 1) (operation, place, letter), and a keyboard.
 Changer = Callable[[Sequence[str], Sequence[float], Keyboard], Change]
@@ -27,12 +27,13 @@ PUNCTUATION = "-.'_"  # marks that occur inside words (Char2Subword, table 1, na
 # Shares of the changes in CharBERT's published attack sets (drop, add, swap, keyboard), as measured.
 ATTACK_MIX = (0.26, 0.27, 0.25, 0.22)
 _ATTACK_STEPS = tuple(itertools.accumulate(ATTACK_MIX[:-1]))
-# What the released CharBERT code inserts: the beginning of its vocabulary, here without the space and beyond ASCII.
+# The characters that the released CharBERT code inserts: the beginning of its vocabulary. The space and all characters
+# beyond ASCII are left out here.
 NLM_INSERTED = "etainorshldcumfpgwyb,v.?WkAST10CIMBPx2H-'\"9EDNRFG)(zLU8O5j3Jq476KV;Y:%Q/][ZX$"
 
 
 def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator], list[Edit]]:
-    """Returns the operation that changes words of at least `how.min_length` characters, each with the rate."""
+    """Returns an operation that changes words of at least `how.min_length` characters with probability `how.rate`."""
 
     def operation(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
         words, draws = _draw(characters, how, rng)
@@ -48,8 +49,8 @@ def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator
 
 
 def misspelling(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-    """Writes words as people misspell them; with a space inside only where the words were not given."""
-    assert how.misspellings is not None  # no Noiser of this kind is made without
+    """Replaces words by listed misspellings; ones that contain a space are used only if the caller gave no words."""
+    assert how.misspellings is not None  # Noiser checks this
     edits = []
     for (first, end), drawn in zip(*_draw(characters, how, rng), strict=True):
         start, stop = int(characters.starts[first]), int(characters.starts[end])
@@ -75,8 +76,8 @@ def punctuation(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard
 def charbert(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Drops, adds, swaps or mistypes a character inside the word (CharBERT, section 4.5), in shares of `ATTACK_MIX`.
 
-    As in the published attack sets, an added letter is in either case, a mistyped one in lower case, and what changes
-    nothing is left so: equal letters swapped, digits mistyped.
+    As in the published attack sets, an added letter is in either case and a mistyped one in lower case, and a change
+    without effect (equal letters swapped, a digit mistyped) is not drawn again.
     """
     inner = range(1, len(chars) - 1)
     operation = bisect.bisect_right(_ATTACK_STEPS, draws[0])
@@ -95,9 +96,10 @@ def charbert(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -
 
 
 def charbert_nlm(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
-    """Drops a character or swaps two, or inserts one into a word of fewer than four (released code of CharBERT).
+    """Drops a character or swaps two; inserts a character if the word has fewer than four (released code of CharBERT).
 
-    As there, any character may go, a swap leaves the first alone, and what is inserted may come first but not last.
+    As in the released code, any character may be dropped, a swap never moves the first character, and an inserted
+    character may come first but not last.
     """
     if len(chars) < 4:
         return _insert(range(len(chars)), draws[1], _pick(_letters(chars, NLM_INSERTED, keyboard), draws[2]))
@@ -107,9 +109,10 @@ def charbert_nlm(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboar
 
 
 def charbert_inner(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
-    """Drops, adds or swaps inside the word (CharBERT, section 3.5): whichever the word allows, alike.
+    """Drops, adds or swaps characters inside the word (CharBERT, section 3.5), with equal chances where possible.
 
-    The first and the last character stay. What is swapped differs, so every word of two characters or more changes.
+    The first and the last character stay. Only different characters are swapped, so every word of two characters or
+    more changes.
     """
     pairs = [place for place in range(1, len(chars) - 2) if chars[place] != chars[place + 1]]
     possible = [
@@ -135,7 +138,7 @@ def repeat(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> 
 
 
 def swap(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
-    """Exchanges a character with the next, which may be the same; a mark without letter cannot follow one."""
+    """Exchanges a character with the next one, which may be equal; a leading mark without a letter is not moved."""
     return _swap(chars, range(int(is_mark(chars[0])), len(chars) - 1), draws[1])
 
 
@@ -144,7 +147,7 @@ def drop(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Ch
     return _drop(range(len(chars)), draws[1])
 
 
-# The six of Char2Subword, table 1.
+# The six operations of Char2Subword, table 1.
 CHAR2SUBWORD: Mapping[str, Changer] = MappingProxyType(
     {
         "mistype": mistype,
@@ -158,19 +161,20 @@ CHAR2SUBWORD: Mapping[str, Changer] = MappingProxyType(
 
 
 def char2subword(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
-    """Mistypes, repeats, swaps, drops, toggles or punctuates (Char2Subword, table 1): whichever the word allows, alike.
+    """Applies one operation of `CHAR2SUBWORD` (Char2Subword, table 1), with equal chances for those the word allows.
 
-    A swap of equal letters counts as one.
+    A swap of equal letters counts as possible, although it changes nothing.
     """
     possible = [change(chars, draws, keyboard) for change in CHAR2SUBWORD.values()]
     return _pick([change for change in possible if change is not None], draws[0])
 
 
 def one_edit(word: str, operation: str, rng: np.random.Generator, language: str = AUTO) -> str:
-    """Returns a word after one of the operations of `CHAR2SUBWORD`; unchanged where it has none that changes it.
+    """Returns a word after one of the operations of `CHAR2SUBWORD`; unchanged if the operation does not apply to it.
 
     Raises:
-      KeyError: there is no such operation. ValueError: there is no such keyboard.
+      KeyError: the operation does not exist.
+      ValueError: the language has no keyboard.
     """
     keyboard = keyboard_for(language)
     if not word:
@@ -184,11 +188,14 @@ def one_edit(word: str, operation: str, rng: np.random.Generator, language: str 
 
 
 def single_edits(word: str, language: str = AUTO) -> list[str]:
-    """Returns every word that one change makes of `word`, for a search for what misleads a model.
+    """Returns every word that one change can make of `word`; the adversarial search tries these on a model.
 
-    A character is dropped, swapped with the next, replaced by one beside it on the keyboard, or one that lies beside
-    either neighbour of the place is inserted; the first and the last character stay. In this order, then from left to
-    right; each once, without `word`. ValueError for a language without keyboard.
+    The changes are, in this order: drop a character, swap it with the next, replace it by a keyboard neighbour, and
+    insert a keyboard neighbour of the character before or after the place. The first and the last character stay.
+    Within each kind the words are ordered from left to right; each is returned once, and `word` itself is left out.
+
+    Raises:
+      ValueError: the language has no keyboard.
     """
     keyboard = keyboard_for(language)
     characters = Characters.of(word)
@@ -212,7 +219,11 @@ def single_edits(word: str, language: str = AUTO) -> list[str]:
 def _draw(
     characters: Characters, how: How, rng: np.random.Generator
 ) -> tuple[list[tuple[int, int]], list[tuple[float, float, float]]]:
-    """Chooses long enough words with the rate; returns their first and end, and three further draws for each."""
+    """Chooses each word that is long enough with probability `how.rate`.
+
+    Returns:
+      for each chosen word, its first character and one past its last, and three further draws from [0, 1).
+    """
     lengths_W = np.diff(characters.words_2W, axis=0)[0]
     draws_W4 = rng.random((len(lengths_W), 4))
     hit = np.flatnonzero((draws_W4[:, 0] < how.rate) & (lengths_W >= how.min_length))
@@ -220,12 +231,15 @@ def _draw(
 
 
 def _pick(choices: Sequence[T], share: float) -> T | None:
-    """Returns the choice that is `share` of the way through; None if there is none."""
+    """Returns the choice at the fraction `share` of the sequence; None if the sequence is empty."""
     return choices[int(share * len(choices))] if len(choices) else None
 
 
 def _letters(chars: Sequence[str], latin: str, keyboard: Keyboard) -> str:
-    """Returns the letters to add to a word: `latin`, or for other scripts those of its keyboard, or its own."""
+    """Returns the letters that may be added to a word.
+
+    These are `latin` if the word has an ASCII letter, else those of its keyboard, else the letters of the word itself.
+    """
     bases = [char[0] for char in chars if is_letter(char[0])]
     if any(base.isascii() for base in bases):
         return latin
@@ -249,14 +263,14 @@ def _swap(chars: Sequence[str], places: Sequence[int], share: float) -> Change:
 
 
 def _difference(start: int, word: str, form: str) -> Edit:
-    """Returns the smallest edit that makes `form` of `word`, which begins at `start`."""
+    """Returns the smallest edit that turns `word`, which begins at offset `start`, into `form`."""
     before = _common(word, form)
     after = _common(word[before:][::-1], form[before:][::-1])
     return Edit(start + before, start + len(word) - after, form[before : len(form) - after])
 
 
 def _common(one: str, other: str) -> int:
-    """Returns the length of the beginning that two texts share."""
+    """Returns the length of the common prefix of two texts."""
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )

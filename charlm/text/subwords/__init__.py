@@ -1,7 +1,8 @@
-"""Subword tokenizers of the published models: text to ids, with every piece's place in the text, and back.
+"""Subword tokenizers of the published models: turn text into ids with offsets of every token, and ids into text.
 
-One class for BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and the SentencePiece models of XLM-R, ALBERT
-and XLNet. The `tokenizers` library does the work; ids, offsets and words are those of Hugging Face transformers.
+One class serves BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and the SentencePiece models of XLM-R,
+ALBERT and XLNet. The `tokenizers` library does the work; ids, offsets and words equal those of Hugging Face
+transformers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SpecialIds", "SubwordBatch", "SubwordTokenizer", "Subwords", "Surface"]
 
-_MAX_VIEWS = 16  # settings in use at the same time; each shares the vocabulary
+_MAX_VIEWS = 16  # number of cached views (`make_view`); they share the vocabulary
 
 
 class SubwordTokenizer:
@@ -48,8 +49,8 @@ class SubwordTokenizer:
         """Wraps a configured tokenizer of the `tokenizers` library; `load` is the usual way to get one.
 
         Args:
-          backend: without padding and truncation; not to be changed afterwards.
-          settings: what `tokenizer_config.json` is to hold: roles as `cls_token` ..., `padding_side`, ...
+          backend: a tokenizer without padding and truncation; the caller must not change it afterwards.
+          settings: the content of `tokenizer_config.json`: the special tokens as `cls_token` ..., `padding_side`, ...
         """
         self._backend = backend
         self._settings = dict(settings)
@@ -76,25 +77,26 @@ class SubwordTokenizer:
     ) -> SubwordTokenizer:
         """Reads a tokenizer from a folder or one of its files; nothing is downloaded.
 
-        In a folder, the first of `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`, `*.model` is read.
-        What `tokenizer_config.json` beside it states counts; an argument that contradicts it is an error. A
-        `tokenizer.json` holds all of this itself and takes no option but `family`.
+        From a folder, the first of `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`, `*.model` is read.
+        Settings in the `tokenizer_config.json` beside it apply; an argument that contradicts them is an error. A
+        `tokenizer.json` holds all settings itself, so `family` is the only argument allowed with it.
 
         Args:
           path: folder or file.
-          family: "bert", "roberta", "gpt2", "xlm-roberta", "albert" or "xlnet", where no `tokenizer_config.json`
-            (`tokenizer_class`) or `config.json` (`model_type`) says so. Needed for `*.model` only: a `vocab.txt` is
-            BERT's, a `vocab.json` is RoBERTa's if it has `<s>`, else GPT-2's.
-          lowercase: BERT: no default, since a `vocab.txt` does not tell: one of `do_lower_case` in the configuration
-            and this argument must be there. ALBERT: true, XLNet: false unless stated, as in the released models.
-          strip_accents: unless stated, BERT strips accents when it lower-cases; ALBERT and XLNet always do.
-          split_chinese: BERT: whether every Chinese character is a word; true unless stated.
+          family: "bert", "roberta", "gpt2", "xlm-roberta", "albert" or "xlnet". By default the family is taken from
+            `tokenizer_config.json` (`tokenizer_class`) or `config.json` (`model_type`), else from the kind of file: a
+            `vocab.txt` is BERT's, a `vocab.json` is RoBERTa's if it has `<s>`, else GPT-2's. A `*.model` without such
+            a configuration needs this argument.
+          lowercase: for BERT there is no default, since a `vocab.txt` does not tell: either `do_lower_case` in the
+            configuration or this argument is required. Defaults as in the released models: ALBERT true, XLNet false.
+          strip_accents: by default, BERT strips accents if it lower-cases; ALBERT and XLNet always do.
+          split_chinese: BERT: whether every Chinese character is a word; default true.
           add_prefix_space: GPT-2 and RoBERTa: whether the first word of a text is cut as if a space came before it;
-            false unless stated, as in the released models.
+            default false, as in the released models.
 
         Raises:
-          ValueError: no tokenizer there, a malformed or unfitting file, or a needed argument is missing; the message
-            names the file, what was expected and what was found.
+          ValueError: there is no tokenizer, a file is malformed or does not fit, or a required argument is missing; the
+            message names the file, what was expected and what was found.
         """
         stated = {"lowercase": lowercase, "strip_accents": strip_accents, "split_chinese": split_chinese,
                   "add_prefix_space": add_prefix_space}  # fmt: skip
@@ -103,14 +105,14 @@ class SubwordTokenizer:
         return cls(backend, settings_of(source, backend))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `tokenizer.json` and `tokenizer_config.json`, from which `load` gives an equal tokenizer.
+        """Writes `tokenizer.json` and `tokenizer_config.json`, from which `load` makes an equal tokenizer.
 
-        Creates the folder; other files in it stay. transformers reads the two files as well.
+        Creates the folder if needed; other files in it stay. The transformers library can read the two files too.
         """
         save_files(Path(folder), self._backend.to_str(), self._settings)
 
     def digest(self) -> str:
-        """Returns a SHA-256 of everything that decides ids: equal tokenizers, equal digests."""
+        """Returns a SHA-256 of everything that determines ids; equal tokenizers have equal digests."""
         content = [json.loads(self._backend.to_str()), self._settings]  # the library writes maps in a random order
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
@@ -122,7 +124,7 @@ class SubwordTokenizer:
 
     @property
     def size(self) -> int:
-        """Rows that a table of embeddings needs: the largest id + 1."""
+        """The number of rows an embedding table needs: the largest id + 1."""
         return self._size
 
     def id(self, token: str) -> int:
@@ -145,27 +147,27 @@ class SubwordTokenizer:
         return sorted(self._tokens)
 
     def special_count(self, pair: bool = False) -> int:
-        """Returns how many special tokens the template adds to a text or a pair."""
+        """Returns how many special tokens are added to a text, or to a pair."""
         return self._backend.num_special_tokens_to_add(pair)
 
     def normalized(self, text: str) -> str:
-        """Returns a text as its pieces are looked up: for an uncased BERT in small letters, without accents."""
+        """Returns the normalised text that is cut into pieces: for an uncased BERT, lower-cased and without accents."""
         text = checked_texts([text])[0]
         return text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
 
     def encode(self, text: str, pair: str | None = None, max_length: int | None = None) -> Subwords:
         """Encodes a text, or two texts as one sequence, with the family's special tokens.
 
-        Lone surrogates are read as U+FFFD. Special tokens spelled out in a text ("[MASK]") are taken as such.
+        Lone surrogates are read as U+FFFD. A special token that is spelled out in a text ("[MASK]") becomes that token.
 
         Args:
           text: any text, also an empty one.
           pair: a second text.
-          max_length: most tokens to keep, special ones included; the end is cut off, of a pair the end of the longer
-            text first, then of both alike (as fast tokenizers of transformers do).
+          max_length: the maximum number of tokens, including special ones. A longer text loses its end; of a pair, the
+            longer text is shortened first, then both alike (as the fast tokenizers of transformers do).
 
         Raises:
-          ValueError: an argument is no text, or `max_length` leaves no room for the special tokens.
+          ValueError: an argument is not a text, or `max_length` leaves no room for the special tokens.
         """
         pairs = None if pair is None else [pair]
         return self.encode_batch([text], pairs, max_length)[0]
@@ -173,7 +175,7 @@ class SubwordTokenizer:
     def encode_batch(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, max_length: int | None = None
     ) -> list[Subwords]:
-        """Encodes many texts, or as many pairs, like `encode`, on all cores. ValueError as there."""
+        """Encodes many texts or pairs as `encode` does, on all cores; raises ValueError in the same cases."""
         firsts, seconds = checked_texts(texts), None if pairs is None else checked_texts(pairs)
         view = self._view(max_length, False, pairs is not None)
         return [subwords_of(encoding) for encoding in view.encode_batch(inputs(firsts, seconds))]
@@ -181,15 +183,15 @@ class SubwordTokenizer:
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, max_length: int | None = None
     ) -> Subwords:
-        """Encodes words that are split already; `Subwords.words` tells the word of every piece.
+        """Encodes a text that is already split into words; `Subwords.words` gives the word of every token.
 
-        No word is lost: one without any piece (a control character to BERT, an empty string) becomes the unknown
-        token, with offsets over all of it. Only `max_length` cuts words off. Byte-level families see a space before
-        every word, the first included, whatever `add_prefix_space` is.
+        No word is lost: a word without any piece (a control character for BERT, an empty string) becomes the unknown
+        token, whose offsets cover the whole word. Only `max_length` cuts words off. Byte-level families see a space
+        before every word, including the first, whatever `add_prefix_space` is.
 
         Raises:
-          ValueError: an argument is no sequence of texts, `max_length` leaves no room for the special tokens, or a
-            word has no piece and the vocabulary no unknown token.
+          ValueError: an argument is not a sequence of texts, `max_length` leaves no room for the special tokens, or a
+            word has no piece and the vocabulary has no unknown token.
         """
         pairs = None if pair is None else [pair]
         return self.encode_words_batch([words], pairs, max_length)[0]
@@ -200,7 +202,7 @@ class SubwordTokenizer:
         pairs: Sequence[Sequence[str]] | None = None,
         max_length: int | None = None,
     ) -> list[Subwords]:
-        """Encodes many sequences of words, or as many pairs of them, like `encode_words`. ValueError as there."""
+        """Encodes many sequences of words, or pairs of them, as `encode_words` does; raises ValueError likewise."""
         firsts, seconds = checked_words(words), None if pairs is None else checked_words(pairs)
         view = self._view(max_length, True, pairs is not None)
         encodings = view.encode_batch(inputs(firsts, seconds), is_pretokenized=True)
@@ -213,7 +215,7 @@ class SubwordTokenizer:
 
     def _encode_unknown(self, sides: list[list[str]], view: Tokenizer) -> Subwords:
         """Encodes the words of one or two texts with the unknown token in place of words that have no piece."""
-        replaced: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # never of special tokens, (None, None)
+        replaced: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # special tokens (None, None) never occur
         known = [list(words) for words in sides]
         for side, words in enumerate(sides):
             encoding = self._view(None, True, False).encode(words, is_pretokenized=True, add_special_tokens=False)
@@ -227,7 +229,10 @@ class SubwordTokenizer:
         return item._replace(offsets=tuple(replaced.get((side, word), span) for side, word, span in places))
 
     def _view(self, max_length: int | None, words: bool, pair: bool) -> Tokenizer:
-        """Returns a tokenizer that shortens to `max_length`: one each, since settings are shared by all threads."""
+        """Returns a copy of the tokenizer that truncates to `max_length`.
+
+        Truncation is a setting of the library's tokenizer, which all threads share; so each setting has its own copy.
+        """
         if max_length is not None and (type(max_length) is not int or max_length < self.special_count(pair)):
             expected = f"a whole number of at least {self.special_count(pair)} (the special tokens)"
             raise ValueError(f"max_length={max_length!r}: expected {expected}")
@@ -240,10 +245,10 @@ class SubwordTokenizer:
         return view
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of ids as well as it can be restored; ValueError for an id that does not exist.
+        """Returns the text of ids, restored as far as possible; raises ValueError for an id that does not exist.
 
-        WordPiece and SentencePiece forget runs of spaces, BERT also whether there was one before punctuation. Bytes
-        that make no whole character become U+FFFD.
+        WordPiece and SentencePiece lose runs of spaces; BERT also loses whether a space came before punctuation. Bytes
+        that form no complete character become U+FFFD.
         """
         ids = [int(index) for index in ids]
         for index in ids:
@@ -258,31 +263,31 @@ class SubwordTokenizer:
         return surfaces(self._backend, special, self._size)
 
     def surface(self, index: int) -> Surface | None:
-        """Returns the characters of an id; None for special tokens and rows kept free (`[unused1]`, `madeupword0000`).
+        """Returns the characters of an id; None for special tokens and placeholders (`[unused1]`, `madeupword0000`).
 
         Raises:
-          ValueError: the vocabulary has no such id, or marks words in an unknown way.
+          ValueError: the vocabulary does not have this id, or it marks words in an unknown way.
         """
         self.token(index)
         return self._surfaces[int(index)]
 
     def word_starts(self, ids: Sequence[int], sequences: Sequence[int | None] | None = None) -> np.ndarray:
-        """Returns a bool array [len(ids)]: which tokens begin a word, by their spelling (`Surface.starts_word`).
+        """Returns a bool array [len(ids)] that says which tokens begin a word, by spelling (`Surface.starts_word`).
 
-        The first token of a sequence and any token after one that bounds texts (pad, cls, sep, bos, eos; these begin
-        none themselves) does begin one. A mask does: what it hides is not known. So does WordPiece's unknown token,
-        which always stands for a word.
+        These tokens begin a word whatever their spelling: the first token of a sequence, any token after a token that
+        bounds texts (pad, cls, sep, bos, eos), a mask, since the token it hides is unknown, and WordPiece's unknown
+        token, which always stands for a whole word. The tokens that bound texts never begin a word.
 
         Args:
           ids: one sequence of ids.
-          sequences: `Subwords.sequences`, for pairs with nothing between them (GPT-2).
+          sequences: `Subwords.sequences`; needed for pairs with no token between the texts (GPT-2).
         """
         unknown_starts = type(self._backend.model).__name__ == "WordPiece"
         looks = [self.surface(index) for index in ids]
         return starts_of_words(ids, looks, sequences, self.special, unknown_starts)
 
     def pad(self, batch: Sequence[Subwords], length: int | None = None, pad_id: int | None = None) -> SubwordBatch:
-        """Pads encoded texts on the family's side (XLNet: left) to `length`, unless given that of the longest.
+        """Pads encoded texts to `length`, by default to the longest text, on the family's side (XLNet: left).
 
         Raises:
           ValueError: a text is longer than `length`, or the vocabulary has no padding token (GPT-2) and `pad_id` is
@@ -293,7 +298,7 @@ class SubwordTokenizer:
 
 
 def _restored(tokenizer_json: str, settings: dict[str, Any]) -> SubwordTokenizer:
-    """Makes a pickled tokenizer anew."""
+    """Restores a pickled tokenizer."""
     from tokenizers import Tokenizer
 
     return SubwordTokenizer(restore_scores(Tokenizer.from_str(tokenizer_json)), settings)

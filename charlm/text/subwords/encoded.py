@@ -1,4 +1,4 @@
-"""Encoded texts: what a subword tokenizer takes, returns, and pads."""
+"""The inputs and outputs of a subword tokenizer: checked texts, encoded texts, and padded batches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Subwords(NamedTuple):
     """One encoded text or pair: six tuples of the same length.
 
     Attributes:
-      ids: vocabulary ids, the template's special tokens included.
+      ids: vocabulary ids, including the special tokens that the family's template adds ("added tokens" below).
       type_ids: segment of each token as the family numbers them (XLNet: 2 for the last token).
-      special: true where the template put a token; special tokens spelled out in the text are not marked.
-      offsets: (start, end) characters of the text as it was given, before any lower-casing or normalisation; of its
-        word, for words. (0, 0) for the template's tokens. Pieces that share one character all have its offsets: the
-        tokens of a byte-level vocabulary that cut a character, pieces of one that normalises to several, and the
-        lone `▁` before a character that it does not cover. GPT-2's offsets include a token's leading space (those of
-        RoBERTa do not), as in transformers.
-      words: index of the word that a token belongs to, in its own sequence: the words given, or those into which the
-        family cuts a text before it looks for pieces (BERT: punctuation is a word). None for the template's tokens.
-      sequences: 0 for the first text, 1 for its pair, None for the template's tokens.
+      special: true for added tokens; special tokens that are spelled out in the text are not marked.
+      offsets: (start, end) characters in the text as it was given, before any lower-casing or normalisation; for text
+        given as words, characters in the word. (0, 0) for added tokens. If several tokens come from one character,
+        each has the offsets of that character: tokens of a byte-level vocabulary that cut a character, tokens of a
+        character that normalises to several, and a lone `▁` before the character. The offsets of GPT-2 include the
+        leading space of a token (those of RoBERTa do not), as in transformers.
+      words: index of the word of each token within its own sequence: either of the given words, or of the words into
+        which the family first cuts a text (BERT: punctuation is a word). None for added tokens.
+      sequences: 0 for the first text, 1 for its pair, None for added tokens.
     """
 
     ids: tuple[int, ...]
@@ -40,7 +40,7 @@ class Subwords(NamedTuple):
 
 
 class SubwordBatch(NamedTuple):
-    """Encoded texts padded to one length: int32 ids and types, and where they are real; all [batch, length]."""
+    """Encoded texts padded to one length: int32 ids and type ids, bool mask (false at padding), all [batch, length]."""
 
     ids_BW: np.ndarray
     type_ids_BW: np.ndarray
@@ -50,7 +50,7 @@ class SubwordBatch(NamedTuple):
 def padded(
     batch: Sequence[Subwords], length: int | None, pad_id: int | None, pad_type_id: int, left: bool
 ) -> SubwordBatch:
-    """Pads to `length` (None: the longest); ValueError if a text is longer, or there is nothing to pad with."""
+    """Pads to `length` (None: the longest text); raises ValueError if a text is longer, or if `pad_id` is None."""
     if pad_id is None:
         raise ValueError("pad: this vocabulary has no padding token: pass pad_id= (masked, so any id will do)")
     longest = max((len(item.ids) for item in batch), default=0)
@@ -68,7 +68,7 @@ def padded(
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the special tokens by role; None where a family has none. BERT: cls and sep, GPT-2: bos and eos."""
+    """Ids of the special tokens by role, None where a family has none: BERT has cls and sep, GPT-2 bos and eos."""
 
     pad: int | None
     cls: int | None
@@ -79,7 +79,7 @@ class SpecialIds(NamedTuple):
     eos: int | None
 
     def needed(self, role: str) -> int:
-        """Returns the id of a role that its caller cannot do without; ValueError when the vocabulary has none."""
+        """Returns the id of a role; raises ValueError if the vocabulary has no token for it."""
         index: int | None = getattr(self, role)
         if index is None:
             raise ValueError(f"expected a vocabulary with a {role} token, this one has none")
@@ -87,9 +87,9 @@ class SpecialIds(NamedTuple):
 
 
 def checked_texts(values: Any) -> list[str]:
-    """Returns texts without lone surrogates, which the library refuses; U+FFFD keeps lengths and so offsets right.
+    """Returns texts with lone surrogates, which the library rejects, replaced by U+FFFD, which keeps offsets valid.
 
-    One text where several are expected would be read letter by letter, so that and all else is a ValueError.
+    A single text instead of several would be read letter by letter, so it raises a ValueError, as do other types.
     """
     texts = _listed(values)
     for text in texts:
@@ -99,7 +99,7 @@ def checked_texts(values: Any) -> list[str]:
 
 
 def checked_words(values: Any) -> list[list[str]]:
-    """Returns sequences of words as `checked_texts` does texts."""
+    """Checks sequences of words as `checked_texts` checks texts, and returns them."""
     return [checked_texts(words) for words in _listed(values)]
 
 
@@ -110,7 +110,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def inputs(firsts: list[Any], seconds: list[Any] | None) -> list[Any]:
-    """Returns what the library's encode_batch takes: texts, or tuples of two."""
+    """Returns the input of the library's `encode_batch`: texts, or pairs of texts."""
     if seconds is None:
         return firsts
     if len(firsts) != len(seconds):
@@ -119,7 +119,7 @@ def inputs(firsts: list[Any], seconds: list[Any] | None) -> list[Any]:
 
 
 def subwords_of(encoding: Encoding) -> Subwords:
-    """Takes what we use of the library's result."""
+    """Returns those parts of the library's result that charlm uses."""
     return Subwords(
         ids=tuple(encoding.ids),
         type_ids=tuple(encoding.type_ids),

@@ -1,6 +1,6 @@
-"""Reads the files of published subword tokenizers and configures the `tokenizers` library from them.
+"""Finds and reads the files of published subword tokenizers, and writes them.
 
-Kinds of files, in the order in which they are looked for in a folder: `tokenizer.json` (any tokenizer), `vocab.txt`
+The kinds of files, in the order in which a folder is searched: `tokenizer.json` (any tokenizer), `vocab.txt`
 (BERT's WordPiece), `vocab.json` with `merges.txt` (the byte-level BPE of GPT-2 and RoBERTa), `*.model` (SentencePiece:
 XLM-R, ALBERT, XLNet). Beside them `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
 `config.json` are read if present. Nothing is ever downloaded.
@@ -27,9 +27,9 @@ KINDS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 @dataclass(frozen=True)
 class TokenizerKind:
-    """What the published models of one family share."""
+    """The properties that all published tokenizers of one family share."""
 
-    kind: str  # of the files they come as, where that is not tokenizer.json
+    kind: str  # kind of file that they are published as, besides tokenizer.json
     tokenizer_class: str
     roles: Mapping[str, str]
     options: Mapping[str, str] = field(default_factory=dict)  # our option -> key of tokenizer_config.json
@@ -64,7 +64,7 @@ TOKENIZERS: dict[str, TokenizerKind] = {
     "albert": TokenizerKind("*.model", "AlbertTokenizer", _ALBERT_ROLES, _CASING),
     "xlnet": TokenizerKind("*.model", "XLNetTokenizer", _XLNET_ROLES, _CASING, padding_side="left", pad_type_id=3),
 }
-# Names by which configurations state a family: tokenizer_class without "Tokenizer" and "Fast", or model_type.
+# Names of a family in configurations: tokenizer_class without "Tokenizer" and "Fast", or model_type.
 _ALIASES = {
     "bert": ("Bert", "DistilBert", "Electra", "MobileBert", "bert", "distilbert", "electra", "mobilebert"),
     "roberta": ("Roberta", "Bart", "Longformer", "roberta", "bart", "longformer"),
@@ -79,7 +79,7 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokeniz
 
 @dataclass(frozen=True)
 class Source:
-    """One tokenizer on disk: its main file, what the files beside it state, and what the caller states."""
+    """A tokenizer on disk: its main file, the settings in the files beside it, and the settings of the caller."""
 
     path: Path
     kind: str
@@ -90,7 +90,7 @@ class Source:
     stated: Mapping[str, bool | None]  # the caller's options; None: not stated
 
     def option(self, name: str) -> bool | None:
-        """Returns an option from the caller or the configuration; ValueError if both state it and differ."""
+        """Returns an option from the caller or the configuration; raises ValueError if both state it and differ."""
         key = (TOKENIZERS[self.family].options if self.family else {}).get(name) or _CASING.get(name, name)
         found = self.config.get(key)
         if self.family in ("albert", "xlnet") and name == "strip_accents" and "keep_accents" in self.config:
@@ -103,7 +103,7 @@ class Source:
         return found if stated is None else stated
 
     def role(self, name: str) -> tuple[bool, str | None]:
-        """Returns whether the configuration names the token of a role, and the token (None: there is none)."""
+        """Returns whether the configuration has an entry for a role, and the token it names (None: no token)."""
         key = f"{name}_token"
         value = self.config.get(key)
         value = value.get("content") if isinstance(value, Mapping) else value
@@ -113,11 +113,11 @@ class Source:
 
 
 def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None]) -> Source:
-    """Finds the files of a tokenizer and reads what is beside them.
+    """Finds the main file of a tokenizer and reads the configuration files beside it.
 
     Raises:
-      ValueError: no such path, no tokenizer in the folder, a file of an unknown kind, a malformed configuration, an
-        unknown family or one that the files contradict, or an option that does not exist for these files.
+      ValueError: the path does not exist, the folder holds no tokenizer, the file is of an unknown kind, a
+        configuration is malformed, the family is unknown or contradicts the files, or the files do not have an option.
     """
     main, kind = _main_file(path)
     config_path = main.parent / "tokenizer_config.json"
@@ -155,7 +155,7 @@ def _main_file(path: Path) -> tuple[Path, str]:
 
 
 def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping[str, Any]) -> str | None:
-    """Returns the family from the caller, else from the configuration, else from the kind and content of the files."""
+    """Returns the family: from the caller, else from the configuration, else from the kind and content of the files."""
     if argument is not None and argument not in TOKENIZERS:
         raise ValueError(f"family={argument!r}: expected {', '.join(TOKENIZERS)}")
     stated, named = str(config.get("tokenizer_class") or ""), "tokenizer_class"
@@ -182,7 +182,7 @@ def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping
 
 
 def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Returns {id: {"content": token, flags}} of added_tokens.json and tokenizer_config.json."""
+    """Returns {id: {"content": token, flags}} from added_tokens.json and tokenizer_config.json."""
     added_path = folder / "added_tokens.json"
     added: dict[int, dict[str, Any]] = {}
     for token, index in _optional_json(added_path).items():
@@ -201,7 +201,11 @@ def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) ->
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; ValueError naming the file if it is none, truncated, too large, or states a key twice."""
+    """Reads a JSON object.
+
+    Raises:
+      ValueError: the file is missing, truncated, too large, not a JSON object, or has a key twice; names the file.
+    """
     if not path.is_file():
         raise ValueError(f"{path}: expected this file, found none")
     data = read_bytes(path)
@@ -215,7 +219,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Builds a dict; ValueError if a key comes twice."""
+    """Builds a dict; raises ValueError if a key occurs twice."""
     result = dict(pairs)
     if len(result) != len(pairs):
         first = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
@@ -228,23 +232,23 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 
 def call_library(path: Path, expected: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a library on a file's content; whatever it raises becomes a ValueError that names the file."""
+    """Calls a library function on the content of a file; any error it raises becomes a ValueError naming the file."""
     try:
         return function(*args)
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # panics of Rust code are no Exception
+    except BaseException as error:  # a panic in Rust code is not an Exception
         raise ValueError(f"{path}: expected {expected}: {' '.join(str(error).split())[:200]}") from None
 
 
 def require(path: Path, vocab: Iterable[str], tokens: Iterable[str]) -> None:
-    """Raises ValueError naming the file and every one of `tokens` that its vocabulary lacks."""
+    """Raises ValueError if the vocabulary lacks some of `tokens`; the message names the file and the missing tokens."""
     if missing := sorted(set(tokens) - set(vocab)):
         raise ValueError(f"{path}: expected the special tokens {', '.join(missing)}, found none of that spelling")
 
 
 def read_tokenizer_json(source: Source) -> Tokenizer:
-    """Reads `tokenizer.json`; padding and truncation that it may state are the caller's affair and taken out."""
+    """Reads `tokenizer.json` and removes its settings of padding and truncation, which are up to the caller."""
     from tokenizers import Tokenizer
 
     read_json(source.path)
@@ -258,7 +262,7 @@ def read_tokenizer_json(source: Source) -> Tokenizer:
 
 
 def save_files(folder: Path, tokenizer_json: str, config: Mapping[str, Any]) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json` into `folder`; a reader never sees half a file."""
+    """Writes `tokenizer.json` and `tokenizer_config.json` into `folder`; a reader never sees a half-written file."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"tokenizer.json": tokenizer_json, "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}
     for name, content in contents.items():

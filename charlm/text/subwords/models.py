@@ -1,4 +1,4 @@
-"""Configures the `tokenizers` library as the published WordPiece and byte-level BPE models need it.
+"""Builds tokenizers of the `tokenizers` library from the files of published WordPiece and byte-level BPE models.
 
 Sources: Devlin et al. 2019 (WordPiece, section 3), Radford et al. 2019 (byte-level BPE, section 2.2), and the files
 of the released models.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def build(source: Source) -> Tokenizer:
-    """Returns the configured tokenizer of a source; ValueError naming the file if it is malformed."""
+    """Returns the configured tokenizer of a source; raises a ValueError naming the file if the file is malformed."""
     if source.kind == "tokenizer.json":
         return restore_scores(read_tokenizer_json(source))
     makers = {"vocab.txt": _wordpiece, "vocab.json": _byte_level, "*.model": sentencepiece_backend}
@@ -28,7 +28,7 @@ def build(source: Source) -> Tokenizer:
 
 
 def _wordpiece(source: Source) -> Tokenizer:
-    """BERT: `vocab.txt`, one piece a line, the line number is the id."""
+    """Builds BERT's tokenizer from `vocab.txt`, which has one piece per line; the line number is the id."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     vocab = _read_vocab_txt(source.path)
@@ -62,7 +62,7 @@ def _wordpiece(source: Source) -> Tokenizer:
 
 
 def _read_vocab_txt(path: Path) -> dict[str, int]:
-    """Reads one piece a line; some pieces hold U+2028 or U+0085, so only newlines end a line."""
+    """Reads one piece per line; only newlines end a line, since some pieces hold U+2028 or U+0085."""
     text = _read_text(path)
     text = text.replace("\r\n", "\n") if text.count("\r\n") == text.count("\n") else text
     pieces = text.removesuffix("\n").split("\n")
@@ -87,7 +87,7 @@ def _read_text(path: Path) -> str:
 
 
 def _byte_level(source: Source) -> Tokenizer:
-    """GPT-2 and RoBERTa: `vocab.json` {piece: id} and `merges.txt`, one merge of two pieces a line."""
+    """Builds the tokenizer of GPT-2 or RoBERTa from `vocab.json` {piece: id} and `merges.txt`, one merge per line."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     vocab = read_json(source.path)
@@ -110,7 +110,7 @@ def _byte_level(source: Source) -> Tokenizer:
 
 
 def _check_vocab_json(path: Path, vocab: dict[str, Any]) -> None:
-    """Raises ValueError unless every value is an id and no id comes twice."""
+    """Raises ValueError unless every value is an id and no id occurs twice."""
     owners: dict[int, str] = {}
     for piece, index in vocab.items():
         if type(index) is not int or index < 0:
@@ -123,7 +123,7 @@ def _check_vocab_json(path: Path, vocab: dict[str, Any]) -> None:
 
 
 def _read_merges(path: Path, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    """Reads the merges in their order; ValueError naming file and line if one does not fit the vocabulary."""
+    """Reads the merges in order; raises a ValueError naming file and line if a merge does not fit the vocabulary."""
     if not path.is_file():
         raise ValueError(f"{path}: expected the merges of the vocab.json beside it, found no such file")
     merges = []

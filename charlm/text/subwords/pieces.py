@@ -1,4 +1,4 @@
-"""What a subword looks like: the characters that a piece stands for, and whether it begins a word."""
+"""The surface of a subword: the characters that a piece stands for, and whether it begins a word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from charlm.text.subwords.encoded import SpecialIds
 
-# Rows that the released vocabularies keep free: no text has these pieces (BERT; RoBERTa).
+# Placeholders in the released vocabularies, which never occur in text (BERT; RoBERTa).
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -22,12 +22,13 @@ class Surface(NamedTuple):
     """The characters of one piece.
 
     Attributes:
-      chars: without the mark of a beginning or a continuation: "ing" for `##ing`, "the" for `Ġthe` and `▁the`. Empty
-        for a piece that is nothing but the mark. A byte that belongs to no whole UTF-8 character of the piece is
-        U+DC80 to U+DCFF, as Python's "surrogateescape" writes it: pieces joined and encoded that way give the bytes.
-      starts_word: WordPiece: no `##`; byte-level BPE: a leading space (`Ġ`), which `chars` leaves out; SentencePiece:
-        a leading `▁`.
-      whole: whether all bytes of the piece make whole characters; false only in byte-level vocabularies.
+      chars: the characters without the mark of a beginning or a continuation: "ing" for `##ing`, "the" for `Ġthe` and
+        `▁the`. Empty for a piece that is only the mark. A byte that is not part of a complete UTF-8 character of the
+        piece is U+DC80 to U+DCFF, as Python's "surrogateescape" writes it: joining pieces and encoding them with
+        "surrogateescape" gives the bytes.
+      starts_word: whether the piece begins a word. WordPiece: it has no `##`; byte-level BPE: it has a leading space
+        (`Ġ`), which `chars` leaves out; SentencePiece: it has a leading `▁`.
+      whole: whether all bytes of the piece form complete characters; false only in byte-level vocabularies.
     """
 
     chars: str
@@ -38,8 +39,8 @@ class Surface(NamedTuple):
 def byte_of_glyph() -> dict[str, int]:
     """Returns the byte that each of the 256 characters of a byte-level vocabulary stands for.
 
-    Printable Latin-1 characters stand for themselves, the other bytes in turn for the characters from U+0100 on
-    (Radford et al. 2019, released code).
+    Printable Latin-1 characters stand for their own byte; the characters from U+0100 on stand for the other bytes in
+    order (Radford et al. 2019, released code).
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
@@ -58,7 +59,7 @@ def style_of(backend: Tokenizer) -> str:
 
 
 def surfaces(backend: Tokenizer, special: Iterable[str], size: int) -> list[Surface | None]:
-    """Returns the surface of every id below `size`; None for special tokens, placeholders and ids of no token.
+    """Returns the surface of every id below `size`; None for special tokens, placeholders and ids without a token.
 
     Raises:
       ValueError: the tokenizer marks words in none of the three known ways.
@@ -76,7 +77,7 @@ def surfaces(backend: Tokenizer, special: Iterable[str], size: int) -> list[Surf
     for token, index in backend.get_vocab(with_added_tokens=True).items():
         if token in special or _PLACEHOLDER.fullmatch(token):
             continue
-        if token in added:  # its text as it is, whatever the style
+        if token in added:  # added tokens are spelled without marks in every style
             result[index] = Surface(token, True)
         elif style == "wordpiece":
             continues = bool(prefix) and token.startswith(prefix) and token != prefix
@@ -91,7 +92,7 @@ def surfaces(backend: Tokenizer, special: Iterable[str], size: int) -> list[Surf
 
 
 def _byte_surface(token: str, table: dict[str, int]) -> Surface:
-    """Decodes a byte-level piece; one with characters outside of the 256 was added and stands for its own text."""
+    """Decodes a byte-level piece; a piece with characters outside the 256 was added later and stands for itself."""
     if not all(glyph in table for glyph in token):
         return Surface(token, True)
     content = bytes(table[glyph] for glyph in token)
@@ -110,13 +111,14 @@ def starts_of_words(
     special: SpecialIds,
     unknown_starts: bool,
 ) -> np.ndarray:
-    """Returns a bool array [len(ids)]: which tokens begin a word; `SubwordTokenizer.word_starts` has the rules.
+    """Returns a bool array [len(ids)] that says which tokens begin a word; see `SubwordTokenizer.word_starts`.
 
     Args:
       ids: one sequence of ids.
-      looks: their surfaces.
-      sequences: the text of each token, if known.
-      special: ids of the special tokens. unknown_starts: the unknown one stands for a whole word.
+      looks: the surface of each id.
+      sequences: the number of the text of each token, if known.
+      special: ids of the special tokens.
+      unknown_starts: whether the unknown token stands for a whole word.
     """
     bounds = {special.pad, special.cls, special.sep, special.bos, special.eos} - {None}
     alone = {special.mask, special.unk} if unknown_starts else {special.mask}

@@ -1,4 +1,4 @@
-"""Special and added tokens of a subword tokenizer: which token plays which role, and what is saved about it."""
+"""Special and added tokens of a subword tokenizer: finds the token of each role, and makes the settings to save."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPELLINGS = {
 
 
 def role_tokens(source: Source) -> dict[str, str]:
-    """Returns the token of each role: as the configuration names it, else as in the released models."""
+    """Returns the token of each role: from the configuration, else as in the released models of the family."""
     roles = dict(TOKENIZERS[source.family].roles) if source.family else {}
     for role in ROLES:
         named, token = source.role(role)
@@ -40,7 +40,7 @@ def role_tokens(source: Source) -> dict[str, str]:
 def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
     """Returns the settings of a tokenizer as transformers writes them into `tokenizer_config.json`.
 
-    Where nothing tells the roles of a `tokenizer.json`, the usual spellings among its added tokens do.
+    If nothing states the roles of a `tokenizer.json`, they are inferred from the usual spellings of its added tokens.
     """
     family = TOKENIZERS.get(source.family) if source.family else None
     roles = role_tokens(source)
@@ -74,7 +74,7 @@ def added_contents(source: Source) -> list[str]:
 
 
 def id_of(backend: Tokenizer, token: str) -> int:
-    """Returns the id of a token that the vocabulary has; KeyError if it has not."""
+    """Returns the id of a token; raises KeyError if the vocabulary does not have it."""
     index = backend.token_to_id(token)
     if index is None:
         raise KeyError(token)
@@ -82,7 +82,7 @@ def id_of(backend: Tokenizer, token: str) -> int:
 
 
 def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], control: list[str] | None = None) -> None:
-    """Marks special tokens and adds those that came after the vocabulary; ValueError if their ids do not fit."""
+    """Marks special tokens and adds the tokens that came after the vocabulary; ValueError if their ids do not fit."""
     from tokenizers import AddedToken
 
     for index, entry in sorted(source.added.items()):
@@ -95,7 +95,7 @@ def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], contro
                 f"{backend.get_vocab_size()}: found {found}"
             )
     done = set(added_contents(source))
-    # A mask stands for a word together with the space before it, where spaces belong to the words (all but BERT).
+    # In families where the space belongs to the word (all but BERT), a mask replaces a word and the space before it.
     strips = {roles.get("mask")} if source.family != "bert" else set()
     marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     wanted = [*roles.values(), *(control or [])]

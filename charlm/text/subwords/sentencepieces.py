@@ -1,4 +1,4 @@
-"""Configures the `tokenizers` library from the SentencePiece models of XLM-R, ALBERT and XLNet.
+"""Builds tokenizers of the `tokenizers` library from the SentencePiece models of XLM-R, ALBERT and XLNet.
 
 Sources: Kudo and Richardson 2018 (SentencePiece), and the files of the released models.
 """
@@ -26,7 +26,7 @@ _DIGIT_COMMA = re.compile(r".*\d,", re.DOTALL)
 
 
 def sentencepiece_backend(source: Source) -> Tokenizer:
-    """XLM-R, ALBERT, XLNet: a unigram model of SentencePiece."""
+    """Builds the tokenizer of XLM-R, ALBERT or XLNet from a unigram model of SentencePiece."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     proto = _read_proto(source.path)
@@ -35,13 +35,14 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
     unk_id = proto.trainer_spec.unk_id
     special = [piece.piece for piece in proto.pieces if piece.type == _CONTROL]
     if source.family == "xlm-roberta":
-        # fairseq puts its own four symbols in place of <unk>, <s>, </s>, and <mask> after the last piece.
+        # fairseq replaces <unk>, <s>, </s> by four symbols of its own, and adds <mask> after the last piece.
         if [piece for piece, _ in pieces[:3]] != ["<unk>", "<s>", "</s>"]:
             raise ValueError(f"{source.path}: expected <unk>, <s>, </s> first (XLM-R), found {pieces[:3]}")
         pieces = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")] + pieces[3:] + [("<mask>", 0.0)]
         unk_id = 3
     else:
-        # Both models take the comma off a piece such as "9,": with a lower score such pieces are never chosen.
+        # ALBERT and XLNet cut the comma off a piece such as "9,"; a much lower score has the same effect, since such
+        # pieces are then never chosen.
         low = {piece: float(np.float32(score - 100)) for piece, score in pieces if _DIGIT_COMMA.fullmatch(piece)}
         pieces = [(piece, low.get(piece, score)) for piece, score in pieces]
     counts = Counter(piece for piece, _ in pieces)
@@ -53,11 +54,11 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
     metaspace = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
     backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
-    # Symbols defined by the user need no mark: with their score of 0 the model never cuts or joins them, and as added
-    # tokens they would put a `▁` before what follows them.
+    # User-defined symbols are not marked as added tokens: with their score of 0 the model never cuts or joins them, and
+    # an added token would put a `▁` before the text that follows it.
     add_tokens(backend, source, roles, special)
     cls, sep = roles["cls"], roles["sep"]
-    assert source.family is not None  # only a tokenizer.json leaves it open
+    assert source.family is not None  # only a tokenizer.json may have no family
     single, pair = {
         "xlm-roberta": (f"{cls} $A {sep}", f"{cls} $A {sep} {sep} $B {sep}"),
         "albert": (f"{cls}:0 $A:0 {sep}:0", f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1"),
@@ -69,7 +70,7 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
 
 
 def _read_proto(path: Path) -> Any:
-    """Reads a SentencePiece model and checks that it is one that these families use."""
+    """Reads a SentencePiece model and checks that it is of the kind that these families use."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 
@@ -93,7 +94,7 @@ def _read_proto(path: Path) -> Any:
 
 
 def _normalizer(source: Source, charsmap: bytes) -> Any:
-    """Returns what comes before the model: ALBERT and XLNet have steps of their own before SentencePiece's."""
+    """Returns the normaliser; ALBERT and XLNet have steps of their own before those of SentencePiece."""
     from tokenizers import normalizers
 
     steps = []
@@ -110,10 +111,10 @@ def _normalizer(source: Source, charsmap: bytes) -> Any:
 
 
 def restore_scores(backend: Tokenizer) -> Tokenizer:
-    """Gives a unigram model that was read from JSON its float32 scores back, in place, and returns it.
+    """Restores the float32 scores of a unigram model that was read from JSON, in place, and returns the tokenizer.
 
-    The library reads decimals with an error in the last digit, which would decide between two ways of cutting a word
-    that are equally likely. Scores that never were float32 stay as they are.
+    The library reads decimals with an error in the last digit, which would break ties between two equally likely ways
+    of cutting a word. Scores that were never float32 stay as they are.
     """
     from tokenizers import models
 

@@ -1,4 +1,4 @@
-"""Copies of a configured tokenizer with other settings, because changing one would change it under other threads."""
+"""Copies a configured tokenizer with other settings, since changing the original would affect other threads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ if TYPE_CHECKING:
 
 
 def make_view(backend: Tokenizer, max_length: int | None, words: bool) -> Tokenizer:
-    """Returns `backend` itself, or a copy that shortens to `max_length` or cuts words that are split already.
+    """Returns a tokenizer that truncates to `max_length` or takes words: a copy, or `backend` if nothing differs.
 
     Args:
       backend: a tokenizer without truncation.
-      max_length: most tokens, special ones included; longest text first. None: all.
-      words: byte-level tokenizers see a space before every word; for others nothing changes.
+      max_length: the maximum number of tokens, including special ones; of a pair, the longer text is cut first. None:
+        no limit.
+      words: whether the input is words; byte-level tokenizers then see a space before every word. Other tokenizers
+        stay the same.
     """
     view = _prefixed(backend) if words else None
     if max_length is None:
         return view or backend
     view = view or _copy(backend)
-    # The library subtracts the special tokens; with no room left for others it would not shorten at all.
+    # The library subtracts the number of special tokens from the limit; with no room for others it would not truncate.
     view.enable_truncation(max_length, strategy="longest_first")
     return view
 
 
 def _copy(backend: Tokenizer) -> Tokenizer:
-    """Returns a copy that shares the vocabulary, unless tokens were added in a way that only a full copy keeps."""
+    """Returns a copy that shares the vocabulary with `backend`.
+
+    If adding the tokens again gives other added tokens, the copy is made in full, and only its model is shared.
+    """
     from tokenizers import Tokenizer
 
     view = Tokenizer(backend.model)
@@ -43,7 +48,7 @@ def _copy(backend: Tokenizer) -> Tokenizer:
 
 
 def _prefixed(backend: Tokenizer) -> Tokenizer | None:
-    """Returns a copy that puts a space before every word; None if `backend` does so, or is not byte-level."""
+    """Returns a copy that puts a space before every word; None if `backend` already does, or is not byte-level."""
     from tokenizers import Tokenizer
 
     stages = [stage.__getstate__() for stage in (backend.pre_tokenizer, backend.post_processor) if stage]

@@ -1,4 +1,4 @@
-"""Words to subwords, each distinct word once: a corpus has a hundred times as many words as distinct ones."""
+"""Turns words into subwords with a cache: a corpus has a hundred times as many words as distinct words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_LENGTH = 64  # characters; a few huge "words" must not fill the memory
 
 
 class WordPieces:
-    """Cuts words as a tokenizer does, and remembers them."""
+    """Cuts words into subwords with a tokenizer, and caches the results."""
 
     def __init__(self, tokenizer: SubwordTokenizer) -> None:
         """Wraps a tokenizer of BERT's, RoBERTa's or GPT-2's family."""
@@ -22,11 +22,12 @@ class WordPieces:
         self._joined: dict[str, tuple[int, ...]] = {}
 
     def of(self, words: Sequence[str], spaces: Sequence[bool]) -> list[tuple[int, ...]]:
-        """Returns the subwords of each word, at least one, without special ones.
+        """Returns the ids of the subwords of each word, at least one per word, without special tokens.
 
         Args:
-          words: none empty. spaces: whether a space comes before it, which a byte-level vocabulary writes into the
-            first subword; WordPiece does not know.
+          words: the words; none may be empty.
+          spaces: for each word, whether a space comes before it. A byte-level vocabulary writes the space into the
+            first subword; WordPiece ignores it.
         """
         if not self._spaces_count:
             return self._look_up(self._apart, words)
@@ -47,7 +48,7 @@ class WordPieces:
         return [pieces or cut[word] for word, pieces in zip(words, found, strict=True)]
 
     def _cut(self, words: list[str]) -> list[tuple[int, ...]]:
-        """All in one call, which is several times faster than one call each."""
+        """Encodes all words in one call, which is several times faster than one call per word."""
         item = self._tokenizer.encode_words(words)
         pieces: list[list[int]] = [[] for _ in words]
         for index, word in zip(item.ids, item.words, strict=True):
