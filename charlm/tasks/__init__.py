@@ -1,1 +1,1 @@
-"""What a model is trained for: the loss of a batch and its metrics."""
+"""The tasks of fine-tuning: how each reads its examples, computes its loss, and predicts and scores labels."""

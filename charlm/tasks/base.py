@@ -1,6 +1,6 @@
-"""What every task is: how its examples become rows with targets, what the loss is, and what logits say.
+"""The base class of fine-tuning tasks: a task turns examples into rows with targets, and logits into predictions.
 
-A task reads and cuts text through `charlm.families.units` alone, so each works with every family of models.
+A task reads and cuts text only through `charlm.families.units`, so every task works with every family of models.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ Prediction = TypeVar("Prediction")
 
 
 class Row(NamedTuple):
-    """A row of units and what the loss is to make of it.
+    """One input row of a model, with the targets of the loss.
 
     Attributes:
-      joined: the units. example: index of the example it is of.
-      targets: by name, a number for the whole row or an array over its positions [L]; "weight" is 0 where nothing is
-        to be learned.
-      places: what the task needs to read predictions off the logits; the model never sees it.
+      joined: the units of the row.
+      example: index of the example that the row belongs to.
+      targets: the targets by name, each a number for the whole row or an array over its positions [L]; "weight" is 0
+        for positions or rows that do not count in the loss.
+      places: what the task needs to turn logits into predictions; the model never sees it.
     """
 
     joined: Joined
@@ -41,19 +42,19 @@ class Row(NamedTuple):
 
 
 class TaskSums(NamedTuple):
-    """Sums over what a batch teaches, float32 scalars that add up exactly over batches of any size; or of its rows."""
+    """Sums of a batch (float32 scalars) or of each of its rows (float32 [N]); they add up exactly over batches."""
 
     loss: jax.Array  # nats, or squared errors
-    weight: jax.Array  # labels, answers or numbers that it is summed over
-    right: jax.Array  # of those, predicted exactly; 0 for numbers
+    weight: jax.Array  # the number of labels, answers or numbers that the loss is summed over
+    right: jax.Array  # how many of them are predicted exactly; 0 for numbers
 
 
 class WordScores(NamedTuple):
-    """Which words of examples are predicted rightly.
+    """Which words of some examples are predicted correctly.
 
     Attributes:
-      right: bool [W], every word of every example in order.
-      entities: of tags that mark entities, as `charlm.metrics.entity_spans` gives them; None: they mark none.
+      right: bool [W], for every word of every example in order.
+      entities: the entities, as returned by `charlm.metrics.entity_spans`; None if the tags mark no entities.
     """
 
     right: np.ndarray
@@ -64,15 +65,16 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     """A task.
 
     Attributes:
-      name: of the task. head: of the model that does it, one of `charlm.convert.heads.FINE_TUNED`.
-      ability: the method of `charlm.finetune.predictor.FineTuned` that asks a model of the task.
-      metric: the score that says which of two models is better; larger is better.
-      labels: what there is to predict, in the order of the logits; () where it is a number or a place.
-      scored_with: module of an optional package that the scores need; "": none. It is known with the labels.
-      fields: of an example that hold the texts that noise may change: each a text, None, or a tuple of words.
-      by_word: whether there is a prediction for every word of an example, so that words are counted, not examples.
-      noise_context: whether `noised` changes what `context` returns, too.
-      hundredths: scores from 0 to 100; the others are from 0 to 1, or of a unit of their own.
+      name: the name of the task.
+      head: the head that a model of this task has, one of `charlm.convert.heads.FINE_TUNED`.
+      ability: the method of `charlm.finetune.predictor.FineTuned` that predicts with a model of this task.
+      metric: the score that decides which of two models is better; larger is better.
+      labels: the possible labels, in the order of the logits; () if the task predicts a number or a place.
+      scored_with: the module of an optional package that the scores need, "" for none; final once labels are known.
+      fields: the fields of an example whose texts noise may change: each holds a text, None, or a tuple of words.
+      by_word: whether the task predicts something for every word, so that words are counted instead of examples.
+      noise_context: whether `noised` also changes the text that `context` returns.
+      hundredths: the names of the scores that range from 0 to 100; other scores range from 0 to 1, or have a unit.
     """
 
     name: ClassVar[str]
@@ -86,31 +88,39 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     noise_context: bool = False
     hundredths: ClassVar[tuple[str, ...]] = ()
 
-    # How it is made
+    # Creation and settings
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
-        """Returns the task of a fine-tuning config, which has seen no data yet."""
+        """Returns the task of a fine-tuning config, before it has seen any data."""
         return cls()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
-        """Returns the task that `settings` described; `settings` without the name. TypeError when they do not fit."""
+        """Returns the task with the given settings: the result of `settings()` without the name.
+
+        Raises:
+          TypeError: the task does not have these settings.
+        """
         return cls(**settings)
 
     @property
     @abc.abstractmethod
     def outputs(self) -> int:
-        """Logits of a row or position."""
+        """The number of logits per row or position."""
 
     def check_scores(self) -> None:
-        """Checks that predictions can be scored; ValueError when a package is missing, or there is no such `metric`."""
+        """Checks that predictions can be scored.
+
+        Raises:
+          ValueError: a package is missing, or `metric` does not exist for these labels.
+        """
         if self.scored_with:
             extras.load(f"scores of {self.name.replace('_', ' ')}", self.scored_with)
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Returns name and what makes the task anew from JSON, by `from_settings`."""
+        """Returns the name, and the JSON-able settings from which `from_settings` makes the task again."""
 
     # Examples, rows and loss
 
@@ -119,42 +129,46 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns the examples of files.
 
         Args:
-          training: True: what cannot be learned from is left out, counted and logged.
-          labelled: False: what there is to predict is not in the files.
+          training: if true, examples that cannot be used for training are left out, counted and logged.
+          labelled: whether the files hold the labels.
 
         Raises:
-          ValueError: naming file and line of what cannot be read.
+          ValueError: a file cannot be read; the message names the file and the line.
         """
 
     def check_labels(self, examples: Sequence[Example], key: str) -> None:
         """Checks that predictions of these examples can be scored.
 
+        Args:
+          key: the config key that names the files, for the message.
+
         Raises:
-          ValueError: naming `key`, the config's, and what is missing.
+          ValueError: labels are missing; the message names `key` and what is missing.
         """
 
     @abc.abstractmethod
     def learn_labels(self, examples: Sequence[Example]) -> None:
-        """Sets `labels` to those of the training examples; ValueError when nothing can be learned from them."""
+        """Sets `labels` from the training examples; raises ValueError if nothing can be learned from them."""
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Example], units: Units, training: bool) -> list[Row]:
-        """Returns the rows of examples; each has at least one.
+        """Returns the rows of examples; every example has at least one row.
 
         Args:
-          training: False: there are targets only where examples have labels that are known.
+          training: if false, examples may have no label, or labels unknown to the task; these have no targets.
         """
 
     def sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
-        """Returns loss and hits of a batch; see `row_sums`."""
+        """Returns the sums of a batch: loss, weight and correct predictions; see `row_sums`."""
         return jax.tree.map(jnp.sum, self.row_sums(logits, targets))
 
     @abc.abstractmethod
     def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
-        """Returns loss and hits of each row, [N].
+        """Returns the sums of each row, [N]: loss, weight and correct predictions.
 
         Args:
-          logits: float32 [N, outputs], or [N, L, outputs]. targets: of its rows by name, [N] or [N, L].
+          logits: float32 [N, outputs] or [N, L, outputs].
+          targets: the targets of the rows by name, [N] or [N, L].
         """
 
     # Predictions and scores
@@ -163,98 +177,108 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def predict(
         self, examples: Sequence[Example], rows: Sequence[Row], logits: Sequence[np.ndarray]
     ) -> list[Prediction]:
-        """Returns what the model says of each example.
+        """Returns the prediction for each example.
 
         Args:
-          logits: of each row, float32 [outputs] or [L, outputs], padding cut off.
+          logits: for each row, float32 [outputs] or [L, outputs], without padding.
         """
 
     @abc.abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Returns the scores of predictions, `metric` among them."""
+        """Returns the scores of predictions by name, including `metric`."""
 
     @abc.abstractmethod
     def statistics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> tuple[str, np.ndarray]:
-        """Returns what the scores are sums of, for comparisons: the kind of the sums, and a row for each example.
+        """Returns the statistics whose sums give the scores, for comparisons: their kind, and a row for each example.
 
-        The kind is one of `charlm.metrics.score_from_statistics`, unless `scores_of_sums` knows more. Where examples
-        are scored together, there is a row for each `group`.
+        The kind is one that `charlm.metrics.score_from_statistics` knows, unless the task overrides `scores_of_sums`.
+        If examples are scored in groups, there is a row for each `group` instead.
         """
 
     def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
-        """Returns the scores that sums of rows of `statistics` come to, `metric` among them.
+        """Returns the scores, including `metric`, from sums over the rows of `statistics`.
 
         Args:
-          sums: [S], or [R, S] of R resamples: then every score is an array of R.
+          sums: [S], or [R, S] for R resamples; then every score is an array [R].
         """
         return metrics.score_from_statistics(kind, sums)
 
     @abc.abstractmethod
     def write(self, folder: Path, name: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Writes predictions as files of the task's usual formats, named after `name`."""
+        """Writes predictions to files in the usual formats of the task; `name` is the beginning of their names."""
 
     def tune(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Sets what is chosen on development data, such as the threshold of no answer."""
+        """Sets values that are chosen on development data, such as the threshold for "no answer"."""
 
     # Under noise and attack (`charlm.robustness`)
 
     @abc.abstractmethod
     def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Any]:
-        """Returns the example with noise in its text and its labels where they now belong, and a trace of the noise.
+        """Returns the example with noise in its text and with its labels moved accordingly, and a trace of the noise.
 
         Args:
-          key: which draw of the noise; the same key gives the same noise.
+          key: identifies the draw of the noise; the same key gives the same noise.
         """
 
     @abc.abstractmethod
     def restored(self, prediction: Prediction, trace: Any) -> Prediction:
-        """Returns what a prediction for a noised example says of the example before."""
+        """Maps a prediction for a noised example to the original example; `trace` is that of `noised`."""
 
     def is_labelled(self, example: Example) -> bool:
-        """Says whether it is known what there is to predict of an example."""
+        """Says whether the label of an example is known."""
         return getattr(example, "label", None) is not None
 
     def texts(self, example: Example) -> dict[str, str | tuple[str, ...]]:
-        """Returns the texts of an example that noise may change, by field: a text, or words that are given as such."""
+        """Returns the texts of an example that noise may change, by field: each a text or a tuple of words."""
         found = {name: getattr(example, name) for name in self.fields}
         return {name: text for name, text in found.items() if text is not None}
 
     def attacked(self, example: Example) -> dict[str, str | tuple[str, ...]]:
-        """Returns those of `texts` that an adversary may edit."""
+        """Returns the subset of `texts` that an adversary may edit."""
         return self.texts(example)
 
     def context(self, example: Example) -> str:
-        """Returns a text that several examples share, beside `texts`; "": none. They are set aside together."""
+        """Returns a text beside `texts` that several examples share, "" for none.
+
+        Examples with the same context are put into the same split.
+        """
         return ""
 
     def group(self, example: Example) -> Hashable | None:
-        """Returns what tells the examples apart that are scored together, as the passages of a query; None: each is
-        scored on its own."""
+        """Returns the key of the group in which an example is scored, such as the query of a passage.
+
+        None: each example is scored on its own.
+        """
         return None
 
     def scored(self, examples: Sequence[Example]) -> list[dict[str, str | tuple[str, ...]]]:
-        """Returns for each row of `statistics` the texts, as `texts`, whose words say which groups it is in."""
+        """Returns, for each row of `statistics`, its texts by field; their words decide which word groups it is in."""
         return [self.texts(example) for example in examples]
 
     def word_scores(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> WordScores | None:
-        """Returns which words are right; None unless `by_word`."""
+        """Returns which words are predicted correctly; None unless `by_word`."""
         return None
 
     def answer(self, prediction: Prediction) -> Any:
-        """Returns what a prediction comes to: a class, tags, a text; None of a number, which moves with every edit."""
+        """Returns the answer in a prediction: a class, tags or a text; None for numbers, which any edit changes."""
         return None
 
     def encoded(self, prediction: Prediction) -> Any:
-        """Returns a prediction as JSON holds it."""
+        """Returns a prediction as a value that JSON can hold."""
         return prediction
 
     def decoded(self, value: Any) -> Prediction:
-        """Returns the prediction that JSON makes of `encoded`: a list where there was a tuple."""
+        """Returns the prediction from the value of `encoded` after it went through JSON, which makes tuples lists."""
         return value
 
 
 def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:
-    """Returns for each row the cross entropy of labels [N, ...] under logits [N, ..., labels], times weight."""
+    """Returns the sums of each row for the weighted cross entropy of labels.
+
+    Args:
+      logits: [N, ..., labels].
+      labels, weight: [N, ...].
+    """
     weight = weight.astype(jnp.float32)
     nats = -jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), labels[..., None], axis=-1)[..., 0]
     right = (logits.argmax(axis=-1) == labels).astype(jnp.float32)

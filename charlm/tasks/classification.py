@@ -1,4 +1,4 @@
-"""Texts and pairs of texts: a class for each, or a number (GLUE; Wang et al., 2018)."""
+"""The tasks of classification and regression: a class or a number for a text or a pair (GLUE; Wang et al., 2018)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from charlm.text.noise import Noiser
 
 log = logging.getLogger("charlm")
 
-SEPARATORS = (",", ";", "|", "/", "+", " ")  # that tables put between several labels of a cell
-MAX_LABELS = 2000  # more distinct labels are numbers or texts by mistake
+SEPARATORS = (",", ";", "|", "/", "+", " ")  # separators that tables use between several labels in one cell
+MAX_LABELS = 2000  # with more distinct labels, the column probably holds numbers or texts by mistake
 
 
 class ClassPrediction(NamedTuple):
@@ -38,10 +38,10 @@ class ClassPrediction(NamedTuple):
 
 
 class TextTask(Task[TextExample, Any]):
-    """What tasks on a text or a pair share: each example is one row, cut to the longest the model reads.
+    """The base class of tasks on a text or a pair: each example is one row, cut to the maximum length of the model.
 
     Args:
-      columns: of the tables.
+      columns: the columns of the tables.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -54,7 +54,7 @@ class TextTask(Task[TextExample, Any]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
-        """Returns the task that `settings` described; labels are taken by those that have some."""
+        """Returns the task with the given settings; subclasses with labels take the labels from them."""
         named = {name: value for name, value in settings.items() if name != "labels"}
         if "columns" in named:
             named["columns"] = Columns.from_dict(named["columns"])
@@ -79,23 +79,23 @@ class TextTask(Task[TextExample, Any]):
 
     @abc.abstractmethod
     def target(self, example: TextExample) -> dict[str, Any]:
-        """Returns what the loss reads of an example."""
+        """Returns the targets of the loss for an example."""
 
     def noised(self, example: TextExample, noiser: Noiser, key: str) -> tuple[TextExample, None]:
-        """Returns the example with noise in its text, and in its pair."""
+        """Returns the example with noise in its text and in its pair."""
         text = noiser.text(example.text, f"{key}/{example.id}").text
         pair = None if example.pair is None else noiser.text(example.pair, f"{key}/{example.id}/pair").text
         return example._replace(text=text, pair=pair), None
 
     def restored(self, prediction: Any, trace: None) -> Any:
-        """Returns the prediction as it is: a label has no place."""
+        """Returns the prediction unchanged, since a label does not refer to places in the text."""
         return prediction
 
 
 def warn_of_joined(labels: Set[str]) -> None:
-    """Logs a warning when at least half of the labels are known ones with one separator between, such as "3,14".
+    """Logs a warning if at least half of the labels look like known labels joined by a separator, such as "3,14".
 
-    Known is what is a label itself, or stands in several joined ones.
+    A part is known if it is a label itself, or if it occurs in several joined labels.
     """
     for separator in SEPARATORS:
         parts = {label: set(label.split(separator)) for label in labels if separator in label}
@@ -115,7 +115,8 @@ class Classification(TextTask):
     """One of several classes for a text or pair.
 
     Args:
-      columns: of the tables. labels: the classes; (): those of the training data.
+      columns: the columns of the tables.
+      labels: the classes; (): the classes of the training data.
       metric: "accuracy", "macro_f1", "matthews", or "f1" of the second of two classes.
     """
 
@@ -135,14 +136,14 @@ class Classification(TextTask):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
-        """Returns the task that `settings` described."""
+        """Returns the task with the given settings."""
         task = super().from_settings(settings)
         task.labels = tuple(settings.get("labels", ()))
         return task
 
     @property
     def outputs(self) -> int:
-        """A logit for each class."""
+        """The number of logits: one for each class."""
         return len(self.labels)
 
     def check_scores(self) -> None:
@@ -159,17 +160,17 @@ class Classification(TextTask):
         return super().settings() | {"metric": self.metric}
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
-        """Returns the rows of tables; classes beyond `labels`, where they are known, are an error."""
+        """Returns the rows of tables; if `labels` are known, any other class is an error."""
         return self.columns.read(files, labelled, labels=self.labels or None)
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
-        """Takes the classes of the examples, in alphabetical order; warns of classes that look like several in one."""
+        """Sets `labels` to the classes of the examples, in alphabetical order; warns of classes that look joined."""
         if not self.labels and not self.columns.separator:
             warn_of_joined({str(example.label) for example in examples})
         self.labels = learned([str(example.label) for example in examples], self.labels, "classes")
 
     def target(self, example: TextExample) -> dict[str, Any]:
-        """Returns the number of the class."""
+        """Returns the index of the class; the weight is 0 if the class is unknown."""
         known = example.label in self.labels
         return {"label": np.int32(self.labels.index(example.label) if known else 0), "weight": np.float32(known)}
 
@@ -198,12 +199,12 @@ class Classification(TextTask):
     def statistics(
         self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
     ) -> tuple[str, np.ndarray]:
-        """Returns right and predicted class of each example."""
+        """Returns the correct and the predicted class of each example, see `charlm.metrics.per_example_classes`."""
         gold = [str(example.label) for example in examples]
         return "classification", metrics.per_example_classes(gold, [p.label for p in predictions], labels=self.labels)
 
     def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
-        """Returns the scores of sums; F1 of two classes is that of the second."""
+        """Returns the scores from sums; with two classes, F1 is that of the second class."""
         positive = {"positive": 1} if len(self.labels) == 2 else {}
         return metrics.score_from_statistics(kind, sums, **positive)
 
@@ -212,7 +213,7 @@ class Classification(TextTask):
         return prediction.label
 
     def decoded(self, value: Any) -> ClassPrediction:
-        """Returns the prediction that JSON makes a list of."""
+        """Returns the prediction from the list that JSON holds."""
         return ClassPrediction(value[0], tuple(value[1]))
 
     def write(
@@ -231,7 +232,7 @@ class Classification(TextTask):
 class Regression(TextTask):
     """A number for a text or pair, such as how alike two sentences are.
 
-    The model predicts it in units of its own: (number - mean) / sd of the training data.
+    The model predicts the standardised number: (number - mean) / sd, with mean and sd of the training data.
     """
 
     name = "regression"
@@ -246,11 +247,11 @@ class Regression(TextTask):
 
     @property
     def outputs(self) -> int:
-        """One number."""
+        """The number of logits: 1."""
         return 1
 
     def settings(self) -> dict[str, Any]:
-        """Returns name, columns and scale."""
+        """Returns name, columns, mean and standard deviation."""
         return super().settings() | {"mean": self.mean, "sd": self.sd}
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
@@ -258,14 +259,14 @@ class Regression(TextTask):
         return self.columns.read(files, labelled, labels_are_numbers=True)
 
     def learn_labels(self, examples: Sequence[TextExample]) -> None:
-        """Takes mean and standard deviation of the numbers."""
+        """Sets mean and standard deviation from the numbers of the examples."""
         numbers = np.array([example.label for example in examples], np.float64)
         self.mean, self.sd = float(numbers.mean()), float(numbers.std())
         if self.sd == 0:
             raise ValueError(f"data.train: all {len(numbers)} numbers are {self.mean}: nothing can be learned")
 
     def target(self, example: TextExample) -> dict[str, Any]:
-        """Returns the number in the model's units."""
+        """Returns the standardised number; the weight is 0 if the number is unknown."""
         label = example.label
         known, scaled = (True, (label - self.mean) / self.sd) if isinstance(label, float) else (False, 0.0)
         return {"number": np.float32(scaled), "weight": np.float32(known)}
@@ -289,7 +290,7 @@ class Regression(TextTask):
         return metrics.regression_scores([_number(example) for example in examples], predictions)
 
     def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
-        """Returns sums of both numbers."""
+        """Returns the sums of both numbers for each example, see `charlm.metrics.per_example_numbers`."""
         gold = [_number(example) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
 
@@ -303,14 +304,14 @@ class Regression(TextTask):
 
 
 def _number(example: TextExample) -> float:
-    """Returns the number of an example of regression; ValueError when it is not known."""
+    """Returns the number of an example of regression; raises ValueError if it is unknown."""
     if example.label is None:
         raise ValueError(f"{example.place}: expected a number, found none: there is nothing to score")
     return float(example.label)
 
 
 def join_cut(units: Units, first: Encoded, second: Encoded | None) -> Joined:
-    """Returns a row of one text or two; what is too long loses the end of the longer text first."""
+    """Returns a row of one text or two; if they are too long, the end of the longer text is cut off first."""
     if second is None:
         return units.join(first.part(0, units.room(False)))
     room = units.room(True)
@@ -321,10 +322,15 @@ def join_cut(units: Units, first: Encoded, second: Encoded | None) -> Joined:
 
 
 def learned(found: Sequence[str], given: Sequence[str], what: str) -> tuple[str, ...]:
-    """Returns the labels that training examples have, or those that were given.
+    """Returns the given labels, or else the sorted labels of the training examples.
+
+    Args:
+      found: the labels of the training examples.
+      given: the labels of the task; (): none.
+      what: what the labels are called in the message.
 
     Raises:
-      ValueError: when there are too few to tell apart, or more than can be meant.
+      ValueError: the examples have fewer than 2 or more than `MAX_LABELS` distinct labels.
     """
     counts = Counter(found)
     if len(counts) < 2 or len(counts) > MAX_LABELS:

@@ -1,4 +1,7 @@
-"""Contexts of questions in units: windows, answers, and where each unit has the most context."""
+"""Contexts of question answering in units: cuts them into windows, and finds the units of answers.
+
+Used by `charlm.tasks.question_answering`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from charlm.families.units import Span
 
 
 class ContextPlaces(NamedTuple):
-    """What a row holds of a context.
+    """The part of a context that a row holds: U units.
 
     Attributes:
-      offsets: characters of the context that each unit covers, [U, 2]. first: position of the first of them.
-      most: bool [U], whether a unit has more context here than in any other row. whole: position of "no answer".
+      offsets: the characters of the context that each unit covers, [U, 2].
+      first: the position of the first of these units in the row.
+      most: bool [U], whether a unit has more context in this row than in any other row.
+      whole: the position in the row that stands for "no answer".
     """
 
     offsets: np.ndarray
@@ -26,7 +31,7 @@ class ContextPlaces(NamedTuple):
 
 
 def trimmed_offsets(context: str, offsets: Sequence[Span]) -> np.ndarray:
-    """Returns offsets [U, 2] without the space that GPT-2's pieces begin with."""
+    """Returns offsets [U, 2] without leading whitespace, with which pieces of GPT-2 begin."""
     found = np.array(offsets, np.int64).reshape(-1, 2)
     for u, (start, end) in enumerate(offsets):
         while start < end and context[start].isspace():
@@ -36,22 +41,26 @@ def trimmed_offsets(context: str, offsets: Sequence[Span]) -> np.ndarray:
 
 
 def answer_units(example: QuestionExample, offsets_U2: np.ndarray) -> tuple[tuple[int, int] | None, bool]:
-    """Returns the first and last unit of the first answer, and whether it begins or ends inside one."""
+    """Returns the first and last unit of the first answer, and whether the answer begins or ends inside a unit.
+
+    Without an answer in the context the result is (None, False).
+    """
     answer = next((a for a in example.answers if a.start >= 0 and a.text), None)
     if example.impossible or answer is None or not len(offsets_U2):
         return None, False
     start, end = answer.start, answer.start + len(answer.text)
     first = int(np.searchsorted(offsets_U2[:, 1], start, side="right"))
     last = int(np.searchsorted(offsets_U2[:, 0], end, side="left")) - 1
-    if first > last or first == len(offsets_U2):  # nothing of it is in a unit: control characters alone
+    if first > last or first == len(offsets_U2):  # no unit covers the answer: it has only control characters
         return None, False
     return (first, last), bool(offsets_U2[first, 0] < start or offsets_U2[last, 1] > end)
 
 
 def context_windows(units: int, room: int, stride: int) -> list[range]:
-    """Returns windows over the units of a context, each of at most `room`, `stride` apart; at least half is shared.
+    """Returns windows over the units of a context, each of at most `room` units.
 
-    So every unit has context on either side somewhere, and an answer of up to a quarter of a window is whole in one.
+    Windows begin `stride` units apart, but neighbours share at least half of a window. So every unit has context on
+    both sides in some window, and an answer of up to a quarter of a window is complete in some window.
     """
     found, start = [], 0
     stride = min(stride, max(1, room // 2))
@@ -63,11 +72,14 @@ def context_windows(units: int, room: int, stride: int) -> list[range]:
 
 
 def most_context(parts: Sequence[range], units: int) -> np.ndarray:
-    """Returns for each unit [U] the number of the window where the smaller of its two sides is largest."""
+    """Returns for each unit [U] the number of the window in which the unit has the most context.
+
+    The context of a unit is the smaller of the numbers of units to its left and to its right.
+    """
     best, number = np.full(units, -np.inf), np.zeros(units, np.int64)
     for n, part in enumerate(parts):
         at = np.arange(part.start, part.stop)
-        # A little for the longer window, as released, decides between equal ones.
+        # As in the released code of BERT, a small bonus for the longer window breaks ties.
         context = np.minimum(at - part.start, part.stop - 1 - at) + 0.01 * len(part)
         better = context > best[at]
         best[at[better]], number[at[better]] = context[better], n

@@ -1,8 +1,8 @@
-"""Questions answered by a span of their context (SQuAD 1.1 and 2.0; Rajpurkar et al., 2016, 2018).
+"""The task of question answering: finds the answer as a span of a context.
 
-Long contexts are read in windows that overlap; each unit's start counts in the window where it has the most context
-(BERT, as released). A model that reads words can only answer with whole words: answers that begin or end inside one are
-counted.
+Source: SQuAD 1.1 and 2.0 (Rajpurkar et al., 2016, 2018). Long contexts are read in overlapping windows; a unit may
+begin an answer only in the window where it has the most context (released code of BERT). A model that reads words can
+only answer with whole words; the log states how many answers of the training data begin or end inside a unit.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from charlm.text.noise.edits import NoisedText
 
 log = logging.getLogger("charlm")
 
-NEVER = 1e9  # odds of no answer where the context is empty
-FAR = -1e30  # logit of a place that cannot be an answer
+NEVER = 1e9  # odds of "no answer" if the context is empty
+FAR = -1e30  # logit of a position that cannot begin or end an answer
 
 
 class AnswerPrediction(NamedTuple):
-    """Candidates, best first, and how much likelier than the best of them it is that there is no answer (nats)."""
+    """Candidates, best first, and the log odds (nats) of "no answer" against the best candidate."""
 
     candidates: tuple[Candidate, ...]
     null_odds: float
 
     @property
     def text(self) -> str:
-        """The best candidate's text; "" where there is none."""
+        """The text of the best candidate; "" if there is no candidate."""
         return self.candidates[0].text if self.candidates else ""
 
 
@@ -55,11 +55,13 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     """A span of the context, or none.
 
     Args:
-      stride: units from window to window. max_question: units of the question that are read.
-      max_answer: units of the longest answer. n_best: candidates kept.
-      impossible: whether questions without answer occur; None: found in the training data.
-      threshold: log odds beyond which there is no answer; see `tune`.
-      noise_context: put noise into the context, too; its answers survive in part.
+      stride: distance between the starts of windows, in units.
+      max_question: maximum length of a question in units; the end of a longer one is cut off.
+      max_answer: maximum length of an answer in units.
+      n_best: number of candidates that are kept.
+      impossible: whether questions without an answer occur; None: `learn_labels` finds out from the training data.
+      threshold: log odds of "no answer" above which no answer is given; see `tune`.
+      noise_context: whether noise also changes the context; at least a part of each answer in it survives.
     """
 
     name = "question_answering"
@@ -71,7 +73,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
 
     @property
     def outputs(self) -> int:
-        """Two: scores of a position as the first and as the last of the answer."""
+        """The number of logits of a position: 2, as the first and as the last position of the answer."""
         return 2
 
     def __init__(
@@ -89,17 +91,17 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
-        """Returns the task with the sizes that a config names."""
+        """Returns the task with the settings that a config names."""
         names = ("stride", "max_question", "max_answer", "n_best", "noise_context")
         return cls(**{name: config.data[name] for name in names})
 
     def settings(self) -> dict[str, Any]:
-        """Returns name, sizes and threshold."""
+        """Returns the name, and the arguments of the task."""
         names = ("stride", "max_question", "max_answer", "n_best", "impossible", "threshold", "noise_context")
         return {"name": self.name} | {name: getattr(self, name) for name in names}
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[QuestionExample]:
-        """Returns the questions of SQuAD files; of training data those whose answer is in the context."""
+        """Returns the questions of SQuAD files; for training, only those whose answer is in the context."""
         skipped, found = Skipped(), []
         for file in files:
             found += read_squad(file, training=training, skipped=skipped)
@@ -108,20 +110,20 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         return found
 
     def check_labels(self, examples: Sequence[QuestionExample], key: str) -> None:
-        """Checks that each question has an answer, or is known to have none."""
+        """Checks that each question has an answer, or is marked as impossible."""
         for example in examples:
             if not example.answers and not example.impossible:
                 raise ValueError(f"{key}: {example.place}: no answer is known; data.test_labels=False predicts alone")
 
     def learn_labels(self, examples: Sequence[QuestionExample]) -> None:
-        """Finds out whether there are questions without answer."""
+        """Sets `impossible`, unless it is set: whether some questions have no answer."""
         if not any(example.answers for example in examples):
             raise ValueError(f"data.train: none of {len(examples)} questions has an answer")
         if self.impossible is None:
             self.impossible = any(example.impossible for example in examples)
 
     def rows(self, examples: Sequence[QuestionExample], units: Units, training: bool) -> list[Row]:
-        """Returns the windows of each context, each behind its question."""
+        """Returns a row for each window of each context, each with the question before it."""
         questions = units.encode([example.question for example in examples])
         contexts = list(dict.fromkeys(example.context for example in examples))
         encoded = dict(zip(contexts, units.encode(contexts), strict=True))
@@ -173,7 +175,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
             )
 
     def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
-        """Returns the mean cross entropy of start and end."""
+        """Returns the mean of the cross entropies of start and end; a row is right if both are."""
         allowed_NL, weight_N = targets["allowed"], targets["weight"]
         nats_N, right_N = 0.0, weight_N
         for side, name in enumerate(("start", "end")):
@@ -187,7 +189,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     def predict(
         self, examples: Sequence[QuestionExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
     ) -> list[AnswerPrediction]:
-        """Returns the candidates of all windows of each question."""
+        """Returns the best candidates of each question over all windows of its context."""
         found: list[dict[Span, float]] = [{} for _ in examples]
         null = np.full(len(examples), np.inf)
         for row, scores_L2 in zip(rows, logits, strict=True):
@@ -202,7 +204,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         ]
 
     def _spans(self, scores_U2: np.ndarray, places: ContextPlaces) -> Iterator[tuple[int, int, float]]:
-        """Yields the best spans of a window: characters, and the sum of their logits."""
+        """Yields the best spans of a window: first character, one past the last, and the sum of both logits."""
         starts = [int(u) for u in np.argsort(-scores_U2[:, 0], kind="stable") if places.most[u]][: self.n_best]
         ends = np.argsort(-scores_U2[:, 1], kind="stable")
         for start in starts:
@@ -233,25 +235,25 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         return AnswerPrediction(kept, null - float(scores[0]))
 
     def answer(self, prediction: AnswerPrediction) -> str:
-        """Returns the text of the answer; "" where there is none."""
+        """Returns the text of the answer; "" for "no answer"."""
         return "" if self.impossible and prediction.null_odds > self.threshold else prediction.text
 
     def tune(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> None:
-        """Sets the threshold of no answer to the one with the best F1."""
+        """Sets the threshold for "no answer" to the one with the best F1."""
         if self.impossible:
             texts, odds = self._by_id(examples, predictions)
             self.threshold = metrics.squad_scores(examples, texts, null_odds=odds)["best_f1_thresh"]
 
     def is_labelled(self, example: QuestionExample) -> bool:
-        """Says whether an answer is known, or that there is none."""
+        """Says whether an answer is known, or the question is marked as impossible."""
         return bool(example.answers) or example.impossible
 
     def context(self, example: QuestionExample) -> str:
-        """Returns the text that is searched."""
+        """Returns the context, in which the answer is searched."""
         return example.context
 
     def decoded(self, value: Any) -> AnswerPrediction:
-        """Returns the prediction that JSON makes lists of."""
+        """Returns the prediction from the lists that JSON holds."""
         return AnswerPrediction(tuple(Candidate(*candidate) for candidate in value[0]), value[1])
 
     def _by_id(
@@ -261,7 +263,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         return {e.id: p.text for e, p in pairs}, {e.id: p.null_odds for e, p in pairs}
 
     def scores(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> dict[str, float]:
-        """Returns exact match and F1 as the published evaluation does, 0 to 100."""
+        """Returns exact match and F1 as the published evaluation computes them, 0 to 100."""
         return metrics.squad_scores(examples, self._answers(examples, predictions))
 
     def statistics(
@@ -280,7 +282,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         examples: Sequence[QuestionExample],
         predictions: Sequence[AnswerPrediction],
     ) -> None:
-        """Writes the published evaluation's files: answers, candidates, and the odds of no answer."""
+        """Writes the files of the published evaluation: answers, candidates, and the odds of "no answer"."""
         pairs = list(zip(examples, predictions, strict=True))
         write_squad_predictions(str(folder / f"{name}.json"), self._answers(examples, predictions))
         write_squad_nbest(str(folder / f"{name}_nbest.json"), {e.id: p.candidates for e, p in pairs})
@@ -288,9 +290,10 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
             write_squad_null_odds(str(folder / f"{name}_null_odds.json"), {e.id: p.null_odds for e, p in pairs})
 
     def noised(self, example: QuestionExample, noiser: Noiser, key: str) -> tuple[QuestionExample, NoisedText | None]:
-        """Returns the question with noise, and the context where `noise_context` says so, with its answers moved.
+        """Returns the question with noise; if `noise_context`, also the context with noise and its answers moved.
 
-        Noise in the context alone would have answers copied from it misspelled (HLM, section 4.2).
+        By default the context stays clean, since answers copied from a noised context would be misspelled (HLM,
+        section 4.2).
         """
         question = noiser.text(example.question, f"{key}/{example.id}").text
         if not self.noise_context:
@@ -302,7 +305,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         return example._replace(question=question, context=noised.text, answers=answers), noised
 
     def restored(self, prediction: AnswerPrediction, trace: NoisedText | None) -> AnswerPrediction:
-        """Returns the candidates as spans of the context before noise."""
+        """Returns the candidates as spans of the original context."""
         if trace is None:
             return prediction
         moved = []

@@ -1,4 +1,4 @@
-"""Passages ranked by how well they answer a query, each scored on its own (Nogueira and Cho, 2019)."""
+"""The task of ranking: scores each passage by how well it answers a query, on its own (Nogueira and Cho, 2019)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ranking(TextTask):
     """How likely each passage is to answer its query.
 
     Args:
-      columns: text is the query, pair the passage, label its relevance, group the query's id.
+      columns: `text` is the query, `pair` the passage, `label` its relevance, `group` the id of the query.
     """
 
     name = "ranking"
@@ -36,11 +36,11 @@ class Ranking(TextTask):
 
     @property
     def outputs(self) -> int:
-        """One: how relevant a passage is."""
+        """The number of logits: 1, the relevance of the passage."""
         return 1
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TextExample]:
-        """Returns an example for each query and passage."""
+        """Returns an example for each pair of query and passage."""
         skipped, found = Skipped(), []
         names = self.columns
         for file in files:
@@ -59,7 +59,7 @@ class Ranking(TextTask):
         return found
 
     def check_labels(self, examples: Sequence[TextExample], key: str) -> None:
-        """Checks that some passage is relevant."""
+        """Checks that at least one passage is relevant."""
         if not any(float(example.label or 0) > 0 for example in examples):
             raise ValueError(f"{key}: none of {len(examples)} passages is relevant: there is nothing to score")
 
@@ -70,12 +70,12 @@ class Ranking(TextTask):
             raise ValueError(f"data.train: {relevant} of {len(examples)} passages are relevant: nothing to tell apart")
 
     def target(self, example: TextExample) -> dict[str, Any]:
-        """Returns whether the passage is relevant."""
+        """Returns whether the passage is relevant; the weight is 0 if that is unknown."""
         known, relevant = isinstance(example.label, float), float(example.label or 0) > 0
         return {"relevant": np.float32(known and relevant), "weight": np.float32(known)}
 
     def row_sums(self, logits: jax.Array, targets: dict[str, jax.Array]) -> TaskSums:
-        """Returns the cross entropy of relevant or not."""
+        """Returns the binary cross entropy of the relevance."""
         score_N, relevant_N, weight_N = logits[:, 0], targets["relevant"], targets["weight"]
         nats_N = jax.nn.softplus(score_N) - score_N * relevant_N
         right_N = ((score_N > 0) == (relevant_N > 0)).astype(jnp.float32)
@@ -84,14 +84,14 @@ class Ranking(TextTask):
     def predict(
         self, examples: Sequence[TextExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
     ) -> list[float]:
-        """Returns a score for each passage, in nats."""
+        """Returns the score of each passage: its logit, in nats."""
         found = [0.0] * len(examples)
         for row, scores_N in zip(rows, logits, strict=True):
             found[row.example] = float(scores_N[0])
         return found
 
     def scores(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> dict[str, float]:
-        """Returns mean reciprocal rank and others over the queries."""
+        """Returns mean reciprocal rank and the other scores of `charlm.metrics.ranking_scores`, over queries."""
         return metrics.ranking_scores(*_columns(examples), predictions)
 
     def statistics(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> tuple[str, np.ndarray]:
@@ -99,7 +99,7 @@ class Ranking(TextTask):
         return "ranking", metrics.per_example_ranking(*_columns(examples), predictions)
 
     def attacked(self, example: TextExample) -> dict[str, str | tuple[str, ...]]:
-        """Returns the passage: the query is that of other passages, too."""
+        """Returns the passage only, since other passages share the query."""
         return {"pair": self.texts(example)["pair"]}
 
     def group(self, example: TextExample) -> str:
@@ -107,7 +107,7 @@ class Ranking(TextTask):
         return example.group
 
     def scored(self, examples: Sequence[TextExample]) -> list[dict[str, str | tuple[str, ...]]]:
-        """Returns the queries."""
+        """Returns the distinct queries, since `statistics` has a row for each query."""
         queries: dict[str, str] = {}
         for example in examples:
             queries.setdefault(example.group, example.text)
@@ -123,7 +123,7 @@ class Ranking(TextTask):
 
     @classmethod
     def usual(cls) -> Ranking:
-        """Returns the task with the columns of MS MARCO."""
+        """Returns the task with the column names of MS MARCO."""
         return cls(Columns("query", "passage_text", "is_selected", "query_id"))
 
 

@@ -1,4 +1,4 @@
-"""The task that something is of: a config, what a checkpoint stores, a model from elsewhere. Open it to ask for one."""
+"""Creates the task object for a config, for the settings in a checkpoint, or for a model from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def task_named(name: str) -> type[Task[Any, Any]]:
     """Returns the class of a task.
 
     Raises:
-      ValueError: when there is none of that name, naming the nearest, or the package that brings it is broken.
+      ValueError: no task has that name (the message names the nearest one), or the package of the task is broken.
     """
     if name not in TASKS:
         raise ValueError(f"task {TASKS.unknown(name)}")
@@ -29,7 +29,7 @@ def task_named(name: str) -> type[Task[Any, Any]]:
 
 
 def task_of(config: ml_collections.ConfigDict) -> Task[Any, Any]:
-    """Returns the task of a fine-tuning config, which has seen no data yet."""
+    """Returns the task of a fine-tuning config, before it has seen any data."""
     return task_named(config.task).from_config(config)
 
 
@@ -37,7 +37,7 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
     """Returns the task that a checkpoint was fine-tuned for.
 
     Raises:
-      ValueError: when there is no such task, or it does not have these settings.
+      ValueError: the task does not exist, or it does not have these settings.
     """
     named = dict(settings)
     name = named.pop("name", "")
@@ -49,10 +49,10 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
 
 
 def task_of_model(model: Pretrained) -> Task[Any, Any]:
-    """Returns the task that a model was fine-tuned for, here or elsewhere.
+    """Returns the task that a model was fine-tuned for, by charlm or by other code.
 
     Raises:
-      ValueError: when it has no head for labels.
+      ValueError: the model has no head of a fine-tuning task.
     """
     if settings := model.metadata.get("task"):
         return from_settings(settings)

@@ -1,6 +1,6 @@
-"""The table of tasks, with what a config and a help text must know of each before any of its code is imported.
+"""The table of tasks: what configs and help texts must know of each task before its code is imported.
 
-Open it to add a task to charlm; `charlm.register.task` adds one from outside.
+A new task of charlm is added here; a task of another package is added by `charlm.register.task`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from charlm.convert.heads import FINE_TUNED
 from charlm.core.keys import Key
 from charlm.core.registry import Table, load
 
-SECTION = "data"  # of a config, where the keys of charlm's own tasks are
+SECTION = "data"  # the section of a config that holds the keys of charlm's own tasks
 TEXTS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
 TABLES = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskEntry:
-    """What there is to know of a task before its code is imported.
+    """What must be known of a task before its code is imported.
 
     Attributes:
-      line: what is predicted, for people. task: the class, or where it is: "module:Class".
-      reads: the keys that it reads of those that not every task does, see `charlm.config.finetuning`.
-      keys: those of its own, by full name ("data.sign").
-      unlabelled: whether its files can be read where they do not hold what there is to predict.
+      line: a line for users that says what the task predicts.
+      task: the class, or its place as "module:Class".
+      reads: which of the config keys that only some tasks read this task reads, see `charlm.config.finetuning`.
+      keys: config keys of the task's own, by full name ("data.sign").
+      unlabelled: whether the task can read files without labels.
     """
 
     line: str
@@ -65,7 +66,14 @@ _OWN = {
 
 
 def _checked(name: str, thing: Any) -> TaskEntry:
-    """Returns the entry of a task that is added: a class, or an entry that names one; ValueError for what it lacks."""
+    """Returns the checked entry of a task that a package adds.
+
+    Args:
+      thing: the class of the task, or a `TaskEntry`.
+
+    Raises:
+      ValueError: the task or its entry lacks a part, or a part is wrong.
+    """
     entry = thing if isinstance(thing, TaskEntry) else entry_of(thing)
     if not entry.line:
         raise ValueError(f"task {name!r}: it lacks a line that says what is predicted")
@@ -84,7 +92,8 @@ def class_of(name: str) -> type:
     """Returns the class of a task, a subclass of `charlm.tasks.base.Task`.
 
     Raises:
-      KeyError: there is no such task. ValueError: it cannot be loaded, or lacks a part.
+      KeyError: the task does not exist.
+      ValueError: the class cannot be loaded, or lacks a part.
     """
     task = TASKS.load(name, TASKS[name].task)
     _check_class(name, task)
@@ -92,10 +101,14 @@ def class_of(name: str) -> type:
 
 
 def entry_of(task: Any, **fields: Any) -> TaskEntry:
-    """Returns the entry of a class: what is not given is as its docstring, and the task of charlm's it is made of, say.
+    """Returns the entry of a class.
+
+    Fields that are not given have defaults: `line` is the first line of the docstring; `reads` and `unlabelled` are
+    those of the first task of charlm that the class is derived from.
 
     Args:
-      fields: of `TaskEntry`; None: not given.
+      task: the class.
+      fields: fields of `TaskEntry`; None: not given.
     """
     bases = [f"{base.__module__}:{base.__qualname__}" for base in getattr(task, "__mro__", ())]
     like = next((entry for base in bases for entry in _OWN.values() if entry.task == base), TaskEntry("", ""))

@@ -1,4 +1,4 @@
-"""Which columns of which kind of table a task reads."""
+"""Describes the columns of the tables that a task reads, and reads them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ log = logging.getLogger("charlm")
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Columns by name, or by number where a table has no header; "" for none.
+    """Columns by name, or by number if a table has no header; "" for none.
 
     Attributes:
       text, pair, label, group, id: see `charlm.data.examples.TextExample`.
-      header: "yes", "no", or "auto": there is one where a column is named.
+      header: whether the table has a header: "yes", "no", or "auto": yes if a column is given by name.
       multi_label, separator, skip_labels: see `charlm.data.tables.read_texts`.
     """
 
@@ -42,7 +42,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Columns:
-        """Returns what `to_dict` returned, from JSON; TypeError for fields that there are not."""
+        """Returns the columns from the result of `to_dict` after JSON; raises TypeError for unknown fields."""
         return cls(**{**fields, "skip_labels": tuple(fields.get("skip_labels", ()))})
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Columns:
         return dataclasses.asdict(self)
 
     def read(self, files: Sequence[str], labelled: bool = True, **options: Any) -> list[TextExample]:
-        """Returns the examples of all files, and logs what was left out; `options` of `read_texts`."""
+        """Returns the examples of all files and logs what was left out; `options` are passed to `read_texts`."""
         skipped = Skipped()
         header = {"yes": True, "no": False}.get(self.header)
         found: list[TextExample] = []
@@ -75,7 +75,7 @@ class Columns:
 
 
 def needed_column(name: str, key: str) -> str | int:
-    """Returns a column that a task cannot do without; ValueError naming its config key when it is ""."""
+    """Returns a column that a task requires; raises a ValueError naming its config key if it is ""."""
     found = column(name)
     if found is None:
         raise ValueError(f"{key} names no column; expected its name, or its number where a table has no header")
@@ -83,7 +83,7 @@ def needed_column(name: str, key: str) -> str | int:
 
 
 def column(name: str) -> str | int | None:
-    """Returns a column as readers take it: a number where it is one, None for ""."""
+    """Returns a column in the form that readers take: an int for a number, None for "", else the name."""
     if not name:
         return None
     return int(name) if name.removeprefix("-").isdigit() else name

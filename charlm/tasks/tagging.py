@@ -1,7 +1,7 @@
-"""A tag for every word: entities, parts of speech, languages.
+"""The task of tagging: predicts a tag for every word, such as entities, parts of speech or languages.
 
-One tag a word whatever the family cuts it into, and no word is left out: long sentences are read in windows that
-overlap, and each word's tag comes from the window where it has the most context.
+Every word has exactly one tag, however many units the family cuts it into, and no word is left out: long sentences are
+read in overlapping windows, and the tag of a word comes from the window where the word has the most context.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
 
-CONTEXT = 4  # windows share a quarter of their room on either side
+CONTEXT = 4  # on each side, a window gives up to 1 / CONTEXT of its room to context
 
 
 class WordPlaces(NamedTuple):
-    """Words [W] of an example and the positions [W] of a row that speak for them."""
+    """Words [W] of an example, and for each the position [W] in the row whose logits give its tag."""
 
     words: np.ndarray
     positions: np.ndarray
@@ -43,9 +43,10 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     """A tag for every word.
 
     Args:
-      word, tag: columns of the files, see `charlm.data.conll.read_tagged`; "" for the usual ones.
-      scheme: "auto", "iob1", "iob2", "iobes", or "none": tags are no entities. Entities are learned as IOB2.
-      labels: the tags; (): those of the training data. entities: whether tags are entities; found out by `read`.
+      word, tag: columns of the files, see `charlm.data.conll.read_tagged`; "" for the usual columns.
+      scheme: "auto", "iob1", "iob2", "iobes", or "none" if tags mark no entities. Entities are learned as IOB2.
+      labels: the tags; (): the tags of the training data.
+      entities: whether tags mark entities; None: `learn_labels` finds out from the training data.
     """
 
     name = "tagging"
@@ -72,21 +73,21 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
-        """Returns the task that `settings` described."""
+        """Returns the task with the given settings."""
         return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
-        """Entity F1 where tags are entities, else the share of right tags."""
+        """The main score: entity F1 if tags mark entities, else the share of correct tags."""
         return "f1" if self.entities else "accuracy"
 
     @property
     def outputs(self) -> int:
-        """A logit for each tag."""
+        """The number of logits: one for each tag."""
         return len(self.labels)
 
     def settings(self) -> dict[str, Any]:
-        """Returns name, columns, scheme and tags."""
+        """Returns name, columns, scheme, tags, and whether they mark entities."""
         return {
             "name": self.name,
             "word": self.word,
@@ -97,7 +98,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         }
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
-        """Returns the sentences of files; entities as IOB2."""
+        """Returns the sentences of files; tags of entities are converted to IOB2."""
         skipped, found = Skipped(), []
         for file in files:
             word = column(self.word)
@@ -118,11 +119,11 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     @property
     def scored_with(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # as `metric`
-        """scikit-learn for tags that mark no entities: they are classes."""
+        """The package for the scores: scikit-learn if tags mark no entities, since they are scored as classes."""
         return "" if self.entities else "sklearn.metrics"
 
     def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
-        """Takes the tags of the examples, "O" first; of entities both B- and I- of every type."""
+        """Sets `labels` to the tags of the examples, "O" first; for entities, both B- and I- of every type."""
         tags = {tag for example in examples for tag in example.tags or ()}
         if self.entities is None:
             self.entities = self.scheme != "none" and is_iob(tags)
@@ -134,7 +135,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             self.labels = tuple(sorted(self.labels, key=lambda tag: (tag != "O", tag[2:], tag)))
 
     def rows(self, examples: Sequence[TaggedExample], units: Units, training: bool) -> list[Row]:
-        """Returns the windows of each sentence."""
+        """Returns a row for each window of each sentence."""
         number = {tag: n for n, tag in enumerate(self.labels)}
         found = []
         for n, encoded in enumerate(units.encode_words([example.words for example in examples])):
@@ -177,19 +178,19 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return [tuple(self.labels[n] for n in numbers) for numbers in best]
 
     def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """Returns the share of right tags, and entity precision, recall and F1, or macro F1 of the tags."""
+        """Returns the accuracy of tags, and precision, recall and F1 of entities, or else macro F1 of tags."""
         gold = [list(example.tags or ()) for example in examples]
         return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, predictions)
 
     def statistics(
         self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> tuple[str, np.ndarray]:
-        """Returns counts of entities, or of tags, of each sentence."""
+        """Returns the counts of entities, or of tags, for each sentence."""
         gold = [list(example.tags or ()) for example in examples]
         if self.entities:
             types = {label.partition("-")[2] for label in self.labels} - {""}
             return "entities", metrics.per_example_entities(gold, predictions, types=types)
-        beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # rare tags, never seen in training
+        beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # tags that do not occur in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
 
     def is_labelled(self, example: TaggedExample) -> bool:
@@ -197,11 +198,11 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return example.tags is not None
 
     def scored(self, examples: Sequence[TaggedExample]) -> list[dict[str, str | tuple[str, ...]]]:
-        """Returns every word alone."""
+        """Returns every word as a text of its own."""
         return [{"words": (word,)} for example in examples for word in example.words]
 
     def word_scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> WordScores:
-        """Returns which tags are right."""
+        """Returns which words have the correct tag."""
         gold = [example.tags or () for example in examples]
         pairs = zip(gold, predictions, strict=True)
         right = np.array([a == b for tags, found in pairs for a, b in zip(tags, found, strict=True)], bool)
@@ -212,29 +213,29 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return prediction
 
     def decoded(self, value: Any) -> tuple[str, ...]:
-        """Returns the tags that JSON makes a list of."""
+        """Returns the tags from the list that JSON holds."""
         return tuple(value)
 
     def write(
         self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> None:
-        """Writes columns: word, right tag, predicted tag, and the word's characters in the sentence."""
+        """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence."""
         write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
 
     def noised(self, example: TaggedExample, noiser: Noiser, key: str) -> tuple[TaggedExample, NoisedWords]:
-        """Returns the sentence with noise in its words; a word that was cut is several, each with a tag."""
+        """Returns the sentence with noise; if noise cuts a word into several, each of them has a tag."""
         spaces = True if example.spaces is None else example.spaces
         noised = noiser.words(example.words, f"{key}/{example.id}", spaces)
         tags = None if example.tags is None else tuple(move_tags(example.tags, noised))
         return example._replace(words=noised.words, tags=tags, spaces=None), noised
 
     def restored(self, prediction: tuple[str, ...], trace: NoisedWords) -> tuple[str, ...]:
-        """Returns a tag for every word of the sentence before noise."""
+        """Returns a tag for every word of the original sentence."""
         return tuple(collect(prediction, trace))
 
 
 def word_rows(sentences: Sequence[Sequence[str]], units: Units) -> list[Row]:
-    """Returns rows that read sentences word by word; `places` of each says which position speaks for which word."""
+    """Returns rows for sentences of words; `Row.places` gives the position that represents each word."""
     examples = [TaggedExample("", "", tuple(words)) for words in sentences]
     return Tagging(labels=("O",)).rows(examples, units, training=False) if examples else []
 
@@ -243,13 +244,13 @@ _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def _check_entities(examples: Sequence[TaggedExample], entities: bool) -> None:
-    """Checks that tags mark entities all, or none does.
+    """Checks that either all tags mark entities or none does.
 
     Args:
-      entities: they are known to.
+      entities: whether the tags are known to mark entities.
 
     Raises:
-      ValueError: naming the place of one that does not.
+      ValueError: some tag marks no entity although others do; the message names its place.
     """
     tags = {tag for example in examples for tag in example.tags or ()}
     marked = sorted(tag for tag in tags if tag.startswith(("B-", "I-")))
@@ -263,9 +264,9 @@ def _check_entities(examples: Sequence[TaggedExample], entities: bool) -> None:
 
 
 def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
-    """Returns windows of units, cut between words, with the words that each of them speaks for.
+    """Returns windows of units, cut between words, each with the range of words whose tags it predicts.
 
-    A word longer than a window is read as far as there is room for it.
+    A word longer than a window is cut off at the end of the window.
     """
     room, words = units.room(False), encoded.words or ()
     count = words[-1] + 1 if words else 0
@@ -278,13 +279,13 @@ def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
         first = owned
         while first > 0 and starts[owned] - starts[first - 1] <= margin:
             first -= 1
-        last = owned + 1  # past the last word that fits
+        last = owned + 1  # one past the last word that fits
         while last < count and starts[last + 1] - starts[first] <= room:
             last += 1
-        if starts[last] - starts[first] > room:  # a word too long for what is left beside the context before it
+        if starts[last] - starts[first] > room:  # the word does not fit together with the context before it
             first = owned
         end = last
-        if last < count:  # the next window gives the last words their context
+        if last < count:  # leave the last words to the next window, where they have more context
             while end - 1 > owned and starts[last] - starts[end - 1] <= margin:
                 end -= 1
         found.append((range(int(starts[first]), min(int(starts[last]), int(starts[first]) + room)), range(owned, end)))
@@ -293,7 +294,7 @@ def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
 
 
 def _speakers(encoded: Encoded, part: range, owned: range, which: str) -> list[tuple[int, int]]:
-    """Returns for each word owned by a window the unit that speaks for it: its first, or its last there."""
+    """Returns (word, unit) for each word owned by a window: the unit that represents it, its first or its last one."""
     found: dict[int, int] = {}
     words = encoded.given_words
     for unit in part:
