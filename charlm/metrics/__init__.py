@@ -1,4 +1,4 @@
-"""Scores of the fine-tuning tasks, and the comparison of systems by them. Nothing here knows JAX."""
+"""The scores of the fine-tuning tasks, and comparisons of systems by these scores; imports no JAX."""
 
 from charlm.metrics.answers import SPLITTING, normalized, per_example_answers, squad_scores
 from charlm.metrics.classification import (

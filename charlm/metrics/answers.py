@@ -1,10 +1,11 @@
-"""SQuAD's scores, as its evaluation defines them: exact match and F1 in percent, as published (0 to 100).
+"""The scores of SQuAD, as its published evaluation defines them: exact match and F1 in percent (0 to 100).
 
-An answer is normalised: lower case, no ASCII punctuation, no a/an/the, single spaces. Exact match compares what is
-left; F1 compares the bags of its words; the best of the annotators' answers counts. A question without answer is right
-only when the prediction is empty.
+Answers are normalised: lower case, no ASCII punctuation, no a/an/the, single spaces. Exact match compares the
+normalised texts; F1 compares them as bags of words; the best score over the annotators' answers counts. For a question
+without an answer, only an empty prediction is right.
 
-Undefined cases: a share of questions that has none (HasAns, NoAns) is left out; no questions at all is a ValueError.
+Undefined cases: scores of a kind of question that does not occur (HasAns or NoAns) are left out; if there are no
+questions at all, a ValueError is raised.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _HAN = re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003fff
 
 
 def normalized(text: str, splitting: str = "words") -> list[str]:
-    """Returns the words of an answer that are compared.
+    """Returns the normalised words of an answer, by which answers are compared.
 
     Args:
       text: the answer.
-      splitting: "words": as SQuAD and XQuAD do; "mixed": every Han character is a word, as MLQA does for Chinese;
-        "characters": every character is one, for other scripts without spaces. The latter two drop all of Unicode's
-        punctuation and keep a, an and the.
+      splitting: "words": as in SQuAD and XQuAD; "mixed": every Han character is a word of its own, as in MLQA for
+        Chinese; "characters": every character is a word, for other scripts without spaces. "mixed" and "characters"
+        remove all Unicode punctuation and keep a, an and the.
     """
     if splitting == "words":
         return _ARTICLES.sub(" ", text.lower().translate(_NO_ASCII_PUNCTUATION)).split()
@@ -48,7 +49,7 @@ def normalized(text: str, splitting: str = "words") -> list[str]:
 
 
 def _scores(answers: Sequence[list[str]], predicted: list[str]) -> tuple[float, float]:
-    """Returns exact match and F1 of a prediction, each the best over the answers."""
+    """Returns exact match and F1 of a prediction (0 to 1), each the maximum over the answers."""
     exact, f1 = 0.0, 0.0
     for answer in answers:
         same = float(answer == predicted)
@@ -69,17 +70,20 @@ def per_example_answers(
     threshold: float | None = None,
     splitting: str = "words",
 ) -> np.ndarray:
-    """Returns what SQuAD's scores sum up: a row [exact, f1, 1] three times: for all questions, HasAns and NoAns.
+    """Returns a row for each question, whose sums give the scores of SQuAD.
+
+    A row is [exact, f1, 1] three times: for all questions, for those with an answer (HasAns), and for those without
+    (NoAns); the part that does not apply to a question is zeros.
 
     Args:
       examples: the questions with their answers.
-      predictions: the answer of each id, "" for none; ids of other questions are ignored.
-      null_odds: how much speaks for no answer, a probability or odds, by id.
-      threshold: above it a prediction counts as ""; None: predictions count as they are.
-      splitting: as of `normalized`.
+      predictions: the predicted answer by question id, "" for none; ids of other questions are ignored.
+      null_odds: the evidence for "no answer" by question id: a probability or odds.
+      threshold: if the null odds are above it, the prediction counts as ""; None: predictions count as they are.
+      splitting: see `normalized`.
 
     Raises:
-      ValueError: no questions, a missing prediction, a question of which no answer is known.
+      ValueError: there are no questions, a prediction is missing, or the answer of a question is unknown.
     """
     if splitting not in SPLITTING:
         near = nearest(splitting, SPLITTING)
@@ -130,14 +134,15 @@ def squad_scores(
     threshold: float | None = None,
     splitting: str = "words",
 ) -> dict[str, float]:
-    """Returns SQuAD's scores under the names of its evaluation; arguments as of `per_example_answers`.
+    """Returns the scores of SQuAD under the names of its evaluation; the arguments are those of `per_example_answers`.
 
     Returns:
-      "exact", "f1", "total"; the same with HasAns_ and NoAns_ before them, where there are such questions; and with
-      null_odds also "best_exact", "best_exact_thresh", "best_f1" and "best_f1_thresh", over all thresholds.
+      "exact", "f1" and "total"; the same with the prefixes HasAns_ and NoAns_ if such questions occur; and, if
+      `null_odds` is given, the best scores over all thresholds: "best_exact", "best_exact_thresh", "best_f1" and
+      "best_f1_thresh".
     """
     rows = per_example_answers(examples, predictions, null_odds=null_odds, threshold=threshold, splitting=splitting)
-    # Summed one by one, as the evaluation does: NumPy's order of summation differs in the last digits.
+    # The published evaluation adds up one by one; NumPy sums in another order, which changes the last digits.
     sums = [_plain_sum(column) for column in rows.T.tolist()]
     scores = {name: float(value[0]) for name, value in answer_scores_from_sums(np.array([sums])).items()}
     if null_odds is not None:
@@ -150,7 +155,7 @@ def squad_scores(
 
 
 def _plain_sum(values: Sequence[float]) -> float:
-    """Returns the plain sum from left to right; Python 3.12's `sum` corrects rounding errors."""
+    """Returns the sum from left to right, unlike `sum` of Python 3.12, which compensates rounding errors."""
     total = 0.0
     for value in values:
         total += value
@@ -165,9 +170,10 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """Returns the best score in percent and its threshold.
 
-    From a threshold below all odds (every prediction counts as "") up, question by question in the order of their
-    odds, a prediction comes to count: it adds its score, or takes away a point where there is no answer. As in the
-    evaluation, questions of equal odds are taken one after the other, although no threshold parts them.
+    The search begins with a threshold below all odds, where every prediction counts as "". Then the threshold rises
+    past one question after the other, in the order of their odds, and the prediction of that question counts: it adds
+    its score, or loses a point if the question has no answer. As in the published evaluation, questions of equal odds
+    are taken one after the other, although no threshold separates them.
     """
     by_id = {example.id: (bool(example.answers), score) for example, score in zip(examples, scores, strict=True)}
     order = sorted((key for key in odds if key in by_id), key=lambda key: odds[key])
@@ -185,7 +191,11 @@ def _best_threshold(
 
 
 def answer_scores_from_sums(sums_RS: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns "exact", "f1" and "total" of all questions, HasAns_ and NoAns_, from sums of `per_example_answers`."""
+    """Returns "exact", "f1" and "total", without prefix and with HasAns_ and NoAns_, from sums of rows.
+
+    Args:
+      sums_RS: R sums over rows of `per_example_answers`.
+    """
     scores = {}
     for prefix, part in zip(("", "HasAns_", "NoAns_"), np.split(sums_RS, 3, axis=1), strict=True):
         if part[:, 2].any():

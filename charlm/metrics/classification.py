@@ -1,7 +1,7 @@
-"""Scores of classes and of numbers, as shares of 1.
+"""Scores of classification and regression, from 0 to 1 (correlations from -1 to 1).
 
-Undefined cases: a class or number that never varies gives Matthews, Pearson and Spearman 0; a class that is never
-predicted or never right has precision, recall and F1 0; nothing to score is a ValueError.
+Undefined cases: if the classes or numbers never vary, Matthews, Pearson and Spearman are 0; a class that is never
+predicted or never right has precision, recall and F1 0; if there is nothing to score, a ValueError is raised.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 from charlm.core import extras
 from charlm.metrics.optional import check_lengths
 
-_NO_VARIANCE = 1e-12  # share of a sum of squares below which its variance is a rounding error
+_NO_VARIANCE = 1e-12  # a variance below this share of the sum of squares is a rounding error
 
 
 def classification_scores(
     gold: Sequence[str], predicted: Sequence[str], *, positive: str | None = None
 ) -> dict[str, float]:
-    """Returns accuracy, macro_f1 (over the classes that occur in either), micro_f1 (= accuracy) and matthews.
+    """Returns accuracy, macro_f1 (over the classes in `gold` or `predicted`), micro_f1 (= accuracy) and matthews.
 
     Args:
-      gold: right class of each example.
-      predicted: predicted class of each.
-      positive: class whose precision, recall and f1 are returned as well.
+      gold: the correct class of each example.
+      predicted: the predicted class of each example.
+      positive: a class whose precision, recall and f1 are returned as well.
 
     Raises:
-      ValueError: no examples, lengths that differ, a positive class that occurs nowhere.
+      ValueError: there are no examples, the lengths differ, or the positive class does not occur.
     """
     check_lengths(gold, predicted)
     metrics = extras.load("scores", "sklearn.metrics")
@@ -57,13 +57,13 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
     """Returns pearson, spearman (ties have their mean rank) and mse.
 
     Raises:
-      ValueError: no examples, lengths that differ, a number that is not finite.
+      ValueError: there are no examples, the lengths differ, or a number is not finite.
     """
     x, y = _numbers(gold, predicted)
     scores = {"pearson": 0.0, "spearman": 0.0, "mse": float(np.mean((x - y) ** 2))}
     if np.ptp(x) > 0 and np.ptp(y) > 0:
         stats = extras.load("scores", "scipy.stats")
-        with warnings.catch_warnings():  # of numbers that hardly vary
+        with warnings.catch_warnings():  # SciPy warns of numbers that hardly vary
             warnings.simplefilter("ignore")
             scores["pearson"] = float(stats.pearsonr(x, y).statistic)
             scores["spearman"] = float(stats.spearmanr(x, y).statistic)
@@ -83,12 +83,14 @@ def _numbers(gold: Sequence[float], predicted: Sequence[float]) -> tuple[np.ndar
 def per_example_classes(
     gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str] | None = None
 ) -> np.ndarray:
-    """Returns what the scores of classes sum up: a row [right, predicted, gold], each one-hot over classes.
+    """Returns a row for each example, whose sums give the scores of classes: [right, predicted, gold].
+
+    Each of the three is one-hot over the classes; `right` is all zeros if the prediction is wrong.
 
     Args:
-      gold: right class of each example.
-      predicted: predicted class of each.
-      labels: the classes in order; None: those that occur, sorted.
+      gold: the correct class of each example.
+      predicted: the predicted class of each example.
+      labels: the classes in order; None: the classes that occur, sorted.
     """
     check_lengths(gold, predicted)
     index = _label_index(gold, predicted, labels)
@@ -110,13 +112,18 @@ def _label_index(gold: Sequence[str], predicted: Sequence[str], labels: Sequence
 
 
 def class_scores_from_sums(sums_RS: np.ndarray, positive: int | None = None) -> dict[str, np.ndarray]:
-    """Returns the scores of `classification_scores` from sums over `per_example_classes`; `positive`: its number."""
+    """Returns the scores of `classification_scores` from sums of rows.
+
+    Args:
+      sums_RS: R sums over rows of `per_example_classes`.
+      positive: the index of the positive class.
+    """
     right, predicted, gold = np.moveaxis(sums_RS.reshape(len(sums_RS), 3, -1), 1, 0)
     total = gold.sum(-1)
     accuracy = divide(right.sum(-1), total)
     f1 = divide(2 * right, predicted + gold)
     occurs = (predicted + gold > 0).sum(-1)
-    # Matthews' correlation of K classes, as scikit-learn defines it.
+    # Matthews' correlation for K classes, as scikit-learn defines it.
     covariance = right.sum(-1) * total - (predicted * gold).sum(-1)
     variances = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))
     matthews = divide(covariance, np.sqrt(variances))
@@ -140,10 +147,11 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 
 def per_example_numbers(gold: Sequence[float], predicted: Sequence[float]) -> np.ndarray:
-    """Returns what the scores of numbers sum up: a row of 1, (x - y)², and x, y, x², y², xy of values and of ranks.
+    """Returns a row for each example, whose sums give the scores of numbers.
 
-    Values and ranks are shifted by their means, which changes no correlation and keeps the sums exact. Ranks are those
-    in the whole set: of a resample, they stand for its own.
+    A row is 1, (x - y)², then x, y, x², y², xy of the values, and the same of their ranks. Values and ranks are shifted
+    by their means, which changes no correlation and avoids rounding errors in the sums. Ranks are those in the whole
+    set; for a resample they approximate its own ranks.
     """
     x, y = _numbers(gold, predicted)
     rank = extras.load("scores", "scipy.stats").rankdata

@@ -1,8 +1,8 @@
-"""Whether one system is better than another: means over runs, and resampled examples.
+"""Compares systems: means over several runs, and confidence intervals from resampled examples (bootstrap).
 
-Scores such as entity F1 or Matthews are no means over examples, but functions of sums over them. `per_example_*` gives
-each example's share of those sums, `score_from_statistics` the scores of their sums; so a resample of the examples is
-one product of matrices.
+Scores such as entity F1 or Matthews are not means over examples, but functions of sums over examples. The functions
+`per_example_*` return the contribution of each example to these sums, and `score_from_statistics` computes scores from
+the sums. So all resamples are scored with one matrix product.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     "squad": answer_scores_from_sums,  # per_example_answers
     "ranking": ranking_scores_from_sums,  # per_example_ranking; option: recall_at
 }
-_CHUNK_BYTES = 64 << 20  # of drawn examples at a time
+_CHUNK_BYTES = 64 << 20  # memory for the examples that are drawn at a time
 
 
 class MeanAndSd(NamedTuple):
-    """Mean and standard deviation (of a sample: divided by count - 1; not a number of a single value)."""
+    """Mean and sample standard deviation (divided by count - 1; NaN for a single value)."""
 
     mean: float
     sd: float
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # instead of the method that tuples have
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # replaces the method `count` of tuples
 
 
 class Difference(NamedTuple):
-    """Scores of two systems on the same examples, a - b, and the interval of that when the examples are resampled."""
+    """The scores of two systems on the same examples, their difference a - b, and its bootstrap interval."""
 
     a: float
     b: float
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 
 
 def mean_and_sd(values: Sequence[float]) -> MeanAndSd:
-    """Returns mean and standard deviation of the scores of several runs; ValueError when there are none."""
+    """Returns mean and standard deviation of the scores of several runs; raises ValueError if there are none."""
     if not len(values):
         raise ValueError("mean_and_sd: expected at least one value")
     array = np.asarray(values, np.float64)
@@ -61,11 +61,11 @@ def score_from_statistics(task: str, sums: np.ndarray, **options: Any) -> dict[s
 
     Args:
       task: "classification", "regression", "tags", "entities", "squad" or "ranking".
-      sums: [S], or [R, S] of R resamples: then every score is an array of R.
-      options: `positive` (classification: the positive class's number), `recall_at` (ranking).
+      sums: [S], or [R, S] for R resamples; then every score is an array [R].
+      options: `positive` (classification: index of the positive class), `recall_at` (ranking).
 
     Raises:
-      ValueError: no such task.
+      ValueError: the task does not exist.
     """
     if task not in _TASKS:
         raise ValueError(f"task={task!r}: expected one of {', '.join(_TASKS)}")
@@ -94,18 +94,18 @@ def paired_bootstrap(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Difference:
-    """Compares two systems on the same examples: both are scored on `samples` resamples of them.
+    """Compares two systems on the same examples with a paired bootstrap: both are scored on the same resamples.
 
     Args:
-      per_example_a: a row for each example from `per_example_*`; of system a.
-      per_example_b: of system b, in the same order; it may have other columns (classes, types).
-      metric: the score of sums [R, S] as an array of R, such as `score_of("entities", "f1")`.
-      samples: how many resamples, each of as many examples as there are, drawn with replacement.
-      seed: of the draws.
-      confidence: share of the resamples whose difference lies in the interval, cut equally on both sides.
+      per_example_a: the rows of `per_example_*` for system a, one for each example.
+      per_example_b: the same for system b, in the same order; the columns may differ (classes, types).
+      metric: a function from sums [R, S] to scores [R], such as `score_of("entities", "f1")`.
+      samples: the number of resamples; each draws as many examples as there are, with replacement.
+      seed: the seed of the draws.
+      confidence: the share of resamples whose difference lies in the interval; both tails have equal shares.
 
     Raises:
-      ValueError: no examples, systems with another number of them, settings out of range.
+      ValueError: there are no examples, the systems have different numbers of them, or a setting is out of range.
     """
     a, b = np.asarray(per_example_a, np.float64), np.asarray(per_example_b, np.float64)
     if len(a) != len(b) or not len(a):

@@ -1,4 +1,4 @@
-"""The checks that all metrics share."""
+"""Checks that all metrics share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sized
 
 
 def check_lengths(gold: Sized, predicted: Sized, what: str = "examples") -> None:
-    """Raises ValueError when there is nothing to score or not one prediction for each."""
+    """Raises ValueError if there is nothing to score, or if the numbers of examples and predictions differ."""
     if len(gold) != len(predicted):
         raise ValueError(f"predictions: expected {len(gold)} (one for each of the {what}), got {len(predicted)}")
     if not len(gold):

@@ -1,10 +1,11 @@
-"""Scores of ranked passages, as shares of 1, averaged over queries.
+"""Scores of ranked passages, from 0 to 1, averaged over queries.
 
-Passages of equal score have no order of their own: every score is its mean over all orders of them (McSherry and
-Najork 2008, as scikit-learn's nDCG does). The order of the file would favour data that lists the right passage first.
+Passages with equal scores have no defined order, so every metric is averaged over all their orders (McSherry and
+Najork 2008, as in scikit-learn's nDCG). Taking the order of the file instead would favour data that lists the right
+passage first.
 
-A passage is right when its relevance is above 0; nDCG's gain is the relevance itself. Queries without a right passage
-have no score: they are left out of the means, as trec_eval does, and counted.
+A passage is right if its relevance is above 0; the gain of nDCG is the relevance itself. Queries without a right
+passage have no score: they are left out of the means, as in trec_eval, and counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from charlm.metrics.optional import check_lengths
 
 RECALL_AT = (1, 5, 10)
 
-_DEPTH = 10  # of MRR@10 and nDCG@10
+_DEPTH = 10  # the depth of MRR@10 and nDCG@10
 
 
 def ranking_scores(
@@ -27,16 +28,16 @@ def ranking_scores(
     scores: Sequence[float],
     recall_at: Sequence[int] = RECALL_AT,
 ) -> dict[str, float]:
-    """Returns mrr, mrr@10, ndcg@10, map, recall@K for each K, queries (that count) and queries_without_right.
+    """Returns mrr, mrr@10, ndcg@10, map, recall@K for each K, queries (those that count) and queries_without_right.
 
     Args:
-      groups: the query of each passage; a query's passages may stand anywhere.
-      relevance: how right each passage is, at least 0.
-      scores: how right the model holds each to be.
+      groups: the query of each passage; the passages of a query need not be adjacent.
+      relevance: the relevance of each passage, at least 0.
+      scores: the score that the model gives to each passage.
       recall_at: the values of K.
 
     Raises:
-      ValueError: no passages, lengths that differ, a score that is not a number, no query with a right passage.
+      ValueError: there are no passages, the lengths differ, a score is not a number, or no query has a right passage.
     """
     rows = per_example_ranking(groups, relevance, scores, recall_at)
     if not rows[:, 0].any():
@@ -54,7 +55,10 @@ def per_example_ranking(
     scores: Sequence[float],
     recall_at: Sequence[int] = RECALL_AT,
 ) -> np.ndarray:
-    """Returns a row for each query, in the order they begin: 1 and its scores; zeros without a right passage."""
+    """Returns a row for each query, in the order of their first passages: 1 and its scores.
+
+    The row of a query without a right passage is zeros. The other arguments are those of `ranking_scores`.
+    """
     check_lengths(groups, relevance, "passages")
     check_lengths(groups, scores, "passages")
     gains, values = np.asarray(relevance, np.float64), np.asarray(scores, np.float64)
@@ -88,7 +92,7 @@ def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> l
                 chances = _first_right(size, right)
                 reciprocal = float((chances / ranks).sum())
                 reciprocal_at = float((chances / ranks)[ranks <= _DEPTH].sum())
-            # A right passage at place j of the tied ones has on average this many right ones up to it.
+            # For a right passage at place j of the tied passages: the mean number of right passages up to it.
             up_to = right_before + 1 + np.arange(size) * ((right - 1) / max(size - 1, 1))
             precision += float((right / size * up_to / ranks).sum())
             recall += [right * min(max(k - before, 0), size) / size for k in recall_at]
@@ -98,7 +102,10 @@ def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> l
 
 
 def _first_right(size: int, right: int) -> np.ndarray:
-    """Returns the chance of each place to hold the first of `right` among `size` passages in random order."""
+    """Returns, for `size` passages in random order of which `right` are right, the chance of each place to be first.
+
+    That is: chances[place] is the probability that the first right passage is at this place.
+    """
     chances, none_so_far = np.zeros(size), 1.0
     for place in range(size - right + 1):
         chance = right / (size - place)
@@ -108,6 +115,6 @@ def _first_right(size: int, right: int) -> np.ndarray:
 
 
 def ranking_scores_from_sums(sums_RS: np.ndarray, recall_at: Sequence[int] = RECALL_AT) -> dict[str, np.ndarray]:
-    """Returns the mean scores from sums over `per_example_ranking`."""
+    """Returns the mean scores from sums over rows of `per_example_ranking`."""
     names = ["mrr", f"mrr@{_DEPTH}", f"ndcg@{_DEPTH}", "map", *(f"recall@{k}" for k in recall_at)]
     return {name: divide(sums_RS[:, i], sums_RS[:, 0]) for i, name in enumerate(names, 1)}

@@ -1,8 +1,8 @@
-"""Scores of tags and of entities, as shares of 1.
+"""Scores of tags and of entities, from 0 to 1.
 
-Entities are counted as conlleval counts them, which is seqeval's default mode; strict as its strict mode of IOB2.
-Undefined cases: no entity predicted is precision 0, none right is recall 0, neither is F1 0, as conlleval prints;
-nothing to score is a ValueError.
+Entities are counted as conlleval counts them, which is the default mode of seqeval; `strict` counts them as seqeval's
+strict mode for IOB2. Undefined cases, as conlleval prints them: without predicted entities precision is 0, without gold
+entities recall is 0, and if both are 0, F1 is 0. If there is nothing to score, a ValueError is raised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from charlm.metrics.optional import check_lengths
 
 Tags = Sequence[Sequence[str]]
 
-UNTYPED = "_"  # stands for the type of B, I and the like, which have none
+UNTYPED = "_"  # the type name for entities with tags without a type, such as B and I
 
 
 class _Counts(NamedTuple):
@@ -31,10 +31,10 @@ class _Counts(NamedTuple):
 
 
 def tag_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
-    """Returns accuracy over all words, and macro_f1 over the tags that occur: for tags that mark no entities.
+    """Returns accuracy over all words, and macro_f1 over the tags that occur; for tags that mark no entities.
 
     Raises:
-      ValueError: no words, sentences that differ in length.
+      ValueError: there are no words, or sentences differ in length.
     """
     flat_gold, flat_predicted = _flat(gold, predicted)
     scores = classification_scores(flat_gold, flat_predicted)
@@ -53,19 +53,21 @@ def _flat(gold: Tags, predicted: Tags) -> tuple[list[str], list[str]]:
 
 
 def entity_scores(gold: Tags, predicted: Tags, *, strict: bool = False) -> dict[str, float]:
-    """Returns precision, recall and f1 of entities, accuracy of tags, macro_f1 over types, and each type's scores.
+    """Returns precision, recall and f1 of entities, accuracy of tags, macro_f1 over types, and the scores of each type.
 
     Args:
-      gold: right tags of each sentence, of any scheme that `is_iob` knows.
-      predicted: predicted tags of each.
-      strict: entities must keep to IOB2: I- that opens one makes none.
+      gold: the correct tags of each sentence, in any scheme that `is_iob` knows.
+      predicted: the predicted tags of each sentence.
+      strict: whether entities must be valid IOB2; then an I- tag without a B- before it marks no entity.
 
     Returns:
-      "precision", "recall", "f1" and "accuracy"; "macro_f1" over the types that occur in either; and for each type
-      "precision/TYPE", "recall/TYPE", "f1/TYPE" and "support/TYPE" (entities in `gold`); TYPE is `UNTYPED` for B or I.
+      "precision", "recall", "f1" and "accuracy"; "macro_f1" over the types in `gold` or `predicted`; and for each type
+      "precision/TYPE", "recall/TYPE", "f1/TYPE" and "support/TYPE" (number of entities in `gold`). For the tags B and
+      I, TYPE is `UNTYPED`.
 
     Raises:
-      ValueError: no words, sentences that differ in length, tags that mark no entities, strict without IOB2's tags.
+      ValueError: there are no words, sentences differ in length, a tag marks no entity, or `strict` is used with tags
+        that are not IOB2.
     """
     flat_gold, flat_predicted = _flat(gold, predicted)
     totals = _Counts(Counter(), Counter(), Counter())
@@ -86,7 +88,7 @@ def entity_scores(gold: Tags, predicted: Tags, *, strict: bool = False) -> dict[
 
 
 def _shares(right: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns precision, recall and f1; the last from the first two, so that not a bit differs from seqeval's."""
+    """Returns precision, recall and f1; f1 is computed from the other two, so that it equals seqeval's to the bit."""
     precision, recall = divide(right, predicted), divide(right, gold)
     return {"precision": precision, "recall": recall, "f1": divide(2 * precision * recall, precision + recall)}
 
@@ -95,7 +97,7 @@ def _counts(gold: Tags, predicted: Tags, strict: bool) -> list[_Counts]:
     """Returns the counts of each sentence.
 
     Raises:
-      ValueError: tags that mark no entities, strict without IOB2's tags.
+      ValueError: a tag marks no entity, or `strict` is used with tags that are not IOB2.
     """
     _check_entities({tag for part in (gold, predicted) for tags in part for tag in tags}, strict)
     read = strict_entities if strict else entities
@@ -115,7 +117,7 @@ def _check_entities(tags: set[str], strict: bool) -> None:
 
 
 def per_example_tags(gold: Tags, predicted: Tags, labels: Sequence[str] | None = None) -> np.ndarray:
-    """Returns what `tag_scores` sums up: for each sentence the rows of `per_example_classes` of its words, summed."""
+    """Returns a row for each sentence, whose sums give `tag_scores`: the sum of `per_example_classes` of its words."""
     flat_gold, flat_predicted = _flat(gold, predicted)
     rows = per_example_classes(flat_gold, flat_predicted, labels)
     sums = np.vstack([np.zeros(rows.shape[1]), np.cumsum(rows, axis=0)])
@@ -124,12 +126,14 @@ def per_example_tags(gold: Tags, predicted: Tags, labels: Sequence[str] | None =
 
 
 def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False, types: Iterable[str] = ()) -> np.ndarray:
-    """Returns what `entity_scores` sums up: a row of right tags, tags, then [right, predicted, gold] over types.
+    """Returns a row for each sentence, whose sums give `entity_scores`.
+
+    A row is the number of correct tags, the number of tags, then [right, predicted, gold]: numbers of entities by type.
 
     Args:
-      types: of entities that have a column whether they occur or not.
+      types: types of entities that have columns even if they do not occur.
     """
-    _flat(gold, predicted)  # checks them
+    _flat(gold, predicted)  # only for its checks
     counts = _counts(gold, predicted, strict)
     kinds = sorted({kind for sentence in counts for part in sentence for kind in part}.union(types))
     rows = [
@@ -144,12 +148,13 @@ def per_example_entities(gold: Tags, predicted: Tags, *, strict: bool = False, t
 
 
 def entity_spans(gold: Tags, predicted: Tags) -> np.ndarray:
-    """Returns every entity of either, int32 [N, 4]: first word, one past the last, whether it is right, and predicted.
+    """Returns all entities in `gold` or `predicted`, int32 [N, 4].
 
-    Words are counted through all sentences. An entity of the same words but another type is another entity.
+    The columns are: first word, one past the last word, whether the entity is in `gold`, whether it is in `predicted`.
+    Words are numbered through all sentences. Entities of the same words but of different types are different entities.
 
     Raises:
-      ValueError: as `per_example_entities`.
+      ValueError: in the cases of `per_example_entities`.
     """
     flat_gold, flat_predicted = _flat(gold, predicted)
     _check_entities({*flat_gold, *flat_predicted}, strict=False)
@@ -163,7 +168,7 @@ def entity_spans(gold: Tags, predicted: Tags) -> np.ndarray:
 
 
 def entity_scores_from_sums(sums_RS: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns precision, recall, f1, macro_f1 and accuracy from sums over `per_example_entities`."""
+    """Returns precision, recall, f1, macro_f1 and accuracy from sums over rows of `per_example_entities`."""
     kinds = (sums_RS.shape[1] - 2) // 3
     right, predicted, gold = np.moveaxis(sums_RS[:, 2:].reshape(len(sums_RS), 3, kinds), 1, 0)
     f1 = divide(2 * right, predicted + gold)
