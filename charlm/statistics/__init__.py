@@ -1,4 +1,7 @@
-"""Statistics of texts and models: lengths in words and subwords, and parameters; `python -m charlm.statistics`."""
+"""Statistics of texts and models: lengths in words and subwords, and numbers of parameters.
+
+The command line is `python -m charlm.statistics`.
+"""
 
 from __future__ import annotations
 

@@ -74,20 +74,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 when something is wrong, said in one line."""
+    """Runs the command line and returns the exit status: 0, or 1 after an error message of one line."""
     args = _parser().parse_args(argv)
     return run_command(lambda: _run(args), "set JAX_PLATFORMS=cpu, or lower --sample")
 
 
 def _run(args: argparse.Namespace) -> int:
     check_options(vars(args), needed=("model",))
-    files = _files(args.data)  # mistakes first: models load slowly
+    files = _files(args.data)  # check the arguments before the model, which loads slowly
     splitter = get_splitter(args.splitter, args.language)
     if args.sample is not None and args.sample < 1:
         raise ValueError(f"--sample={args.sample}: expected at least 1 word")
     if args.table and (args.json or not files):
         raise ValueError("--table: expected --data, and no --json, which has the same figures")
-    from charlm.statistics.parameters import open_model  # --help needs no jax
+    from charlm.statistics.parameters import open_model  # imported late, so that --help needs no JAX
 
     model = open_model(args.model, {"yes": True, "no": False, None: None}[args.lowercase])
     if files and model.tokenizer is None:
@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
     print(TABLE if args.table else _of_model(args.model, model, args.json), flush=True)
     show = _row if args.table else _as_json if args.json else _of_text
     for path in files:
-        assert model.tokenizer is not None  # or it was refused above
+        assert model.tokenizer is not None  # checked above
         sentences = read_sentences(path, splitter, format=args.format, text=args.text, word=args.word)
         try:
             drawn = sentences if args.sample is None else sample(sentences, args.sample, args.seed)
@@ -109,7 +109,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _files(specs: Iterable[str]) -> list[str]:
-    """Returns the files of paths and globs; ValueError when one is not there, or the package that reads it."""
+    """Returns the files of paths and globs; raises ValueError if a file, or the package that reads it, is missing."""
     found: list[str] = []
     for spec in specs:
         whole = spec == "builtin" or spec.startswith("tfds:")
@@ -121,7 +121,7 @@ def _files(specs: Iterable[str]) -> list[str]:
 
 
 def _of_model(name: str, model: Opened, as_json: bool) -> str:
-    """Returns what is said of a model."""
+    """Returns the report on a model."""
     size = None if model.tokenizer is None else model.tokenizer.size
     if as_json:
         counted = None if model.parameters is None else model.parameters.to_dict()
@@ -143,7 +143,7 @@ def _row(name: str, found: TextStatistics) -> str:
 
 
 def _of_text(name: str, found: TextStatistics) -> str:
-    """Returns what is said of a file."""
+    """Returns the report on a file."""
     shares = lambda kind: f"{getattr(found, kind):.1%} ({getattr(found, f'{kind}_types'):.1%} of the distinct words)"
     words, subwords = _lengths(found.words_per_sentence), _lengths(found.subwords_per_sentence)
     return "\n  ".join(

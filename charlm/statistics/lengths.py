@@ -1,4 +1,4 @@
-"""Lengths of sentences in words and in subwords, and how well a vocabulary covers the words."""
+"""Measures lengths of sentences in words and in subwords, and how well a vocabulary covers the words."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ _WORDS_AT_A_TIME, _SENTENCES_AT_A_TIME = 64, 4096
 
 
 def sample(sentences: Iterable[Sequence[str]], words: int, seed: int = 0) -> list[Sequence[str]]:
-    """Returns sentences drawn with equal chances, in their order: as few as have so many words, or all.
+    """Returns a random sample of sentences, in their original order, with at least `words` words in all.
 
-    Ratios of types to words are of use for texts of one length alone. Reads once and keeps little more than it returns.
+    The sample has as few sentences as possible, and all sentences if the text has fewer words. It serves to compare
+    type/word ratios, which are comparable only for texts of equal length. The sentences are read once, and little more
+    than the sample is kept in memory.
 
     Raises:
       ValueError: `words` is not positive.
@@ -38,7 +40,7 @@ def sample(sentences: Iterable[Sequence[str]], words: int, seed: int = 0) -> lis
     if words < 1:
         raise ValueError(f"a sample of {words} words: expected at least 1")
     rng = np.random.default_rng(seed)
-    kept: list[tuple[float, int, Sequence[str]]] = []  # a heap: the first one is the first to go
+    kept: list[tuple[float, int, Sequence[str]]] = []  # a heap; its first item is the next to be removed
     held = 0
     for place, sentence in enumerate(sentences):
         heapq.heappush(kept, (-rng.random(), place, sentence))
@@ -49,7 +51,7 @@ def sample(sentences: Iterable[Sequence[str]], words: int, seed: int = 0) -> lis
 
 
 class Lengths(NamedTuple):
-    """Of some sequences: mean length, standard deviation (of all of them), shortest and longest."""
+    """Summary of the lengths of some sequences; the standard deviation divides by their number."""
 
     mean: float
     deviation: float
@@ -58,22 +60,25 @@ class Lengths(NamedTuple):
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Lengths:
-        """Returns those of at least one length."""
+        """Returns the summary of at least one length."""
         return cls(float(lengths.mean()), float(lengths.std()), int(lengths.min()), int(lengths.max()))
 
 
 @dataclasses.dataclass(frozen=True)
 class TextStatistics:
-    """What a tokenizer makes of some sentences.
+    """Statistics of some sentences and of how a tokenizer cuts their words.
 
     Attributes:
-      sentences, words, subwords: how many; empty sentences do not count. types: distinct words.
-      types_per_word: type/word ratio, which is the lower the longer a text.
-      words_per_sentence, subwords_per_sentence: lengths.
-      subwords_per_word: on average over all words. added_tokens: how many more tokens there are than words, as a share
-        of the words ("token mass increase").
-      cut, entries, unknown: shares of the words of several pieces, that are entries of the vocabulary, and that have
-        the unknown token; cut_types and so on: of the distinct words.
+      sentences, words, subwords: their numbers; empty sentences do not count.
+      types: number of distinct words.
+      types_per_word: type/word ratio, which falls with the length of the text.
+      words_per_sentence, subwords_per_sentence: lengths of sentences.
+      subwords_per_word: mean over all words.
+      added_tokens: (subwords - words) / words ("token mass increase").
+      cut: share of words that are cut into several pieces.
+      entries: share of words that are entries of the vocabulary.
+      unknown: share of words with the unknown token.
+      cut_types, entries_types, unknown_types: the same shares of distinct words.
     """
 
     sentences: int
@@ -99,10 +104,12 @@ class TextStatistics:
 
 
 def text_statistics(sentences: Iterable[Sequence[str]], tokenizer: SubwordTokenizer) -> TextStatistics:
-    """Returns the statistics of sentences of words, which are read once; each distinct word is encoded once.
+    """Returns the statistics of sentences, each a sequence of words.
+
+    The sentences are read once, and each distinct word is encoded once.
 
     Raises:
-      ValueError: there is no word.
+      ValueError: there are no words.
     """
     counts: Counter[str] = Counter()
     pieces: dict[str, tuple[int, bool]] = {}
@@ -132,9 +139,9 @@ def text_statistics(sentences: Iterable[Sequence[str]], tokenizer: SubwordTokeni
 
 
 def _pieces(words: Sequence[str], tokenizer: SubwordTokenizer) -> Iterator[tuple[int, bool]]:
-    """Yields the number of pieces of each word, and whether one is the unknown token.
+    """Yields the number of pieces of each word, and whether one of them is the unknown token.
 
-    Words do not see each other: the tokenizer cuts each as if a space came before it.
+    Words do not affect each other: the tokenizer cuts each word as if a space came before it.
     """
     rows = [words[start : start + _WORDS_AT_A_TIME] for start in range(0, len(words), _WORDS_AT_A_TIME)]
     for row, encoded in zip(rows, tokenizer.encode_words_batch(rows), strict=True):
@@ -147,7 +154,14 @@ def _pieces(words: Sequence[str], tokenizer: SubwordTokenizer) -> Iterator[tuple
 def _statistics(
     words_S: np.ndarray, subwords_S: np.ndarray, counts_T: np.ndarray, pieces_T: np.ndarray, unknown_T: np.ndarray
 ) -> TextStatistics:
-    """Makes the statistics from the lengths of S sentences and what is known of T distinct words."""
+    """Returns the statistics from the lengths of S sentences and the counts of T distinct words.
+
+    Args:
+      words_S, subwords_S: lengths of the sentences.
+      counts_T: how often each distinct word occurs.
+      pieces_T: number of pieces of each distinct word.
+      unknown_T: 1 if a piece of the word is the unknown token, else 0.
+    """
     shares = {}
     for name, chosen_T in (
         ("cut", pieces_T > 1),
@@ -173,18 +187,19 @@ def _statistics(
 def read_sentences(
     path: str, splitter: Splitter, *, format: str = "auto", text: str = "text", word: int | None = None
 ) -> Iterator[Sequence[str]]:
-    """Yields the sentences of a file, each a sequence of words; what was skipped is said on standard error.
+    """Yields the sentences of a file, each a sequence of words; reports skipped documents on standard error.
 
     Args:
-      path: a file, "builtin" or "tfds:..." as of `charlm.data.sources.open_source`.
-      splitter: for what is not in columns of words.
-      format: "auto" goes by the file's ending, "text" is whatever that reader knows, "table" is TSV and CSV; the others
-        are those of `charlm.data.conll.read_tagged`.
+      path: a file, "builtin" or "tfds:...", see `charlm.data.sources.open_source`.
+      splitter: splits texts into words; not used for files with columns of words.
+      format: "auto" goes by the ending of the file; "text" is any file that `open_source` reads; "table" is TSV or CSV;
+        the others are formats of `charlm.data.conll.read_tagged`.
       text: column or key of the text (table, JSON lines, Parquet).
-      word: number of the words' column (CoNLL); None: the format's usual one.
+      word: number of the column of words (CoNLL); None: the usual column of the format.
 
     Raises:
-      ValueError: the file cannot be read, or is not of that format; one line that says where, what and expected.
+      ValueError: the file cannot be read, or does not have that format; the message is one line that says where, what
+        and what was expected.
     """
     if format not in FORMATS:
         raise ValueError(f"format={format!r}: expected one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")

@@ -1,4 +1,4 @@
-"""How many parameters a model has, and how many of them are its table of subwords."""
+"""Counts the parameters of a model, and how many of them are in its table of subword embeddings."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from charlm.families.pretrained import from_pretrained
 from charlm.families.registry import converter_of
 from charlm.text.subwords import SubwordTokenizer
 
-_TABLE = "embed/token/embedding"  # of every family that reads subwords
+_TABLE = "embed/token/embedding"  # the end of the table's name in every family that reads subwords
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Numbers of parameters.
+    """Numbers of parameters of a model.
 
     Attributes:
-      family: of the model. total: all; tied ones count once.
-      table: of the table of subwords, the input's; 0 where there is none.
-      module: of the module that takes its place (Char2Subword); 0 where there is none.
-      kept: of the table's rows that stay when the module takes its place: those of the special tokens. (A head that
-        predicts subwords needs the whole table; labels of texts and words do not.)
-      left_out: of the table, what this model does without: `table` has them, `total` has not.
+      family: the family of the model.
+      total: all parameters of the model; tied parameters count once.
+      table: parameters of the whole input table of subwords; 0 if there is none.
+      module: parameters of the module that replaces the table (Char2Subword); 0 if there is none.
+      kept: parameters of those rows of the table that stay if the module replaces it: the rows of special tokens. (A
+        head that predicts subwords needs the whole table; heads that predict labels do not.)
+      left_out: parameters of the rows that were removed from the table; they count in `table`, but not in `total`.
     """
 
     family: str
@@ -44,17 +45,17 @@ class Parameters:
 
     @property
     def before(self) -> int:
-        """How many there are with the whole table and without the module."""
+        """The number of parameters with the whole table and without the module."""
         return self.total - self.module + self.left_out
 
     @property
     def table_share(self) -> float:
-        """Share of the table in the model without the module; 0 without table."""
+        """The share of the table in the model without the module; 0 if there is no table."""
         return self.table / self.before if self.table else 0.0
 
     @property
     def saved(self) -> int:
-        """How many fewer there are with the module in the table's place (full mode) than with the table alone."""
+        """How many parameters are saved if the module replaces the table (full mode)."""
         return self.table - self.kept - self.module
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,22 +86,22 @@ class Parameters:
 
 
 class Opened(NamedTuple):
-    """A tokenizer and the size of the model it belongs to; None: an HLM has no tokenizer, a tokenizer no model."""
+    """A tokenizer (None for an HLM, which has none) and the size of its model (None for a tokenizer alone)."""
 
     tokenizer: SubwordTokenizer | None
     parameters: Parameters | None
 
 
 def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> Opened:
-    """Opens a workdir, a checkpoint, a model's folder or file as Hugging Face has it, or a tokenizer's.
+    """Opens a workdir, a checkpoint, a model in the format of Hugging Face (folder or file), or a tokenizer.
 
-    Of a checkpoint of ours the parameters are counted without reading them.
+    The parameters of a charlm checkpoint are counted without reading them.
 
     Args:
-      lowercase: for a `vocab.txt` of BERT that does not say.
+      lowercase: whether BERT lower-cases, for a `vocab.txt` without a configuration that says so.
 
     Raises:
-      ValueError: when it is none of them, or damaged.
+      ValueError: the path is none of these, or it is damaged.
     """
     try:
         checkpoint = checkpoints.find(path, key="--model")
@@ -115,7 +116,7 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
 
 
 def _open_theirs(path: Path, lowercase: bool | None, no_checkpoint: str) -> Opened:
-    """Opens what is no checkpoint of ours."""
+    """Opens a model or a tokenizer that is not a charlm checkpoint."""
     if path.is_file() and path.suffix in (".txt", ".json", ".model"):
         return Opened(SubwordTokenizer.load(path, lowercase=lowercase), None)
     try:
@@ -136,8 +137,9 @@ def count(
     """Counts parameters by their names and shapes.
 
     Args:
-      tokenizer: says which rows of the table are special tokens.
-      rows: of the whole table, where all but those of the special tokens were left out; 0: the table is whole.
+      tokenizer: the tokenizer, which has the special tokens.
+      rows: the number of rows of the whole table, if the model keeps only those of the special tokens; 0: the table is
+        whole.
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
