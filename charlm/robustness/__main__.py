@@ -56,7 +56,7 @@ def _kinds() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 when something is wrong, said in one line."""
+    """Runs the command line and returns the exit status: 0, or 1 after an error message of one line."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(_parser().parse_args(argv))
     options["command"] = shlex.join(["python", "-m", "charlm.robustness", *argv])
@@ -67,9 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: dict[str, Any]) -> int:
     check_options(options, needed=("models", "data", "out"))
     options["levels"] = _levels(options["levels"])
-    planned(Settings(**options))  # mistakes first: models load slowly
+    planned(Settings(**options))  # check the settings before the models, which load slowly
     from charlm.core.logs import start_logging
-    from charlm.robustness.measure import measure  # --help needs no jax
+    from charlm.robustness.measure import measure  # imported late, so that --help needs no JAX
     from charlm.robustness.render import write_report
 
     start_logging()

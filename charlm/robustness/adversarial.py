@@ -1,7 +1,8 @@
-"""The worst of a few typos in each example, by the model's own loss (after DeepWordBug, Gao et al., 2018).
+"""Adversarial search: finds a few typos in each example that raise the model's loss most.
 
-The words of an example are ranked by how much the loss grows when a word becomes unknown. Of the first ones, in turn,
-every single edit is tried, and the one with the largest loss is kept if it is above the loss so far.
+The search is greedy, after DeepWordBug (Gao et al., 2018). The words of an example are ranked by how much the loss
+grows if the word is replaced by an unknown word. Then, for the top words in turn, every single edit is tried, and the
+edit with the largest loss is kept if its loss exceeds the largest loss so far.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from charlm.tasks.base import Task
 from charlm.text.noise import single_edits
 from charlm.text.words import SplitText, split
 
-FILLER = "x"  # a word of only these stands for an unknown one
-CHUNK = 1024  # variants in memory at a time
+FILLER = "x"  # a word that consists of this letter only stands for an unknown word
+CHUNK = 1024  # number of variants in memory at a time
 
 
 class WordEdit(NamedTuple):
-    """A word, by its number among those that may be edited, before and after."""
+    """An edit of a word: its index among the words that may be edited, and the word before and after."""
 
     word: int
     before: str
@@ -30,11 +31,13 @@ class WordEdit(NamedTuple):
 
 
 class Attacked(NamedTuple):
-    """An example and the worst that was found for it.
+    """The result of the search for one example.
 
     Attributes:
-      example: with edits. edits: in the order they were made; of each word one at most.
-      loss, attacked_loss: before and after. prediction, attacked_prediction: before and after.
+      example: the example with the edits.
+      edits: the edits in the order they were made; at most one for each word.
+      loss, attacked_loss: the loss before and after the edits.
+      prediction, attacked_prediction: the prediction before and after the edits.
     """
 
     example: Any
@@ -46,7 +49,7 @@ class Attacked(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A field of an example: how many words it has, and what lies around them; None: it holds words."""
+    """A field of an example: its number of words, and the gaps around them; None for a field that holds words."""
 
     field: str
     words: int
@@ -54,10 +57,12 @@ class Part(NamedTuple):
 
 
 class Editable(NamedTuple):
-    """An example as words that may be edited, all its texts together.
+    """An example whose words can be edited; the words of all its texts form one sequence.
 
     Attributes:
-      example: before. parts: its texts in order. words: now.
+      example: the original example.
+      parts: its texts in order.
+      words: the current words.
     """
 
     example: Any
@@ -66,7 +71,7 @@ class Editable(NamedTuple):
 
     @classmethod
     def of(cls, task: Task[Any, Any], example: Any) -> Editable:
-        """Takes the words of the texts that the task has attacked."""
+        """Makes it from the texts of an example that the task lets an adversary edit (`Task.attacked`)."""
         parts: list[Part] = []
         words: list[str] = []
         for field, text in task.attacked(example).items():
@@ -77,11 +82,11 @@ class Editable(NamedTuple):
         return cls(example, tuple(parts), tuple(words))
 
     def replaced(self, number: int, word: str) -> Editable:
-        """Returns it with another word in the place of one."""
+        """Returns a copy in which word `number` is replaced by `word`."""
         return self._replace(words=(*self.words[:number], word, *self.words[number + 1 :]))
 
     def build(self) -> Any:
-        """Returns the example with its words as they are now."""
+        """Returns the example with the current words."""
         words, fields = iter(self.words), {}
         for field, count, gaps in self.parts:
             own = tuple(itertools.islice(words, count))
@@ -107,10 +112,12 @@ class _Variant(NamedTuple):
 def attack(
     task: Task[Any, Any], batches: Batches, examples: Sequence[Any], edits: int, language: str = "auto"
 ) -> list[Attacked]:
-    """Returns the worst of at most `edits` words with one typo each, for each example; the same in every run.
+    """Returns the result of the search for each example; it is the same in every run.
 
     Args:
-      examples: their labels are known. edits: 0: they stay as they are. language: of the keyboard.
+      examples: examples with known labels.
+      edits: how many words may be edited at most, each with one typo; 0: the examples stay as they are.
+      language: language of the keyboard.
     """
     predictions, losses_E = batches.predict_with_loss(examples)
     texts = [Editable.of(task, example) for example in examples]
@@ -136,12 +143,12 @@ def attack(
 
 
 def _edits_of(word: str, language: str) -> list[str]:
-    """Returns the edits of a word; none of punctuation."""
+    """Returns all single edits of a word; none for punctuation."""
     return single_edits(word, language) if any(char.isalnum() for char in word) else []
 
 
 def _ranked(batches: Batches, texts: Sequence[Editable], count: int, variants_of: Any) -> list[list[int]]:
-    """Returns the words of each text that matter most to the loss, and can be edited."""
+    """Returns, for each text, the `count` words that matter most to the loss, among those that can be edited."""
     unknown = (
         _Variant(n, text.replaced(at, FILLER * len(word)), WordEdit(at, word, ""))
         for n, text in enumerate(texts)
@@ -155,7 +162,7 @@ def _ranked(batches: Batches, texts: Sequence[Editable], count: int, variants_of
 
 
 def _losses(batches: Batches, variants: Iterable[_Variant]) -> Iterator[tuple[_Variant, float, Any]]:
-    """Yields each variant with its loss and prediction; a limited number is in memory."""
+    """Yields each variant with its loss and prediction; at most `CHUNK` variants are in memory."""
     waiting = iter(variants)
     while chunk := list(itertools.islice(waiting, CHUNK)):
         predictions, losses_E = batches.predict_with_loss([variant.text.build() for variant in chunk])

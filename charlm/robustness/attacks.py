@@ -1,4 +1,4 @@
-"""The search for what misleads each model: kept block by block, counted, and its examples written."""
+"""Runs the adversarial search for each model, caches it in blocks of examples, and writes the attacked examples."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from charlm.tasks.base import Task
 log = logging.getLogger("charlm")
 
 FOLDER = "adversarial"
-BLOCK = 16  # examples that are attacked together and kept together: what a kill may cost
+BLOCK = 16  # number of examples that are attacked and cached together; an interrupted run loses at most one block
 
 
 def attacked(
     subject: Subject, examples: Sequence[Any], depends_on: Any, settings: Settings, cells: Cells
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns a model's entry of the results, and a row for each example.
+    """Returns the entry of a model in the results, and a row for each example.
 
     Args:
-      depends_on: what the examples and the model are, for the cells.
+      depends_on: digests of the model and the examples, for the names of the cells.
     """
     rows: list[dict[str, Any]] = []
     for start in range(0, len(examples), BLOCK):
@@ -59,7 +59,7 @@ def _row(task: Task[Any, Any], example: Any, attacked: Attacked) -> dict[str, An
 
 
 def _shown(task: Task[Any, Any], example: Any) -> Any:
-    """Returns the texts of an example; the text itself where it has one."""
+    """Returns the texts of an example as a list, or the text itself if there is only one."""
     texts = [text if isinstance(text, str) else list(text) for text in task.texts(example).values()]
     return texts[0] if len(texts) == 1 else texts
 
@@ -81,7 +81,7 @@ def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]]
 
 
 def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Path:
-    """Writes the examples that were attacked as JSON lines; returns the file."""
+    """Writes the attacked examples as JSON lines; returns the file."""
     path = folder / FOLDER / f"{subject.name.replace('/', '_')}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     task = subject.task

@@ -1,4 +1,4 @@
-"""Predictions, losses and states of one model for many versions of the same text."""
+"""Computes predictions, losses and hidden states of one model for many versions of the same text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Batches:
         self._model, self._evaluator = model, model.evaluator
         units, config = model.evaluator.units, model.pretrained.config
 
-        def states(params: Any, batch: Batch) -> jax.Array:  # typed, so that what `pack` returns is checked
-            return units.states(config, params, jax.tree.map(lambda x: x[0], batch.inputs))  # of a single micro-batch
+        def states(params: Any, batch: Batch) -> jax.Array:  # typed, so that the result of `pack` is checked
+            return units.states(config, params, jax.tree.map(lambda x: x[0], batch.inputs))  # the only micro-batch
 
         self._states = jax.jit(states)
 
@@ -32,7 +32,7 @@ class Batches:
         return self._evaluator.predict(self._model.params, self._evaluator.prepare(examples))
 
     def predict_with_loss(self, examples: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
-        """Returns predictions and the mean loss of each example [E], whose labels are known."""
+        """Returns the predictions and the mean loss of each example, [E]; the labels must be known."""
         if not examples:
             return [], np.zeros(0)
         prepared = self._evaluator.prepare(examples)
@@ -40,7 +40,7 @@ class Batches:
         return predictions, losses_E2[:, 0] / np.maximum(losses_E2[:, 1], 1)
 
     def states(self, rows: Sequence[Row], take: Callable[[Row, np.ndarray], None]) -> None:
-        """Gives every row with its last states [L, D] to `take`, in any order."""
+        """Calls `take` with every row and its last hidden states, float32 [L, D], in any order."""
         packer = self._evaluator.packer
         for group in self._evaluator.groups(rows):
             states = np.asarray(self._states(self._model.params, packer.pack(rows, group).batch), np.float32)

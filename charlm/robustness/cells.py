@@ -1,4 +1,8 @@
-"""What was measured already: one small file for each piece of work, named after all that it depends on."""
+"""The cache of measurements: one small file ("cell") for each piece of work.
+
+The name of a file includes a hash of everything that the measurement depends on, so a report continues after an
+interruption and never uses outdated values.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +22,22 @@ from charlm.core.reading import check_zip, loads
 log = logging.getLogger("charlm")
 
 FOLDER = "cells"
-FORMAT = 2  # of the cells; to be raised when what they hold, or how it is computed, changes
+FORMAT = 2  # format of the cells; to be raised if their content, or how it is computed, changes
 _META = "meta"
 
 
 class Cell(NamedTuple):
-    """Values as JSON has them, and arrays by name."""
+    """A measurement: JSON-able values, and arrays by name."""
 
     values: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
 
 class Cells:
-    """The cells of a report.
+    """The cells of a report, in a folder below `out`.
 
     Attributes:
-      found, computed: how many were there, and how many were made.
+      found, computed: how many cells were read from files, and how many were computed.
     """
 
     def __init__(self, out: Path) -> None:
@@ -47,14 +51,16 @@ class Cells:
         return self._folder / f"{name}-{stable_hash(FORMAT, name, depends_on)[:24]}.npz"
 
     def has(self, name: str, depends_on: Any) -> bool:
-        """Whether a cell is there."""
+        """Says whether the file of a cell exists."""
         return self.path(name, depends_on).exists()
 
     def get(self, name: str, depends_on: Any, compute: Callable[[], Cell]) -> Cell:
-        """Returns a cell, computed and kept when it is missing or damaged.
+        """Returns a cell; if it is missing or damaged, computes it and writes its file.
 
         Args:
-          name: what people read; part of the file's name. depends_on: JSON-able; all that the values depend on.
+          name: a readable name, which becomes part of the file name.
+          depends_on: a JSON-able value of everything that the cell depends on.
+          compute: computes the cell.
         """
         path = self.path(name, depends_on)
         if path.exists():
@@ -66,7 +72,7 @@ class Cells:
                 log.warning("%s is damaged (%s): computed again", path, error)
         cell = compute()
         self.computed += 1
-        # Any, for NumPy's types take every name for that of an argument of its own.
+        # Any, since the type stubs of NumPy take each keyword for one of savez_compressed's own arguments.
         arrays: dict[str, Any] = {_META: np.array(json.dumps(cell.values)), **cell.arrays}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **arrays)

@@ -1,4 +1,4 @@
-"""Scores by kinds of words: known and split, seen in training, changed by noise."""
+"""Scores by groups of words: in the vocabulary or split, seen or unseen in training, changed or unchanged by noise."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ WHOLE, SPLIT, SEEN, UNSEEN = "in vocabulary", "split", "seen in training", "unse
 
 
 def known_words(file: str, subject: Subject, notes: list[str]) -> set[str] | None:
-    """Returns the words seen in training; None, with a note, when they cannot be had.
+    """Returns the words seen in training; None, with an entry in `notes`, if they are not available.
 
     Args:
-      file: of words between whitespace; "": the training files of `subject` are read.
+      file: a file of words separated by whitespace; "": the training files of `subject` are read instead.
+      subject: a model.
+      notes: notes for the report, to which one may be added.
 
     Raises:
       ValueError: the file cannot be read.
@@ -54,10 +56,12 @@ def known_words(file: str, subject: Subject, notes: list[str]) -> set[str] | Non
 
 
 def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[str]) -> SubwordTokenizer | None:
-    """Returns the tokenizer that says which words are split: of a folder, or the first that a model has.
+    """Returns the tokenizer that decides which words are split: from a folder, or of the first model that has one.
+
+    Without a tokenizer the result is None, with an entry in `notes`.
 
     Raises:
-      ValueError: the folder holds none.
+      ValueError: the folder holds no tokenizer.
     """
     if folder:
         return SubwordTokenizer.load(folder)
@@ -71,10 +75,10 @@ def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[st
 def masks(
     task: Task[Any, Any], examples: Sequence[Any], tokenizer: SubwordTokenizer | None, known: set[str] | None
 ) -> dict[str, np.ndarray]:
-    """Returns groups by name, bool over words (tagging) or rows of the statistics.
+    """Returns the groups by name, each a bool array over words (tagging) or over rows of the statistics.
 
-    A word is `WHOLE` when it is one piece, and not the unknown one. A row is `SPLIT` or `UNSEEN` when any of its words
-    is, else `WHOLE` or `SEEN`.
+    A word is `WHOLE` if it is one piece, and not the unknown token. A row of several words is `SPLIT` or `UNSEEN` if
+    any of its words is, else `WHOLE` or `SEEN`.
     """
     rows = [[word for words in words_of(texts) for word in words] for texts in task.scored(examples)]
     words = [word for row in rows for word in row]
@@ -90,11 +94,12 @@ def masks(
 
 
 def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metric) -> list[dict[str, Any]]:
-    """Returns group, count and score of each group, over all draws of a noise.
+    """Returns the entries of the results for all groups: group, count and score, over all draws of a noise.
 
-    Counts are of words or examples that were scored, so each draw counts anew; the score of none is None. Of tagging,
-    the score is the share of right tags, and there are groups of words that noise changed, or left alone. Of tags that
-    mark entities, there are also the number and F1 of the entities with a word of the group (CharBERT, figure 4).
+    The count is the number of words or examples that were scored, added up over the draws; the score of an empty group
+    is None. For tagging, the score is the share of correct tags, and there are further groups of words that noise
+    changed or left unchanged. If tags mark entities, an entry also has the number and the F1 of the entities with a
+    word of the group (CharBERT, figure 4).
     """
     found = [_entry("all", None, cells, metric)]
     found += [_entry(name, [mask] * len(cells), cells, metric) for name, mask in masks.items()]
@@ -122,7 +127,7 @@ def _entry(name: str, of_cells: list[np.ndarray] | None, cells: Sequence[Cell], 
 
 
 def _entity_f1(spans: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> tuple[int, float | None]:
-    """Returns how many right entities have a word of the group, and F1 of the entities, right or found, that have."""
+    """Returns the number of gold entities with a word of the group, and the F1 of all entities with such a word."""
     gold = found = both = 0
     for spans_N4, mask_W in zip(spans, masks, strict=True):
         before_W = np.concatenate([[0], np.cumsum(mask_W)])

@@ -1,4 +1,7 @@
-"""Measures how much noise costs fine-tuned models, and writes every number to `results.json`; see `DESCRIPTION`."""
+"""The main function of the report: measures models under noise and writes all numbers to `results.json`.
+
+`DESCRIPTION` explains the contents of `results.json`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from charlm.training import workdir as workdirs
 log = logging.getLogger("charlm")
 
 RESULTS_FILE = "results.json"
-FORMAT = 1  # of the results
+FORMAT = 1  # format of the results
 
 DESCRIPTION = """
 format, task, metric, examples  of the file; the task's name and its score; how many examples were read
@@ -48,15 +51,15 @@ Numbers that are not there are null.
 
 
 def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any) -> dict[str, Any]:
-    """Measures models and returns the results, which `RESULTS_FILE` in the folder `out` then holds, too.
+    """Measures models and returns the results, which are also written to `RESULTS_FILE` in the folder `out`.
 
-    What was measured before with the same models, data and noise is read from `out`.
+    Earlier measurements of the same models, data and noise are read from `out`.
 
     Args:
       models, data, out, options: see `charlm.robustness.settings.Settings`.
 
     Raises:
-      ValueError: when settings, data or models do not allow it.
+      ValueError: the settings are wrong, or data or models are missing, damaged or do not fit together.
     """
     settings = Settings(tuple(models), tuple(data), str(out), **options)
     levels, notes = planned(settings)
@@ -110,7 +113,7 @@ def _files(spec: str) -> list[str]:
 
 
 def _examples(task: Task[Any, Any], files: Sequence[str], settings: Settings) -> list[Any]:
-    """Returns the examples, with labels; ValueError when there are none, or one has no label."""
+    """Returns the examples; raises ValueError if there are none, or if one has no label."""
     examples = first_of(task, task.read(files, training=False), settings.examples)
     if not examples:
         raise ValueError(f"--data: no examples in {', '.join(settings.data)}")

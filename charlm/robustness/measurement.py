@@ -1,4 +1,4 @@
-"""The work behind a report: one cell after the other, the same noisy text for every model."""
+"""Computes all cells of a report: every model reads the same noisy texts, one noise after the other."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from charlm.text.noise.misspellings import Misspellings
 
 log = logging.getLogger("charlm")
 
-SENTENCES = 1000  # at most, of which the sensitivity is measured: their states are held in memory
+SENTENCES = 1000  # maximum number of sentences for the sensitivity, since their states are held in memory
 
 
 def first_of(task: Task[Any, Any], examples: Sequence[Any], count: int) -> list[Any]:
-    """Returns the first `count` examples (0: all), with those that are scored together with one of them."""
+    """Returns the first `count` examples (0: all), and all examples that are scored in a group with one of them."""
     if not count:
         return list(examples)
     groups = {task.group(example) for example in examples[:count]} - {None}
@@ -33,10 +33,11 @@ def first_of(task: Task[Any, Any], examples: Sequence[Any], count: int) -> list[
 
 
 class Measured(NamedTuple):
-    """What was measured.
+    """All measurements of a report.
 
     Attributes:
-      clean: by model. noisy: by model and level, a cell for each draw; at level 0, the clean one.
+      clean: the cell of the clean text, by model.
+      noisy: a cell for each draw of the noise, by model and level; at level 0, the cell of the clean text.
       sensitivity, adversarial: entries of the results.
     """
 
@@ -47,10 +48,14 @@ class Measured(NamedTuple):
 
 
 class Measurement:
-    """The work of one report.
+    """The measurement of one report.
 
     Args:
-      levels: noises to measure. words: misspellings. examples: of the task, with labels.
+      settings: the settings of the report.
+      levels: the noises and levels to measure.
+      words: the list of misspellings, if there is one.
+      subjects: the models.
+      examples: the examples of the task, with labels.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class Measurement:
         self._clean_states: dict[str, Any] = {}
 
     def run(self) -> Measured:
-        """Computes what is missing and returns everything."""
+        """Computes the missing cells and returns all measurements."""
         self._count_found()
         clean = {subject.name: self._scored(subject, None, 0) for subject in self._subjects}
         noisy: dict[tuple[str, Level], list[Cell]] = {}
@@ -90,13 +95,13 @@ class Measurement:
         return Measured(clean, noisy, sensed, attacked)
 
     def _draws(self, level: Level) -> Iterator[tuple[Noise, int, Subject]]:
-        """Yields the draws of a level; all models read one before the next is made."""
+        """Yields the draws of a level; all models read one draw before the next draw is made."""
         if level.noise is not None:
             for seed, subject in itertools.product(range(self._settings.seeds), self._subjects):
                 yield level.noise, seed, subject
 
     def _digest(self, examples: Sequence[Any]) -> str:
-        """Returns a digest of examples, and of how noise is put into them."""
+        """Returns a digest of the examples and of the settings of the task that affect noise."""
         in_context = self._task.noise_context
         return stable_hash(self._task.name, in_context, [example._replace(place="") for example in examples])
 
@@ -129,7 +134,7 @@ class Measurement:
     def _sensitivity(self, subject: Subject, noise: Noise) -> dict[str, Any]:
         task = self._task
         sentences = [words for words in sentences_of(task, self._examples) if words][:SENTENCES]
-        if task.by_word:  # the very text that is scored
+        if task.by_word:  # use the same noisy text that is scored
             noisy = [words for words in sentences_of(task, self._versions(noise, 0).examples) if words][:SENTENCES]
         else:
             noiser = Noiser(noise, 0, self._words)
@@ -154,6 +159,6 @@ class Measurement:
 
 
 def _name(what: str, subject: Subject, noise: Noise | None, seed: int) -> str:
-    """Returns the name of a cell: of the family, not the model, which may have another name next time."""
+    """Returns the name of a cell; it names the family, since the model may have another name in the next run."""
     kind = "clean" if noise is None else f"{noise}-{seed}".replace(":", "-").replace("@", "-")
     return f"{what}-{subject.family}-{kind}"

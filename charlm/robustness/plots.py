@@ -1,7 +1,8 @@
-"""The curves of the page: one small plot a kind of noise, SVG that takes its colours from the page's style.
+"""Draws the curves of the HTML report: one small SVG plot for each kind of noise, coloured by the style of the page.
 
-Written by hand because the page's policy allows no inline styles, colours follow light and dark, text stays text, and
-the same numbers are the same bytes whatever is installed.
+The SVG is written by hand, not by a plotting library, for four reasons: the policy of the page allows no inline styles,
+colours must follow light and dark mode, text must stay text, and equal numbers must give equal bytes whatever is
+installed.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from charlm.robustness.render_view import View, kind_of, noise_name
 _WIDTH, _HEIGHT = 340, 236
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 12, 40
 _INSET = 10  # keeps markers off the axis and its labels
-_COLOURS = 7  # classes c0 to c6 of the page's style
+_COLOURS = 7  # classes c0 to c6 in the style of the page
 _MARKERS = 7
-_LABEL_WIDTH = 30  # a level's label closer than this to the one before is left out
+_LABEL_WIDTH = 30  # the label of a level is left out if it is closer than this to the one before
 
 
 class Scale(NamedTuple):
-    """Where values lie in the picture."""
+    """A linear map from values [low, high] to coordinates [start, end] of the picture."""
 
     low: float
     high: float
@@ -31,12 +32,12 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """Returns the place of a value."""
+        """Returns the coordinate of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def curves(view: View) -> str:
-    """Returns the legend and the plots of all kinds of which anything was measured, on one vertical scale."""
+    """Returns the legend and the plots of all kinds that have a measurement, with one vertical scale for all."""
     values = [score for model in view.models for score in _extremes(view, model)]
     if not values:
         return ""
@@ -59,7 +60,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def _extremes(view: View, model: str) -> list[float]:
-    """Returns the lowest and highest values that a model's curves and bands reach."""
+    """Returns all values that the curves and bands of a model reach, among them the lowest and the highest."""
     found = [] if (clean := view.clean(model)) is None else [clean]
     for condition in view.conditions:
         if (mean := view.mean(model, condition)) is not None:
@@ -95,7 +96,7 @@ def _caption(kind: str) -> str:
 
 
 def _description(view: View, kind: str) -> str:
-    """Returns in words what the curves show: from where to where each model goes."""
+    """Returns a description of the curves in words: the first and the last score of each model."""
     said = []
     for model in view.models:
         ends = [level for level in view.levels[kind] if view.mean(model, (kind, level)) is not None]
@@ -108,7 +109,7 @@ def _description(view: View, kind: str) -> str:
 
 
 def _axes(ticks: Sequence[float], levels: Sequence[float], x: Scale, y: Scale, view: View) -> str:
-    """Returns grid, labels and the names of both axes."""
+    """Returns the grid, the labels and the names of both axes."""
     digits = max(0, min(6, math.ceil(-math.log10(ticks[1] - ticks[0]) - 1e-9)))
     if any(abs(round(tick, digits) - tick) > 1e-9 for tick in ticks):
         digits += 1  # steps of 0.025
@@ -139,7 +140,7 @@ def _axes(ticks: Sequence[float], levels: Sequence[float], x: Scale, y: Scale, v
 
 
 def _curve(view: View, model: str, kind: str, x: Scale, y: Scale, place: int) -> tuple[str, str]:
-    """Returns a model's band, and its line with markers; both break where a level was not measured."""
+    """Returns the band of a model, and its line with markers; both have a gap where a level was not measured."""
     points: list[tuple[float, float | None, float, bool]] = [(0.0, view.clean(model), 0.0, False)]
     for level in view.levels[kind]:
         row = view.row(model, (kind, level))
@@ -167,21 +168,21 @@ def _curve(view: View, model: str, kind: str, x: Scale, y: Scale, place: int) ->
 
 
 def _said(view: View, model: str, kind: str, level: float, score: float | None, sd: float, seen: bool) -> str:
-    """Returns what the pointer says at a marker."""
+    """Returns the tooltip of a marker."""
     spread = f" ± {view.number(sd)}" if sd else ""
     known = ", seen in training" if seen else ""
     return f"{model}, {noise_name(kind, level)}: {view.number(score)}{spread}{known}"
 
 
 def _marker(place: int, x: float, y: float, hollow: bool, said: str = "") -> str:
-    """Returns a marker of the model's shape; hollow where the model has seen the noise."""
-    number = (place + place // _MARKERS) % _MARKERS  # with more models than colours, other pairs of colour and shape
+    """Returns a marker in the shape of the model; it is hollow if the model has seen the noise in training."""
+    number = (place + place // _MARKERS) % _MARKERS  # with more models than colours, pair colours with other shapes
     shapes = [
         "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0 -7.2 0Z",  # circle
         "M-3.3 -3.3h6.6v6.6h-6.6Z",  # square
         "M0 -4.4L4.2 3.2H-4.2Z",  # triangle
         "M0 -4.8L4 0L0 4.8L-4 0Z",  # diamond
-        "M0 4.4L4.2 -3.2H-4.2Z",  # triangle on its head
+        "M0 4.4L4.2 -3.2H-4.2Z",  # inverted triangle
         "M-1.5 -4.4h3v2.9h2.9v3h-2.9v2.9h-3v-2.9h-2.9v-3h2.9Z",  # plus
         "M0 -4.8L1.4 -1.5L4.8 -1.5L2 0.8L3 4.4L0 2.3L-3 4.4L-2 0.8L-4.8 -1.5L-1.4 -1.5Z",  # star
     ]
@@ -191,7 +192,7 @@ def _marker(place: int, x: float, y: float, hollow: bool, said: str = "") -> str
 
 
 def _legend(view: View) -> str:
-    """Returns the list of models with their markers, and what a hollow one says."""
+    """Returns the list of models with their markers, and an explanation of hollow markers if there are any."""
     items = []
     for place, model in enumerate(view.models):
         line = f'<path class="line d{place % 4}" d="M2 8H32"/>'

@@ -1,9 +1,9 @@
-"""From measurements to a report: `report.json` (all numbers), `report.md` and `report.html` (the same, with curves).
+"""Writes the report: `report.json` (all numbers), `report.md`, and `report.html` (the same with curves).
 
     write_report(json.loads(Path("runs/report/report.json").read_text()), Path("elsewhere"))
 
-The same measurements give the same bytes. Names, paths and notes are text that may come from anywhere: both writers
-escape all of it. The page is one file that loads nothing and runs nothing.
+Equal measurements give equal bytes. Names, paths and notes are untrusted text, so both writers escape them. The HTML
+page is a single file that loads nothing and runs no scripts.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from charlm.robustness.render_view import View, plain
 
 
 def write_report(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Writes the report into a folder, which is made when missing; each file appears when complete.
+    """Writes the report into a folder, which is created if needed; a reader never sees a half-written file.
 
     Args:
-      results: the measurements, as `charlm.robustness.measure` makes them; numbers that are not finite
-        are written as null.
+      results: the measurements, as returned by `charlm.robustness.measure`; numbers that are not finite are written
+        as null.
 
     Returns:
       The files, report.json first.
 
     Raises:
-      ValueError: keys are missing, another format, or the folder cannot be written.
+      ValueError: keys are missing, the format is another one, or the folder cannot be written.
     """
     results = plain(results)
     view = View(results)

@@ -1,4 +1,4 @@
-"""The sections behind the main result: pairs of models, groups of words, segmentation, sensitivity, attacks."""
+"""Builds the detailed sections of a report: pairs of models, groups of words, segmentation, sensitivity, attacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def comparisons(view: View) -> list[Block]:
 
 
 def _counts(view: View, pair: tuple[str, str, str], rows: list[dict[str, Any]]) -> list[Text]:
-    """Returns a pair's row: the clean difference, and how often each of the two is better under noise."""
+    """Returns the row of a pair: the clean difference, and how often each of the two is better under noise."""
     a, b, metric = pair
     clean = next((row for row in rows if not row["level"]), None)
     gaps = [view.oriented(row, metric) for row in rows if row["level"]]
@@ -42,7 +42,7 @@ def _counts(view: View, pair: tuple[str, str, str], rows: list[dict[str, Any]]) 
 
 
 def _pair(view: View, number: int, pair: tuple[str, str, str], rows: list[dict[str, Any]]) -> Table | None:
-    """Returns the differences under noise: kinds below each other, levels side by side."""
+    """Returns the table of differences under noise: a row for each kind, a column for each level."""
     a, b, metric = pair
     cells = {(row["kind"], row["level"]): row for row in rows if row["level"]}
     if not cells:
@@ -63,7 +63,7 @@ def _gap(view: View, row: dict[str, Any] | None, metric: str) -> Text:
 
 
 def groups(view: View) -> list[Block]:
-    """Returns the scores of groups of words, models side by side."""
+    """Returns the scores of groups of words, with a column for each model."""
     rows = view.results["groups"]
     if not any(row["score"] is not None for row in rows):
         return ["Groups of words were not measured."]
@@ -97,7 +97,7 @@ def _group(view: View, row: dict[str, Any] | None, score: str, count: str) -> st
 
 
 def segmentation(view: View) -> list[Block]:
-    """Returns how words are cut into units."""
+    """Returns the section on how words are cut into units."""
     rows = view.results["segmentation"]
     columns = ("units_per_word", "split", "unknown", "cut")
     if not any(row[column] is not None for row in rows for column in columns):
@@ -116,7 +116,7 @@ def segmentation(view: View) -> list[Block]:
 
 
 def sensitivity(view: View) -> list[Block]:
-    """Returns how far the models' states of words move under noise."""
+    """Returns the section on how far the hidden states of words move under noise."""
     rows = view.results["sensitivity"]
     if not any(row[column] is not None for row in rows for column in ("all", "changed")):
         return ["Sensitivity was not measured."]
@@ -132,7 +132,7 @@ def sensitivity(view: View) -> list[Block]:
 
 
 def adversarial(view: View) -> list[Block]:
-    """Returns what edits chosen against each model do to it."""
+    """Returns the section on the effect of adversarial edits on each model."""
     rows = view.results["adversarial"]
     if not rows:
         return ["No edits were chosen against the models."]
@@ -154,7 +154,7 @@ def adversarial(view: View) -> list[Block]:
 
 
 def _by_noise(view: View, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[list[Text]]:
-    """Returns the rows of shares, models below each other within a noise; clean once."""
+    """Returns a row of shares for each noise and model, grouped by noise; clean text occurs once."""
     models = _models(view, rows)
     cells = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""How a report's numbers came about, and how to get them again."""
+"""Builds the sections of a report on how it was measured and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMMAND = "command"
 
 
 def how(view: View) -> list[Block]:
-    """Returns what was done, with which models, kinds of noise and settings."""
+    """Returns the section on how it was measured: with which models, kinds of noise and settings."""
     examples = view.results["examples"]
     blocks: list[Block] = [_done(view)] if view.conditions else []
     if view.conditions:
@@ -57,7 +57,7 @@ def _models(view: View) -> list[Block]:
 
 
 def _kinds(view: View) -> list[Block]:
-    """Returns what each kind of noise does, and how many words it changed at each level."""
+    """Returns a table of the kinds of noise, with the share of words that each changed at each level."""
     levels = sorted({level for _, level in view.conditions})
     if not levels:
         return []
@@ -87,14 +87,14 @@ def _settings(view: View) -> list[Block]:
 
 
 def _shown(value: Any) -> str:
-    """Returns a setting as people write it."""
+    """Returns a setting in readable form."""
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return ", ".join(str(item) for item in value) or "none"
     return (value or "none") if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def reproduce(view: View) -> list[Block]:
-    """Returns the command that made the report."""
+    """Returns the section with the command that made the report."""
     command: str | Sequence[str] | None = view.settings.get(_COMMAND)
     if not command:
         return ["No command was recorded; the settings are above, all numbers in report.json."]

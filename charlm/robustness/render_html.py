@@ -1,4 +1,4 @@
-"""A report as one page: everything it needs is inside, and its own policy forbids it to load or run anything."""
+"""Writes a report as one self-contained HTML page, whose content security policy forbids it to load or run anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from charlm.robustness.render_parts import (
 )
 from charlm.robustness.render_view import View
 
-_LONG = 40  # a table of more rows scrolls inside itself
+_LONG = 40  # a table with more rows gets a vertical scroll box
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -94,7 +94,7 @@ def _block(block: Block, view: View) -> str:
 
 
 def _table(table: Table) -> str:
-    """Returns a table that scrolls inside itself where it is wider than the page, or long."""
+    """Returns a table in a box that scrolls if the table is wider than the page, or long."""
     head = "".join(f'<th scope="col"{_side(i, table)}>{_inline(cell)}</th>' for i, cell in enumerate(table.header))
     body = "\n".join(_row(row, table) for row in table.rows)
     box, more = "scroll", ""

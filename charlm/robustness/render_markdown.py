@@ -1,4 +1,4 @@
-"""A report as Markdown that GitHub renders well; plots are the page's alone."""
+"""Writes a report as Markdown that GitHub renders well; only the HTML page has plots."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _block(block: Block) -> str:
 
 
 def _table(table: Table) -> str:
-    """Returns a caption and a table; values stand on the right."""
+    """Returns a caption and a table, with numbers aligned right."""
     sides = [":--" if i < table.texts else "--:" for i in range(len(table.header))]
     rows = [[_cell(cell) for cell in row] for row in (table.header, *table.rows)]
     lines = ["| " + " | ".join(row) + " |" for row in [rows[0], sides, *rows[1:]]]
@@ -60,12 +60,12 @@ def _cell(text: Text) -> str:
 
 
 def _line(text: Text) -> str:
-    """Returns a paragraph; nothing at its start makes it a heading, a list or a rule."""
+    """Returns a paragraph, escaped so that its beginning does not make it a heading, a list or a rule."""
     return _LINE_START.sub(_escape_start, _inline(text))
 
 
 def _escape_start(found: re.Match[str]) -> str:
-    """Escapes the sign, or the sign after a number: `1.` is a list, and digits cannot be escaped."""
+    """Escapes the beginning of a line; a digit, as in the list `1.`, becomes an HTML entity, as \\ cannot escape it."""
     start = found.group(2)
     return f"&#{ord(start[0])};{start[1:]}" if start[0].isdigit() else f"\\{start}"
 
@@ -83,7 +83,7 @@ def _part(part: Inline, in_table: bool) -> str:
 
 
 def _code(text: str, in_table: bool) -> str:
-    """Returns code; it is fenced by more backticks than it holds in a row."""
+    """Returns inline code, fenced by more backticks than the longest run of backticks in the text."""
     fence = "`" * (1 + _longest_run(text))
     padding = " " if text[:1] in ("`", " ", "") or text[-1:] in ("`", " ") else ""
     code = f"{fence}{padding}{text or ' '}{padding}{fence}"
@@ -95,7 +95,7 @@ def _longest_run(text: str) -> int:
 
 
 def _escaped(text: str) -> str:
-    """Returns text that is nothing but text: no HTML, no emphasis, no link, no new cell."""
+    """Returns text escaped so that it makes no HTML, emphasis, link or new table cell."""
     text = _SPECIAL.sub(r"\\\1", harmless(text).replace("&", "&amp;"))
     text = text.replace("\\<", "&lt;").replace("\\>", "&gt;").replace("@", "&#64;")
     return _LINKS.sub(lambda found: found.group(0)[:-1] + ("&#58;" if found.group(0)[-1] == ":" else "&#46;"), text)

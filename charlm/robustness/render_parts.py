@@ -1,6 +1,6 @@
-"""What a report is made of, before it is Markdown or HTML: sections of paragraphs, tables, plots and commands.
+"""The parts of a report, independent of Markdown and HTML: sections of paragraphs, tables, plots and commands.
 
-Everything that comes from a measurement (names, paths, notes) is plain text here; the two writers escape all of it.
+All text from measurements (names, paths, notes) is plain text here; the Markdown and the HTML writer escape it.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-NOTHING = "–"  # stands in a table for what was not measured
-_KEPT_FORMAT = "\u200c\u200d\ufe0f"  # joiners that scripts and emoji need; other format characters can reorder a line
+NOTHING = "–"  # the cell of a value that was not measured
+_KEPT_FORMAT = "\u200c\u200d\ufe0f"  # joiners that scripts and emoji need; other format characters may reorder a line
 
 
 @dataclass(frozen=True)
 class Name:
-    """What a model is called: its own run of text, whatever the direction of its script."""
+    """The name of a model: a separate run of text, whatever the direction of its script."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Strong:
-    """Text that stands out."""
+    """Emphasised text."""
 
     text: str
 
@@ -43,12 +43,12 @@ class Table:
     """A table; all rows are as long as the header.
 
     Attributes:
-      key: unique among the tables of a report.
-      caption: what the numbers are.
-      header: of each column.
-      rows: cells.
-      row_headers: so many columns on the left say what a row is about.
-      texts: so many columns on the left hold text; all others hold numbers and stand on the right.
+      key: a name that is unique among the tables of a report.
+      caption: explains the numbers.
+      header: the header of each column.
+      rows: the cells of each row.
+      row_headers: the number of columns on the left that are row headers.
+      texts: the number of columns on the left that hold text; all others hold numbers and are aligned right.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Table:
     texts: int = 0
 
     def __post_init__(self) -> None:
-        """Checks that the table is one; row headers are text."""
+        """Checks that all rows are as long as the header; counts row headers as columns of text."""
         object.__setattr__(self, "texts", max(self.texts, self.row_headers))
         assert self.rows, f"table {self.key}: a table without rows is left out by its section"
         assert all(len(row) == len(self.header) for row in self.rows), f"table {self.key}: rows of unequal length"
@@ -81,7 +81,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Curves:
-    """Where the page has plots; Markdown has none."""
+    """The place of the plots in the HTML page; Markdown has no plots."""
 
 
 Block = Text | Table | Bullets | Command | Curves
@@ -89,7 +89,7 @@ Block = Text | Table | Bullets | Command | Curves
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what is below it; strings and sequences among the blocks are paragraphs."""
+    """A heading and the blocks below it; strings and sequences among the blocks are paragraphs."""
 
     key: str
     title: str
@@ -106,14 +106,15 @@ class Report:
 
 
 def inlines(text: Text) -> Sequence[Inline]:
-    """Returns a text as its parts."""
+    """Returns the parts of a text."""
     return (text,) if isinstance(text, str | Name | Strong | Code) else text
 
 
 def harmless(text: str, keep_lines: bool = False) -> str:
-    """Returns a text in one line (or its lines) in which nothing is invisible or turns the rest of the page around.
+    """Returns a text without characters that are invisible or that change the direction of the text after them.
 
-    Control and format characters and halves of surrogate pairs (paths that are no UTF-8) become U+FFFD.
+    Control and format characters and lone surrogates (from paths that are not UTF-8) become U+FFFD. Line breaks become
+    spaces; with `keep_lines`, newlines stay.
     """
     kept = []
     for char in text:
@@ -128,7 +129,7 @@ def harmless(text: str, keep_lines: bool = False) -> str:
 
 
 def listed(parts: Sequence[Inline], last: str = "and") -> list[Inline]:
-    """Returns "a, b and c"."""
+    """Returns the parts joined as in "a, b and c"."""
     found: list[Inline] = []
     for i, part in enumerate(parts):
         if i:

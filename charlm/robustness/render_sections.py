@@ -1,4 +1,7 @@
-"""The sections of a report; what was not measured is one sentence that says so, never an empty table."""
+"""Builds a report from measurements, section by section.
+
+If something was not measured, its section has a sentence that says so instead of an empty table.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from charlm.robustness.render_parts import Block, Bullets, Curves, Inline, Name,
 from charlm.robustness.render_summary import said
 from charlm.robustness.render_view import NOTHING, Condition, View, noise_name, score_name, unique
 
-_IN_TITLE = 4  # models named in the title
+_IN_TITLE = 4  # maximum number of models named in the title
 
 
 def report_of(view: View) -> Report:
@@ -48,7 +51,7 @@ def report_of(view: View) -> Report:
 
 
 def _clean(view: View) -> list[Block]:
-    """Returns all scores on clean text; the report's own comes first."""
+    """Returns the table of all scores on clean text; the main score of the report comes first."""
     names = sorted({name for scores in view.results["clean"].values() for name in scores or {}} - {view.metric})
     names = [view.metric, *names]
     rows = [
@@ -89,7 +92,7 @@ def _with_spread(view: View, model: str, condition: Condition) -> str:
 
 
 def _missing(view: View) -> list[Block]:
-    """Returns a sentence that names kinds that a model was not measured with."""
+    """Returns a list that says under which kinds of noise each model was not measured; empty if there are none."""
     found: list[Text] = []
     for model in view.models:
         kinds = [
@@ -103,7 +106,7 @@ def _missing(view: View) -> list[Block]:
 
 
 def _drops(view: View) -> list[Block]:
-    """Returns average losses, then those of each condition, unseen and seen apart."""
+    """Returns the average losses, then the losses of each condition in two tables: unseen and seen noise."""
     if not any(view.measured(model, seen) for model in view.models for seen in (False, True)):
         return ["No loss under noise was measured."]
     better = "lower" if view.lower_is_better else "higher"
@@ -124,7 +127,7 @@ def _drops(view: View) -> list[Block]:
 
 
 def _averages(view: View) -> Table:
-    """Returns what each model loses on average under unseen, seen, and everyone's unseen noise."""
+    """Returns the mean loss of each model under noise unseen by all models, unseen by the model, and seen by it."""
     ranked, shared = view.ranked()
     rows: list[list[Text]] = []
     sets = [("unseen by all", model, shared) for model in ranked if len(ranked) > 1]
@@ -143,7 +146,7 @@ def _averages(view: View) -> Table:
 
 
 def _losses(view: View, seen: bool) -> Table | None:
-    """Returns the losses of the conditions that some model has seen in training, or not; None when there are none."""
+    """Returns the losses of the conditions that some model has seen in training, or has not; None if there are none."""
     models = [model for model in view.models if view.measured(model, seen)]
     wanted = {condition for model in models for condition in view.measured(model, seen)}
     rows: list[list[Text]] = []

@@ -1,4 +1,4 @@
-"""What the numbers say in a few sentences, and nothing that they do not say."""
+"""Writes the summary of a report: a few sentences that claim only what the numbers support."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from charlm.robustness.render_view import Average, Condition, Interval, View, un
 
 
 def said(view: View) -> list[Text]:
-    """Returns the sentences about clean input, unseen noise, and how far the intervals reach, as paragraphs."""
+    """Returns paragraphs about clean text, about unseen noise, and about what the intervals do not cover."""
     found: list[Text] = [*_clean(view), *_unseen(view)]
     if not found:
         return ["Nothing was measured that models could be compared by."]
@@ -17,7 +17,7 @@ def said(view: View) -> list[Text]:
 
 
 def comparison(view: View, a: str, b: str, condition: Condition | None) -> Interval | None:
-    """Returns by how much a is better than b by the report's metric, on clean input (None) or under noise."""
+    """Returns by how much a is better than b in the metric of the report, on clean text (None) or under a noise."""
     for row in view.results["comparisons"]:
         clean = row["kind"] is None or not row["level"]
         at = None if clean else (row["kind"], row["level"])
@@ -29,7 +29,7 @@ def comparison(view: View, a: str, b: str, condition: Condition | None) -> Inter
 
 
 def _clean(view: View) -> list[Text]:
-    """Returns which model is best on clean input, and which others might as well be."""
+    """Returns a paragraph on which model is best on clean text, and which others may be as good."""
     scores = {model: score for model in view.models if (score := view.clean(model)) is not None}
     if not scores:
         return []
@@ -52,7 +52,7 @@ def _clean(view: View) -> list[Text]:
 
 
 def _lead(view: View, best: str, second: str, score: float) -> list[Inline]:
-    """Returns how far the second model is behind, and whether that means anything."""
+    """Returns how far the second model is behind, and whether the difference is more than chance."""
     gap = comparison(view, best, second, None)
     after: list[Inline] = ["; ", Name(second), f" follows with {view.number(score)}"]
     if gap is None or not gap.known:
@@ -66,7 +66,7 @@ def _lead(view: View, best: str, second: str, score: float) -> list[Inline]:
 
 
 def _unseen(view: View) -> list[Text]:
-    """Returns which model loses least under noise that none has met in training, and whether that is certain."""
+    """Returns a paragraph on which model loses least under noise that none saw in training, and how certain that is."""
     models, conditions = view.ranked()
     if not models:
         return []
@@ -94,7 +94,7 @@ def _unseen(view: View) -> list[Text]:
 
 
 def _certainty(averages: dict[str, Average], order: Sequence[str]) -> list[Inline]:
-    """Returns whether the order of the first model and the others is more than noise."""
+    """Returns a sentence on whether the lead of the first model over the others is more than chance."""
     first = averages[order[0]].loss
     unknown = [model for model in order if not averages[model].loss.known]
     if unknown:
@@ -108,7 +108,7 @@ def _certainty(averages: dict[str, Average], order: Sequence[str]) -> list[Inlin
 
 
 def _highest(view: View, averages: dict[str, Average], order: Sequence[str]) -> list[Inline]:
-    """Returns a warning where the model that loses least is not the one that scores best there."""
+    """Returns a sentence on which model scores best there, which need not be the one that loses least."""
     scores = {model: average.score for model, average in averages.items() if average.score is not None}
     if len(scores) < len(order):
         return []
@@ -123,7 +123,7 @@ def _highest(view: View, averages: dict[str, Average], order: Sequence[str]) -> 
 
 
 def _reach(view: View) -> Text:
-    """Returns what the intervals do not cover."""
+    """Returns a sentence on what the intervals do not cover."""
     examples = f"these {view.results['examples']} examples" if view.results["examples"] else "these examples"
     return (
         f"All this is about these trained models and {examples}: intervals come from drawing the examples anew, and do"

@@ -1,4 +1,4 @@
-"""One JSON of measurements as the report reads it: in order, with averages, and its numbers as text."""
+"""Gives the report ordered access to the measurements, computes averages, and formats numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Condition = tuple[str, float]
 
 
 class Interval(NamedTuple):
-    """A difference and the interval of it, which may be unknown."""
+    """A difference and its interval, which may be unknown."""
 
     value: float
     low: float | None
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval."""
+        """Whether the interval is known."""
         return self.low is not None and self.high is not None
 
     @property
@@ -43,22 +43,22 @@ class Interval(NamedTuple):
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     def turned(self) -> Interval:
-        """Returns the same of b - a."""
+        """Returns the interval of b - a instead of a - b."""
         low, high = self.low, self.high
         return Interval(0.0 - self.value, None if high is None else 0.0 - high, None if low is None else 0.0 - low)
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether two known intervals share a value."""
+        """Says whether two known intervals share a value; raises ValueError if one is unknown."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             raise ValueError("an interval is unknown")
         return self.low <= other.high and other.low <= self.high
 
 
 class Average(NamedTuple):
-    """How much a model loses over some conditions.
+    """The mean loss of a model over some conditions, the number of conditions, and the mean score.
 
-    The bounds are means of the conditions' bounds. One sample of examples serves all conditions, so they move together,
-    and this is at least about as wide as the interval of the mean.
+    The bounds of the loss are means of the conditions' bounds. All conditions use the same examples, so their losses
+    are correlated, and the resulting interval is at least about as wide as the interval of the mean loss.
     """
 
     conditions: int
@@ -67,17 +67,17 @@ class Average(NamedTuple):
 
 
 class View:
-    """Measurements in the order of the report; nothing in it depends on the order of a dictionary's keys."""
+    """The measurements in the order of the report, which does not depend on the order of dictionary keys."""
 
     def __init__(self, results: dict[str, Any]) -> None:
-        """Raises ValueError when these are no measurements."""
+        """Takes the measurements; raises ValueError if they do not have the expected keys and format."""
         check(results)
         self.results = results
         self.task: str = results["task"]
         self._task = task_named(self.task)
         self.metric: str = results["metric"]
         self.settings: dict[str, Any] = results["settings"] or {}
-        # Level 0 is the text as it is, whatever the kind: it is the clean score, and no condition.
+        # Level 0 of any kind is the clean text, so it is not a condition.
         self.noise: list[dict[str, Any]] = [row for row in results["noise"] if row["level"]]
         self.models = _model_names(results)
         self.lower_is_better = self.metric in _LOWER_IS_BETTER
@@ -92,23 +92,23 @@ class View:
 
     @property
     def by_word(self) -> bool:
-        """Whether words are counted, not examples."""
+        """Whether words are counted instead of examples."""
         return self._task.by_word
 
     def row(self, model: str, condition: Condition) -> dict[str, Any] | None:
-        """Returns what was measured of a model under noise, or None."""
+        """Returns the measurement of a model under noise, or None."""
         return self._rows.get((model, *condition))
 
     def clean(self, model: str, score: str | None = None) -> float | None:
-        """Returns a score on clean input; by default the report's own."""
+        """Returns a score on clean text; by default the main score of the report."""
         return (self.results["clean"].get(model) or {}).get(score or self.metric)
 
     def mean(self, model: str, condition: Condition) -> float | None:
-        """Returns the metric under noise, mean over seeds."""
+        """Returns the mean of the main score under noise over seeds."""
         return self._of_metric(model, condition, "mean")
 
     def sd(self, model: str, condition: Condition) -> float | None:
-        """Returns its standard deviation over seeds."""
+        """Returns the standard deviation of the main score under noise over seeds."""
         return self._of_metric(model, condition, "sd")
 
     def _of_metric(self, model: str, condition: Condition, what: str) -> float | None:
@@ -116,19 +116,19 @@ class View:
         return ((row["scores"] or {}).get(self.metric) or {}).get(what) if row else None
 
     def loss(self, model: str, condition: Condition) -> Interval | None:
-        """Returns how much worse a model is under noise (positive: worse), or None where that is unknown."""
+        """Returns how much worse a model is under noise (positive: worse), or None if that is unknown."""
         row = self.row(model, condition)
         if row is None or not row["drop"] or row["drop"].get("difference") is None:
             return None
         return self.oriented(row["drop"])
 
     def oriented(self, difference: dict[str, Any], score: str | None = None) -> Interval:
-        """Returns a difference a - b so that positive means: a is better."""
+        """Returns a difference a - b, turned if needed, so that positive means that a is better."""
         found = Interval(difference["difference"], difference.get("low"), difference.get("high"))
         return found.turned() if (score or self.metric) in _LOWER_IS_BETTER else found
 
     def measured(self, model: str, seen: bool) -> list[Condition]:
-        """Returns the conditions of which the loss is known, among those seen in training or not."""
+        """Returns the conditions with a known loss, of those that the model has seen in training or has not seen."""
         found = []
         for condition in self.conditions:
             row = self.row(model, condition)
@@ -137,13 +137,13 @@ class View:
         return found
 
     def ranked(self) -> tuple[list[str], list[Condition]]:
-        """Returns models with losses under noise, and the conditions unseen by, and measured for, each of them."""
+        """Returns the models with losses under noise, and the conditions that all of them have unseen and measured."""
         models = [model for model in self.models if self.measured(model, False) or self.measured(model, True)]
         unseen = [set(self.measured(model, False)) for model in models]
         return models, [condition for condition in self.conditions if unseen and all(condition in u for u in unseen)]
 
     def average(self, model: str, conditions: Sequence[Condition]) -> Average | None:
-        """Returns the mean loss over conditions of which the loss is known; None of none."""
+        """Returns the mean loss over the conditions with a known loss; None if there are none."""
         losses = [loss for condition in conditions if (loss := self.loss(model, condition))]
         if not losses:
             return None
@@ -181,7 +181,7 @@ class View:
 
 
 def check(results: dict[str, Any]) -> None:
-    """Raises ValueError when these are no measurements in the format that the report reads."""
+    """Raises ValueError unless the results have the keys and the format that the report reads."""
     missing = [key for key in KEYS if key not in results]
     if missing:
         raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(KEYS)}")
@@ -190,7 +190,7 @@ def check(results: dict[str, Any]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as JSON can hold it: what is no finite number becomes null."""
+    """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -203,28 +203,28 @@ def plain(value: Any) -> Any:
 
 
 def score_name(score: str) -> str:
-    """Returns what people call a score."""
+    """Returns the readable name of a score."""
     return _NAMES.get(score, score)
 
 
 def fixed(value: float, digits: int, signed: bool = False) -> str:
-    """Returns a number with so many decimals, and never "-0.000"."""
+    """Returns a number with `digits` decimals, and never "-0.000"."""
     value = round(value, digits) + 0.0
     return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
 
 
 def share(value: float | None) -> str:
-    """Returns a share of 1 as text."""
+    """Returns a share (0 to 1) as text."""
     return NOTHING if value is None else fixed(value, 3)
 
 
 def mean(values: Sequence[float]) -> float:
-    """Returns the mean, rounded once."""
+    """Returns the mean of an exact sum, so that only the result is rounded."""
     return math.fsum(values) / len(values)
 
 
 def unique(values: Iterable[Any]) -> list[Any]:
-    """Returns values once each, in the order of their first."""
+    """Returns the distinct values in the order of their first occurrence."""
     return list(dict.fromkeys(values))
 
 
@@ -234,12 +234,12 @@ def noise_name(kind: str | None, level: float | None) -> str:
 
 
 def kind_of(kind: str) -> Kind | None:
-    """Returns the kind behind a report's name for it, such as "keyboard:4@de"; None when it is no kind of ours."""
+    """Returns the kind of noise for its name in a report, such as "keyboard:4@de"; None if the kind is unknown."""
     return KINDS.get(re.split("[:@]", kind)[0])
 
 
 def _model_names(results: dict[str, Any]) -> list[str]:
-    """Returns the models as listed, then any that have measurements alone."""
+    """Returns the listed models, then any models that have measurements but are not listed."""
     measured = {row["model"] for key in ("noise", "groups", "segmentation", "sensitivity") for row in results[key]}
     measured |= {row["model"] for row in results["adversarial"]} | set(results["clean"])
     listed = unique(model["name"] for model in results["models"])

@@ -1,4 +1,4 @@
-"""From cells to results: averages over draws, what noise costs, model against model."""
+"""Computes the results from cells: means over draws, losses under noise, and comparisons of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from charlm.robustness.subjects import Subject
 
 
 class _Place(NamedTuple):
-    """Where a model was measured: clean (kind None), or under a noise; a cell for each draw."""
+    """The measurements of a model on clean text (kind None) or under a noise, with a cell for each draw."""
 
     model: str
     kind: str | None
@@ -28,7 +28,7 @@ class _Place(NamedTuple):
     cells: Sequence[Cell]
 
     def named(self) -> dict[str, Any]:
-        """Returns how entries of the results begin."""
+        """Returns the fields with which entries of the results begin."""
         return {"model": self.model, "kind": self.kind, "level": self.level}
 
 
@@ -38,7 +38,8 @@ def tables(
     """Returns the parts of the results that are computed from cells of scores.
 
     Args:
-      masks: see `charlm.robustness.groups.masks`. samples: resamples behind each interval.
+      masks: the groups, see `charlm.robustness.groups.masks`.
+      samples: number of resamples for each interval.
     """
     task = subjects[0].task
     metric = scoring.metric_of(task, next(iter(measured.clean.values())).values["kind"])
@@ -58,7 +59,7 @@ def tables(
 
 
 def _comparisons(places: Sequence[_Place], name: str, metric: Metric, samples: int) -> list[dict[str, Any]]:
-    """Returns the difference of every two models at each place."""
+    """Returns the difference of every pair of models, on clean text and under each noise."""
     found = []
     for (kind, level), of_models in itertools.groupby(places, key=lambda place: (place.kind, place.level)):
         for a, b in itertools.combinations(of_models, 2):
@@ -73,7 +74,7 @@ def _noise_entry(
     of_draws = [cell.values["scores"] for cell in cells]
     scores = {}
     for name in of_draws[0]:
-        if all(name in one for one in of_draws):  # a type that only some predictions have has no mean
+        if all(name in one for one in of_draws):  # no mean for scores of types that only some predictions have
             values = [one[name] for one in of_draws]
             found = metrics.mean_and_sd(values)
             scores[name] = {"mean": found.mean, "sd": found.sd, "values": values}
@@ -96,7 +97,7 @@ def _difference(a: Sequence[Cell], b: Sequence[Cell], metric: Metric, samples: i
 
 
 def plain(value: Any) -> Any:
-    """Returns values as JSON has them: numbers that are not finite are None."""
+    """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One model on one version of the text: its scores, and what intervals and groups are computed from."""
+"""Scores one model on one version of the text, and stores the statistics for intervals and groups."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ STATISTICS, RIGHT, CHANGED, ENTITIES = "statistics", "right", "changed", "entiti
 
 
 def score(subject: Subject, examples: Sequence[Any], version: Version | None) -> Cell:
-    """Returns the scores of a model that reads a version of the examples; None: the examples as they are.
+    """Returns the cell of a model that reads a version of the examples; None: the examples without noise.
 
-    Scores are against the labels of the examples before noise. The cell holds "scores", "kind" (of the statistics),
-    "changed" (share of the words) and "segmentation"; the arrays `STATISTICS` [rows, sums], and of tagging `RIGHT`
-    and `CHANGED` [W], for each word whether its tag is right, and whether noise changed it; of tags that mark entities
-    `ENTITIES`; see `Task.word_scores`.
+    Predictions are scored against the labels of the original examples.
+
+    Returns:
+      a cell with the values "scores", "kind" (of the statistics), "changed" (share of words) and "segmentation", and
+      the array `STATISTICS` [rows, sums]. For tagging it also has the arrays `RIGHT` and `CHANGED` [W]: for each word,
+      whether its tag is right, and whether noise changed it; and `ENTITIES`, if tags mark entities (see
+      `Task.word_scores`).
     """
     task = subject.task
     read = list(examples) if version is None else version.examples
@@ -44,23 +47,23 @@ def score(subject: Subject, examples: Sequence[Any], version: Version | None) ->
 
 
 def summed(kind: str, rows: np.ndarray) -> np.ndarray:
-    """Returns statistics without columns that the task's metric does not need.
+    """Returns statistics without the columns that the metric of the task does not need.
 
-    Of tags and entities, those of all classes are summed: accuracy and F1 of entities remain as they are. Which types
-    have columns depends on the predictions, so rows of two predictions could not be added otherwise. Counts are int16:
-    a hundred classes in hundreds of cells fill the memory.
+    For tags and entities, the columns of all classes are added up; this keeps accuracy and F1 of entities the same.
+    Otherwise the rows of two predictions could not be added, since the predictions determine which types have columns.
+    Counts are stored as int16 if they fit, since a hundred classes in hundreds of cells would fill the memory.
     """
     before = {"tags": 0, "entities": 2}.get(kind)
     if before is not None:
         of_classes = rows[:, before:].reshape(len(rows), 3, -1).sum(axis=2)
         rows = np.concatenate([rows[:, :before], of_classes], axis=1)
-    with np.errstate(invalid="ignore"):  # what does not fit is found out in the next line
+    with np.errstate(invalid="ignore"):  # values that do not fit are detected below
         counts = rows.astype(np.int16)
     return counts if (counts == rows).all() else rows
 
 
 def metric_of(task: Task[Any, Any], kind: str) -> Metric:
-    """Returns the task's metric as a function of sums of statistics [R, S]."""
+    """Returns the metric of the task as a function of sums of statistics [R, S]."""
 
     def metric(sums_RS: np.ndarray) -> np.ndarray:
         scores = task.scores_of_sums(kind, sums_RS)
@@ -72,5 +75,5 @@ def metric_of(task: Task[Any, Any], kind: str) -> Metric:
 
 
 def pooled(cells: Sequence[Cell]) -> np.ndarray:
-    """Returns the statistics of each example, its mean over draws of the noise."""
+    """Returns the statistics of each example, averaged over the draws of the noise."""
     return np.mean([cell.arrays[STATISTICS] for cell in cells], axis=0)

@@ -1,4 +1,4 @@
-"""How the words of a text are cut into units: over-segmentation, and what a model cannot read."""
+"""Measures how the words of a text are cut into units: over-segmentation, and text that a model cannot read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from charlm.text.subwords import SubwordTokenizer
 
 
 class Segmentation(NamedTuple):
-    """How words are cut.
+    """How words are cut into units.
 
     Attributes:
-      units_per_word: units of a word on average. split: share of words of more than one unit.
-      unknown, cut: what the model cannot read; see `charlm.families.units.Lost`.
+      units_per_word: mean number of units of a word.
+      split: share of words with more than one unit.
+      unknown, cut: shares that the model cannot read, see `charlm.families.units.Lost`.
     """
 
     units_per_word: float
@@ -26,7 +27,7 @@ class Segmentation(NamedTuple):
 
 
 def segmentation(units: Units, sentences: Sequence[Sequence[str]]) -> Segmentation:
-    """Returns how a model's units cut the words of sentences; zeros when there are none."""
+    """Returns how the units of a model cut the words of sentences; zeros if there are no words."""
     sentences = [words for words in sentences if words]
     if not sentences:
         return Segmentation(0.0, 0.0, 0.0, 0.0)
@@ -38,7 +39,7 @@ def segmentation(units: Units, sentences: Sequence[Sequence[str]]) -> Segmentati
 
 
 def pieces_of(tokenizer: SubwordTokenizer, words: Sequence[str]) -> dict[str, int]:
-    """Returns how many pieces a tokenizer makes of each distinct word; 0 where one of them is the unknown token."""
+    """Returns the number of pieces of each distinct word; 0 if one of the pieces is the unknown token."""
     distinct = list(dict.fromkeys(words))
     found = {}
     for word, item in zip(distinct, tokenizer.encode_words_batch([[word] for word in distinct]), strict=True):

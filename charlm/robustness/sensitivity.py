@@ -1,4 +1,4 @@
-"""How far noise moves what a model makes of words: S of CharBERT (Ma et al., 2020, Eq. 8)."""
+"""Measures how far noise moves the hidden states of words: S of CharBERT (Ma et al., 2020, Eq. 8)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from charlm.tasks.tagging import word_rows
 
 
 class Sensitivity(NamedTuple):
-    """Mean distance over all words, and over those that are written otherwise; None of no words."""
+    """The mean distance over all words, and over the words that noise changed; None if there are no such words."""
 
     all: float | None
     changed: float | None
 
 
 def distances(clean_WD: np.ndarray, noisy_WD: np.ndarray) -> np.ndarray:
-    """Returns (1 - cos) / 2 of each word's two vectors, float64 [W]: 0 where they point the same way, 1 opposite ways.
+    """Returns (1 - cos) / 2 for the two vectors of each word, float64 [W]: 0 for equal directions, 1 for opposite ones.
 
-    Of a vector of zeros, the cosine with another is 0, and with zeros 1.
+    The cosine of a zero vector is 1 with another zero vector, and 0 with any other vector.
 
     Raises:
-      ValueError: the arrays are not of the same words and dimensions.
+      ValueError: the arrays are not [W, D] of equal shape.
     """
     a, b = np.asarray(clean_WD, np.float64), np.asarray(noisy_WD, np.float64)
     if a.shape != b.shape or a.ndim != 2:
         raise ValueError(f"states: expected [words, dimensions] of the same words, got {a.shape} and {b.shape}")
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cos = np.divide((a * b).sum(axis=1), lengths, out=np.zeros(len(a)), where=lengths > 0)
-    cos[(a == b).all(axis=1)] = 1.0  # exactly, whatever rounding says
+    cos[(a == b).all(axis=1)] = 1.0  # exactly, in spite of rounding errors
     return (1 - np.clip(cos, -1, 1)) / 2
 
 
 def sensitivity(clean_WD: np.ndarray, noisy_WD: np.ndarray) -> float:
-    """Returns S, the mean of `distances`; ValueError as there, and when there are no words."""
+    """Returns S, the mean of `distances`; raises ValueError in the same cases, and if there are no words."""
     found = distances(clean_WD, noisy_WD)
     if not len(found):
         raise ValueError("sensitivity: expected the states of at least one word")
@@ -46,11 +46,14 @@ def sensitivity(clean_WD: np.ndarray, noisy_WD: np.ndarray) -> float:
 
 
 def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: Batches | None = None) -> np.ndarray:
-    """Returns the last state before the head at each word's first unit (left to right models: last), float32 [W, D].
+    """Returns the last hidden state of each word before the head, float32 [W, D].
+
+    The state of a word is that of its first unit; in left-to-right models, that of its last unit.
 
     Args:
-      model: of any task. sentences: words, none empty; those of all sentences follow each other in the result.
-      batches: of the model, when there are some already: what was compiled for them is used again.
+      model: a model of any task.
+      sentences: sentences of words, none empty; the result has the words of all sentences in order.
+      batches: the `Batches` of the model, if they exist already; this avoids compiling again.
     """
     batches = batches or Batches(model)
     starts = np.concatenate([[0], np.cumsum([len(words) for words in sentences])]).astype(int)
@@ -72,14 +75,17 @@ def sensitivity_of(
     batches: Batches | None = None,
     clean_WD: np.ndarray | None = None,
 ) -> Sensitivity:
-    """Returns how far noise moves the words of a model.
+    """Returns how far noise moves the hidden states of words.
 
     Args:
-      sentences: words before noise. noisy: the same sentences with noise, word for word.
-      batches: see `word_states`. clean_WD: the states of `sentences`, when they are known.
+      model: a model of any task.
+      sentences: sentences of words without noise.
+      noisy: the same sentences with noise, word for word.
+      batches: see `word_states`.
+      clean_WD: the states of `sentences`, if they are known.
 
     Raises:
-      ValueError: a noisy sentence has another number of words.
+      ValueError: a noisy sentence has a different number of words.
     """
     for n, (words, others) in enumerate(zip(sentences, noisy, strict=True)):
         if len(words) != len(others):

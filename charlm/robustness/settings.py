@@ -1,4 +1,4 @@
-"""What is measured: the settings of a report, checked, and the kinds of noise and levels that they come to."""
+"""The settings of a report, and the list of kinds of noise and levels that they lead to."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ class Settings:
     """The settings of a report.
 
     Attributes:
-      models: workdirs or checkpoints of fine-tuned models. data: files of the task. out: folder of the report.
+      models: workdirs or checkpoints of fine-tuned models.
+      data: files of the task.
+      out: folder of the report.
       noise: kinds of noise as `charlm.text.noise.Noise.parse` reads them; "all": every kind.
-      levels: rates of the kinds that name none; 0 is the text as it is.
-      seeds: draws of each noise. misspellings: list for the kind "misspelling". language: of keyboards.
-      task: what the models must have been fine-tuned for; "": whatever it is.
-      adversarial: most edits of an example in the search for what misleads a model; 0: no search.
-      adversarial_examples: examples that are attacked, the first ones.
-      train_words: file of the words seen in training; "": those of the first model's training files.
-      tokenizer: folder of the tokenizer that says which words are split; "": that of the first model that has one.
-      batch_size: rows predicted at a time. examples: only the first so many; 0: all.
-      samples: resamples of the examples behind each interval. command: what the report says how to get it again.
+      levels: rates for kinds without a rate; 0 is the clean text.
+      seeds: number of draws of each noise.
+      misspellings: file with the list for the kind "misspelling".
+      language: language of the keyboards.
+      task: the task that the models must have been fine-tuned for; "": any.
+      adversarial: maximum number of edits of an example in the adversarial search; 0: no search.
+      adversarial_examples: number of examples that are attacked, from the first on.
+      train_words: file of the words seen in training; "": the words of the first model's training files.
+      tokenizer: folder of the tokenizer that decides which words are split; "": that of the first model that has one.
+      batch_size: number of rows predicted at a time.
+      examples: how many examples are read, from the first on; 0: all.
+      samples: number of resamples of the examples for each interval.
+      command: the command that the report names for reproducing it.
     """
 
     models: tuple[str, ...]
@@ -49,7 +55,7 @@ class Settings:
     command: str = ""
 
     def __post_init__(self) -> None:
-        """Checks the values: one ValueError that names what is wrong."""
+        """Checks the values; raises a ValueError that names the wrong one."""
         for name in ("models", "data", "noise", "levels"):
             value = getattr(self, name)
             if isinstance(value, str) or not len(value):
@@ -66,7 +72,7 @@ class Settings:
         object.__setattr__(self, "levels", tuple(sorted({float(level) for level in self.levels})))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the settings as JSON has them."""
+        """Returns the settings as a JSON-able dict."""
         return {name: list(x) if isinstance(x, tuple) else x for name, x in dataclasses.asdict(self).items()}
 
 
@@ -74,7 +80,10 @@ class Level(NamedTuple):
     """A noise at one level.
 
     Attributes:
-      kind: what the report calls it: the kind, with what is unusual about it. noise: None at level 0.
+      kind: the name in the report: the kind, with its shortest word and language if they differ from the usual ones.
+      level: the rate.
+      spec: the noise as `Noise.parse` reads it.
+      noise: the noise; None at level 0.
     """
 
     kind: str
@@ -84,15 +93,15 @@ class Level(NamedTuple):
 
 
 def planned(settings: Settings) -> tuple[list[Level], list[str]]:
-    """Returns every noise and level to measure, and notes on what is left out.
+    """Returns every noise and level to measure, and notes on those that are left out.
 
-    A kind whose usual rate is 1 changes all that it may, as published: it is measured at that rate alone, as is a spec
-    that names a rate. All others are measured at the levels.
+    A spec with a rate is measured at this rate only. A kind whose usual rate is 1 changes everything it can, as
+    published, and is measured at rate 1 only. All other specs are measured at `settings.levels`.
 
     Raises:
-      ValueError: a spec, a rate or the language is none.
+      ValueError: a spec, a rate or the language is not valid.
     """
-    Noise("drop", 0.0, language=settings.language)  # an unknown language is said here
+    Noise("drop", 0.0, language=settings.language)  # raises for an unknown language
     notes: list[str] = []
     found: dict[Level, None] = {}
     for spec in _specs(settings, notes):
@@ -130,6 +139,6 @@ def _specs(settings: Settings, notes: list[str]) -> list[str]:
 
 
 def _name(noise: Noise, language: str) -> str:
-    """Returns the kind, with shortest word and language where they are not the usual ones."""
+    """Returns the kind, with its shortest word and language if they differ from the usual ones."""
     length = "" if noise.min_length == KINDS[noise.kind].min_length else f":{noise.min_length}"
     return f"{noise.kind}{length}" + ("" if noise.language == language else f"@{noise.language}")

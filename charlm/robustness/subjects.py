@@ -1,4 +1,4 @@
-"""The models that are compared: read, named, and checked to do the same task."""
+"""Loads the models of a report, gives them unique names, and checks that they do the same task."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ log = logging.getLogger("charlm")
 
 
 class Subject(NamedTuple):
-    """A model.
+    """A model of the report.
 
     Attributes:
-      name: unique. path: as given. digest: of all that its predictions depend on. model, batches: to ask it.
-      tokenizer: of a model that reads pieces.
+      name: its unique name.
+      path: its path as given by the user.
+      digest: a digest of everything that its predictions depend on.
+      model, batches: compute its predictions, losses and states.
+      tokenizer: the tokenizer of a model that reads subwords; else None.
     """
 
     name: str
@@ -41,31 +44,31 @@ class Subject(NamedTuple):
 
     @property
     def task(self) -> Task[Any, Any]:
-        """Its task: thresholds and scales may be its own."""
+        """The task of the model; thresholds and scales may differ between models."""
         return self.model.task
 
     @property
     def family(self) -> str:
-        """Its family."""
+        """The family of the model."""
         return self.model.pretrained.family
 
     @property
     def trained_with(self) -> list[str]:
-        """The noise in its training examples."""
+        """The specs of the noise in its training examples."""
         data = _fine_tuning(self)
         return list(data.get("noise") or ()) if data.get("noise_share", 1.0) else []
 
     @property
     def train_files(self) -> list[str]:
-        """The files it was fine-tuned on, as its config names them."""
+        """The files that the model was fine-tuned on, as its config names them."""
         return list(_fine_tuning(self).get("train") or ())
 
     def has_seen(self, spec: str) -> bool:
-        """Whether a noise of this kind, at whatever rate, was in its training examples."""
+        """Says whether noise of this kind, at any rate, was in the training examples."""
         return _kind(spec) in map(_kind, self.trained_with)
 
     def described(self) -> dict[str, Any]:
-        """Returns the model's entry of the results."""
+        """Returns the entry of the model in the results."""
         seed = self.model.pretrained.metadata.get("seed")
         return {
             "name": self.name, "path": self.path, "family": self.family, "trained_with": self.trained_with, "seed": seed
@@ -84,10 +87,12 @@ def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]
     """Returns the models.
 
     Args:
-      task: what they must have been fine-tuned for; "": the same, whatever it is.
+      paths: workdirs or checkpoints.
+      batch_size: number of rows predicted at a time.
+      task: the task that the models must have been fine-tuned for; "": any, but the same for all.
 
     Raises:
-      ValueError: a path is no fine-tuned model, given twice, or of another task or other labels than the first.
+      ValueError: a path is not a fine-tuned model, is given twice, or has another task or other labels than the first.
     """
     resolved = Counter(str(Path(path).resolve()) for path in paths)
     if twice := [path for path, count in resolved.items() if count > 1]:
@@ -119,7 +124,10 @@ def _check_same(first: Subject, path: str, task: Task[Any, Any]) -> None:
 
 
 def names(paths: Sequence[str]) -> list[str]:
-    """Returns the last part of each path (that of the run, for a checkpoint), with more of it until all differ."""
+    """Returns unique names of models: the last part of each path, with as many more parts as make all differ.
+
+    For a checkpoint, the path is that of its run, unless several checkpoints of the run are given.
+    """
     parts = [Path(path).resolve().parts for path in paths]
     runs = [pieces[:-2] if FOLDER in pieces[-2:-1] else pieces for pieces in parts]
     parts = [run if runs.count(run) == 1 else pieces for run, pieces in zip(runs, parts, strict=True)]
@@ -133,7 +141,7 @@ def names(paths: Sequence[str]) -> list[str]:
 
 
 def digest_of(model: FineTuned, tokenizer: SubwordTokenizer | None) -> str:
-    """Returns a digest of parameters, tokenizer and metadata: of equal models in other places it is the same."""
+    """Returns a digest of parameters, tokenizer and metadata; equal models in different folders have equal digests."""
     pretrained = model.pretrained
     found = hashlib.blake2b(digest_size=16)
     found.update(json.dumps(dict(pretrained.metadata), sort_keys=True, default=str).encode())

@@ -1,4 +1,4 @@
-"""Noisy versions of examples: the same text for every model, and which words of it are not as they were."""
+"""Makes noisy versions of examples, the same for every model, and records which words noise changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from charlm.text.noise import Noise, NoisedText, NoisedWords, Noiser
 from charlm.text.noise.misspellings import Misspellings
 from charlm.text.words import RulesSplitter
 
-KEY = "robustness"  # sets the draws apart from those of training
+KEY = "robustness"  # makes the draws differ from those of training
 SPLITTER = RulesSplitter()
 
 
@@ -20,8 +20,9 @@ class Version(NamedTuple):
     """Examples with noise.
 
     Attributes:
-      examples: with noise. traces: as `Task.noised` gives them.
-      changed: for every word that was given to the noise, in order, whether it is another now; bool [W].
+      examples: the examples with noise.
+      traces: the traces of the noise, from `Task.noised`.
+      changed: bool [W]: whether noise changed each word, for all words of the texts it was applied to, in order.
     """
 
     examples: list[Any]
@@ -30,7 +31,7 @@ class Version(NamedTuple):
 
 
 class _Watched(Noiser):
-    """A noiser that notes which words of the texts it is given change."""
+    """A noiser that records which words it changes."""
 
     def __init__(self, noise: Noise, seed: int, misspellings: Misspellings | None) -> None:
         super().__init__(noise, seed, misspellings)
@@ -48,7 +49,7 @@ class _Watched(Noiser):
 
 
 def changed_in_text(noised: NoisedText) -> list[bool]:
-    """Returns for each word whether the splitter no longer finds the same word at its place."""
+    """Returns, for each word, whether it changed: the splitter no longer finds the same word at its place."""
     if not noised.edits:
         return [False] * len(SPLITTER.spans(noised.original))
     there = set(SPLITTER.spans(noised.text))
@@ -60,14 +61,14 @@ def changed_in_text(noised: NoisedText) -> list[bool]:
 
 
 def changed_words(words: Sequence[str], noised: NoisedWords) -> list[bool]:
-    """Returns for each word whether the noised word in which it begins is another; so of merged words all are."""
+    """Returns, for each word, whether it differs from the noised word in which it begins; merged words all differ."""
     return [noised.words[at] != word for word, at in zip(words, noised.first, strict=True)]
 
 
 def version_of(
     task: Task[Any, Any], examples: Sequence[Any], noise: Noise, seed: int, misspellings: Misspellings | None
 ) -> Version:
-    """Returns examples with noise: the same for the same examples, noise and seed, whatever the model."""
+    """Returns examples with noise; equal examples, noise and seed give equal results, whatever the model."""
     noiser = _Watched(noise, seed, misspellings)
     pairs = [task.noised(example, noiser, KEY) for example in examples]
     return Version([e for e, _ in pairs], [t for _, t in pairs], np.array(noiser.changed, bool))
@@ -79,12 +80,12 @@ def split(text: str) -> list[str]:
 
 
 def words_of(texts: Mapping[str, str | tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Returns the words of each of the texts that `Task.texts` gives; words that are given stay as they are."""
+    """Returns the words of each text of `Task.texts`; texts that are tuples of words stay as they are."""
     return [tuple(split(text)) if isinstance(text, str) else text for text in texts.values()]
 
 
 def sentences_of(task: Task[Any, Any], examples: Sequence[Any]) -> list[tuple[str, ...]]:
-    """Returns the words of every text that is read: sentences as they are split, texts and pairs, questions."""
+    """Returns the words of every text of the examples: sentences that are given as words, texts, pairs, questions."""
     return [words for example in examples for words in words_of(task.texts(example))]
 
 
@@ -92,7 +93,7 @@ Versions = Callable[[Noise, int], Version]
 
 
 def versions_of(task: Task[Any, Any], examples: Sequence[Any], misspellings: Misspellings | None) -> Versions:
-    """Returns a function that makes versions and keeps the last one, for the models that read it one after another."""
+    """Returns a function that makes versions and caches the last one, since all models read it one after another."""
     last: dict[tuple[str, int], Version] = {}
 
     def version(noise: Noise, seed: int) -> Version:
