@@ -1,1 +1,1 @@
-"""Speed and memory, measured on real text beside other models: `python -m charlm.benchmark`."""
+"""Measures speed and memory on real text, beside other models: `python -m charlm.benchmark`."""

@@ -128,8 +128,10 @@ def _positive(value: str) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 for a mistake or a path that died, 130 after Ctrl-C, 143 after
-    SIGTERM."""
+    """Runs the command line and returns the exit status.
+
+    The status is 0, or 1 for a mistake or a path that died, 130 after Ctrl-C, 143 after SIGTERM.
+    """
     made = parser()
     args = made.parse_args(argv)
     start_logging()
@@ -163,7 +165,7 @@ def _show_saved(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys(args.case or USUAL))
     checks.check(args, made.parse_args([]), chosen)
-    # Some cases run in this process: it must not take most of an accelerator's memory from those that it starts.
+    # Some cases run in this process, which must leave the memory of an accelerator to the processes that it starts.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     figures: list[Figure] = []
     died: dict[str, str] = {}
@@ -174,7 +176,7 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
                 stream = stack.enter_context(open(args.output, "a", encoding="utf-8"))
             except OSError as error:
                 raise ValueError(f"--output={args.output}: {error}") from None
-        # Whatever stops a case: what was measured before it is shown.
+        # Whatever stops a case, show the figures that were measured before.
         stack.callback(lambda: print(report.table(figures), end="", file=sys.stdout if args.output else sys.stderr))
         for case in chosen:
             found = _alone(case, args) if case in ALONE else cases.run(case, cases.settings_of(args))
@@ -190,7 +192,7 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 
 def _alone(case: str, args: argparse.Namespace) -> cases.Outcome:
     reads = {option: case in checks.READ_BY[option] for option in ("config", "text")}
-    # Afresh: cases change it. One that reads none needs no file.
+    # Load the config for each case anew, since cases change it. A case that reads no config needs no file.
     config = cases.load_config(args.config, args.text) if reads["config"] else get_config()
     about = {"config": args.config if reads["config"] else ""} | ({"text": args.text} if reads["text"] else {})
     about |= about_machine()

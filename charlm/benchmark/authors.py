@@ -1,4 +1,4 @@
-"""The HLM that its authors released (github.com/lisun-ai/HLM), as it is, from a checkout that the user names."""
+"""Runs the HLM that its authors released (github.com/lisun-ai/HLM), unchanged, from a checkout that the user names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
 
 RELEASED_CHARS = 1024  # rows of their character table
-RELEASED_WORDS = 1024  # of their config; longer texts need more, or the tokenizer cuts them
-FIRST_RANDOM, LAST_RANDOM = 8, 128  # characters that their pre-training draws in place of masked ones
+RELEASED_WORDS = 1024  # maximum number of words in their config; the tokenizer cuts off longer texts
+FIRST_RANDOM, LAST_RANDOM = 8, 128  # range of the random characters by which their pre-training replaces masked ones
 
 
 def make(job: Job) -> Runner:
@@ -35,7 +35,7 @@ class AuthorsHLM(TorchRunner):
         theirs: Any = importlib.import_module("model.hlm")
         self._training = job.case == TRAINING
         shape = hlm_config(job).model
-        # The released code ignores `attention_heads`; the class's default has to be set.
+        # The released code ignores `attention_heads`, so the default of the class has to be changed.
         theirs.BertEncoder = functools.partial(theirs.BertEncoder, num_attention_heads=shape.heads)
         config = theirs.HLMConfig(**self._fields(shape))
         if self._training:
@@ -48,7 +48,7 @@ class AuthorsHLM(TorchRunner):
             self.start_training()
 
     def _fields(self, shape: Any) -> dict[str, Any]:
-        """Returns their config. In inference without all that the word vectors do not need, so that it is fastest."""
+        """Returns the fields of their config; for inference without parts that the word vectors do not need."""
         return {
             "hidden_size": shape.hidden,
             "attention_heads": shape.heads,
@@ -72,13 +72,13 @@ class AuthorsHLM(TorchRunner):
     def _make_tokenizer(self, shape: Any) -> Any:
         tokenizers = importlib.import_module("model.codepoint_tokenizer")
         folder = Path(self.job.hlm_code) / "data"
-        # These pickles may run code; so does the checkout itself, whose modules are imported above.
+        # Unpickling may run code, but so does importing the modules of the checkout above.
         tables = [pickle.loads((folder / f"{name}_dict.pkl").read_bytes()) for name in ("char2int", "int2char")]
         limit = max(RELEASED_WORDS, 2 * max(self.job.words))
         return tokenizers.CodepointTokenizer(*tables, max_num_word=limit, max_char_per_word=shape.char_slots)
 
     def tokenise(self, texts: list[str], words: int) -> dict[str, np.ndarray]:
-        """See `Runner`: by their splitter and their padding."""
+        """See `Runner`; uses their splitter and their padding."""
         encoded = [self._tokenizer.encode(text) for text in texts]
         host = self._tokenizer.prepare_model_inputs(encoded, out_format="numpy")
         host["attention_mask_sentence"] = np.ascontiguousarray(host["attention_mask_sentence"])
@@ -115,6 +115,6 @@ class AuthorsHLM(TorchRunner):
         return host["input_ids"].shape
 
     def tokens(self, host: dict[str, np.ndarray]) -> tuple[float, int]:
-        """See `Runner`: words, as their splitter finds them."""
+        """See `Runner`; the tokens are words as their splitter finds them."""
         padding_BW = host["attention_mask_sentence"]
         return float((~padding_BW).sum(axis=1).mean()), padding_BW.shape[1]

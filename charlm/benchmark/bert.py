@@ -1,4 +1,4 @@
-"""Our BERT in JAX: BERT-base with random weights, on the pieces of a WordPiece vocabulary."""
+"""The path of charlm's BERT: BERT-base with random weights, which reads pieces of a WordPiece vocabulary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(job: Job) -> Runner:
 
 
 class MaskedSubwords(NamedTuple):
-    """A batch of pieces, some of them masked: `labels_BM` at `positions_BM` counts where `weight_BM` is 1."""
+    """A batch of pieces, some of them masked: `labels_BM` are those at `positions_BM`; `weight_BM` is 0 at padding."""
 
     ids_BL: Array
     mask_BL: Array
@@ -46,7 +46,7 @@ def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray,
 
 
 def masked_subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> MaskedSubwords:
-    """Masks 15 % of the pieces of every text: 80 % become [MASK], 10 % random pieces, 10 % stay."""
+    """Encodes texts and masks 15 % of the pieces of each: 80 % become [MASK], 10 % random pieces, 10 % stay."""
     ids_BL, mask_BL = subwords(tokenizer, texts)
     rng = np.random.default_rng(0)
     counts_B = np.maximum(1, np.round(MASK_RATE * (mask_BL.sum(axis=1) - 2))).astype(int)
@@ -73,7 +73,7 @@ class _Bert(Runner):
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def _shape(self, length: int) -> BertConfig:
-        """Returns BERT-base; its table of positions grows where texts are longer than the published 512 pieces."""
+        """Returns the config of BERT-base, with a larger table of positions if texts have more than 512 pieces."""
         fields = SMOKE if self.job.smoke else {}
         rows = max(BertConfig.vocab_size, self._tokenizer.size)
         positions = max(BertConfig.max_positions, length)
@@ -86,7 +86,7 @@ class _Bert(Runner):
 
 
 class BertInference(_Bert):
-    """Contextual states [B, L, D] of all pieces."""
+    """Computes contextual states [B, L, D] of all pieces."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -120,7 +120,7 @@ class BertInference(_Bert):
 
 
 class BertTraining(_Bert):
-    """One optimizer step of masked language modelling, the head at masked positions only; dropout on."""
+    """Runs optimizer steps of masked language modelling, with the head at masked positions only and with dropout."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -165,7 +165,7 @@ class BertTraining(_Bert):
             params = self._model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"]
             return params, self._optimizer.init(params), jnp.zeros((), jnp.int32)
 
-        self._state = None  # of the batch before: there is never a second one
+        self._state = None  # free the state of the previous batch, so that there are never two
         self._state = jax.device_put(on_processor(init))
         compile_first(self._step, self._state, host)
         self.run(host)

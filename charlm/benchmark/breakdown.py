@@ -1,6 +1,6 @@
-"""Where the time of one run goes: the operations of a trace, by the part of the model that asked for them.
+"""Breaks down the time of a run: adds up the operations of a profiler trace by part of the model.
 
-The trace knows the compiler's names of operations alone; the program says which module each comes from.
+The trace has only the compiler's names of operations; the compiled program says which module each comes from.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-LEVELS = ("intra_word", "inter_word", "head", "embed", "encoder")  # modules of the models, by the first that is named
-KINDS = (  # what a layer does, by the first pattern that is found in the name of an operation
+LEVELS = ("intra_word", "inter_word", "head", "embed", "encoder")  # modules of the models; the first one found counts
+KINDS = (  # kinds of work in a layer; the first pattern found in the name of an operation counts
     ("position projections", r"/pos_(query|key)/"),
     ("projections", r"/attention/(query|key|value|output)/"),
     ("dropout", r"Dropout|bernoulli|random_bits|threefry"),
@@ -24,12 +24,13 @@ _INSTRUCTION = re.compile(r"(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{.*?op_name=\"
 
 
 def part_of(operation: str) -> str:
-    """Returns the part of the model that an operation's full name stands for."""
-    # Flax writes a module as "name", or "name.method" where another method than __call__ was called.
+    """Returns the part of the model to which an operation belongs, by its full name."""
+    # Flax writes a module as "name", or as "name.method" if a method other than __call__ was called.
     level = next((level for level in LEVELS if re.search(rf"[/(]{level}[./)]", operation)), "")
     if not level:
         return "outside the modules"  # lookups, losses, the optimizer
-    # What a method of a module does is written as "attention/attention._project/query": it is the module's.
+    # An operation in a method of a module has a name such as "attention/attention._project/query"; count it as the
+    # module's.
     operation = re.sub(r"/(\w+)/\1\.\w+/", r"/\1/", operation)
     kind = next((kind for kind, pattern in KINDS if re.search(pattern, operation)), "other")
     backward = ", backward" if "transpose(" in operation else ""
@@ -37,10 +38,11 @@ def part_of(operation: str) -> str:
 
 
 def breakdown(trace: Path, program: str) -> dict[str, float]:
-    """Returns milliseconds by part, most first; operations on several threads add up.
+    """Returns milliseconds by part of the model, largest first; times on several threads are added up.
 
     Args:
-      trace: folder that `jax.profiler.trace` wrote. program: text of the compiled program that ran.
+      trace: the folder that `jax.profiler.trace` wrote.
+      program: the text of the compiled program that ran.
     """
     found_in = (match for line in program.splitlines() if (match := _INSTRUCTION.search(line)))
     names: dict[str, str] = {match[1]: match[2] for match in found_in}
@@ -56,7 +58,7 @@ def breakdown(trace: Path, program: str) -> dict[str, float]:
 
 
 def table(parts: dict[str, float]) -> str:
-    """Returns the parts with their shares, a line each."""
+    """Returns the parts with their shares, one line for each part."""
     total = sum(parts.values()) or 1.0
     lines = [f"{100 * value / total:5.1f} %  {value:10.1f} ms  {part}" for part, value in parts.items()]
     return "\n".join(lines) + "\n"

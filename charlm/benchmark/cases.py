@@ -1,4 +1,4 @@
-"""The cases that take paths in turn: from a text and a choice of paths to figures."""
+"""The cases that measure several paths in turn, each in a process of its own: from settings and text to figures."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ SHAPES = {
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SCALING, MEMORY = "scaling", "memory"
 WITH_HLM = (INFERENCE, TRAINING, SCALING, MEMORY)
-SETTINGS = (CALLS, PAGES)  # of HLM, nothing beside it
-SPELLED = (JOINED, FULL_MODE, CHARBERT)  # with characters, on a BERT
+SETTINGS = (CALLS, PAGES)  # cases that compare settings of HLM, without other models
+SPELLED = (JOINED, FULL_MODE, CHARBERT)  # cases of models that add characters to a BERT
 CASES = (*WITH_HLM, *SETTINGS, *SPELLED, GENERATOR)
-TIMED = (INFERENCE, TRAINING, SCALING)  # cases of HLM in rounds: their PyTorch may be compiled, their JAX traced
-RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # whose runners a case uses, where they have another name
-BUDGET_SHARDS = 24  # batches of text that training budgets are measured on
+TIMED = (INFERENCE, TRAINING, SCALING)  # timed cases of HLM; only here PyTorch may be compiled and JAX traced
+RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # cases that use the runners of another case
+BUDGET_SHARDS = 24  # number of batches of text on which training budgets are measured
 PUBLISHED, SMOKE = "published shapes, random weights", "smoke"
-VOCABULARY = 25_000  # of the words of XRayEmb's cycles (Pinter et al., 2021, section 4.1)
-LONGEST = 20  # characters of a word; XRayEmb cuts longer ones
+VOCABULARY = 25_000  # number of words of XRayEmb's cycles (Pinter et al., 2021, section 4.1)
+LONGEST = 20  # maximum characters of a word; XRayEmb cuts longer words
 MEMORY_RUNS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the user chose; fields are the options of the command line."""
+    """The settings of a measurement; the fields are the options of the command line."""
 
     config: str
     text: str
@@ -89,7 +89,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 class Outcome(NamedTuple):
-    """What came of a case: its figures, why paths died, by path, and what stopped it early, if anything did."""
+    """The outcome of a case: its figures, why paths died (by path), and the interruption that stopped it, if any."""
 
     figures: list[Figure]
     died: dict[str, str]
@@ -97,26 +97,29 @@ class Outcome(NamedTuple):
 
 
 def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
-    """Returns the config of "path/to/file.py[:variant]", or the default one, with the rules splitter and one corpus.
+    """Returns the config of "path/to/file.py[:variant]", or by default the usual one, with one corpus.
+
+    The splitter is "rules", and the corpus is used both for training and as held-out text.
 
     Raises:
-      ValueError: when there is no such config.
+      ValueError: the config does not exist.
     """
     config = load_config_file(spec) if spec else get_config()
     config.text.splitter = "rules"
     config.data.train = (text,)
     if text != "builtin":
-        config.data.heldout = (text,)  # all of it may be measured: nothing is learned here
+        config.data.heldout = (text,)  # all of it may be used for measurements, since no model is trained
     return config
 
 
 def shapes_of(case: str, settings: Settings) -> list[Shape]:
-    """Returns the batches of a case; those of scaling have equal words, as many as the longest text.
+    """Returns the shapes of the batches of a case.
 
-    Of drawn texts twice as many: one text cannot vary in length.
+    All batches of scaling have equally many words: as many as the longest text, or twice as many for drawn texts, since
+    a batch of one text cannot vary in length.
 
     Raises:
-      ValueError: when a length does not divide the longest.
+      ValueError: a length does not divide the longest length.
     """
     if case == SCALING:
         longest = max(settings.lengths)
@@ -128,10 +131,12 @@ def shapes_of(case: str, settings: Settings) -> list[Shape]:
 
 
 def run(case: str, settings: Settings) -> Outcome:
-    """Returns what came of a case: when somebody stops it, the figures of the rounds that were finished.
+    """Runs a case and returns its outcome; after an interruption, it has the figures of the finished rounds.
+
+    The paths must have been checked before (`charlm.benchmark.checks`).
 
     Raises:
-      ValueError: when text or vocabulary cannot be had; paths were checked before.
+      ValueError: the text or the vocabulary is not available.
     """
     runners = RUNNERS_OF.get(case, case)
     names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
@@ -160,14 +165,14 @@ def run(case: str, settings: Settings) -> Outcome:
 
 
 def _texts(case: str, settings: Settings, corpus: Corpus, shape: Shape) -> list[str]:
-    """Returns the texts of a batch; of the generator its steps."""
+    """Returns the texts of a batch; for the generator, the words of its steps."""
     if case == GENERATOR:
         return corpus.frequent(shape, VOCABULARY, LONGEST)
     return corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape)
 
 
 def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure]:
-    """Returns by batch what all its figures say: every choice that makes two measurements different ones."""
+    """Returns, for each batch, the fields of all its figures: every choice that distinguishes two measurements."""
     chosen = {
         "text": settings.text,
         "texts": DRAWN if settings.drawn else CONSECUTIVE,
@@ -177,7 +182,7 @@ def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure
         "wordpiece": settings.bert_vocab or texts_of.TRAINED,
         "compile": settings.compile,
     }
-    machine = about_machine()  # the load before our own
+    machine = about_machine()  # before the workers start, so that the load is that of other programs
     if case not in WITH_HLM:
         del chosen["compile"]
     if case in SETTINGS:
@@ -191,17 +196,17 @@ def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure
 
 
 def uses_jax(name: str) -> bool:
-    """Whether a path runs in JAX."""
+    """Says whether a path runs in JAX."""
     return not PATHS[name].packages
 
 
 def uses_torch(name: str) -> bool:
-    """Whether a path runs in PyTorch."""
+    """Says whether a path runs in PyTorch."""
     return "torch" in PATHS[name].packages
 
 
 def uses_pieces(name: str) -> bool:
-    """Whether a path reads WordPiece's pieces, or words as its tokenizer normalises them."""
+    """Says whether a path uses the WordPiece tokenizer: for its pieces, or to normalise words."""
     return name in ("bert", "hf_bert") or PATHS[name].module in ("spelled", "charbert")
 
 
@@ -214,7 +219,7 @@ def _jobs(
     texts: list[list[str]],
     folder: Path,
 ) -> dict[str, Path]:
-    """Writes a file for each worker: all have the same texts."""
+    """Writes the job file of each worker and returns the files by path; all workers have the same texts."""
     runners = RUNNERS_OF.get(case, case)
     if any(map(uses_pieces, names)):
         tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
@@ -248,7 +253,7 @@ def _jobs(
 
 
 def _one_after_another(commands: dict[str, list[str]]) -> Measured:
-    """Runs each path by itself, so that no two have to fit into memory together."""
+    """Measures the paths one after another, so that no two have to fit into memory together."""
     whole = Measured()
     for name, command in commands.items():
         alone = measure({name: command}, 1, MEMORY_RUNS)
@@ -261,7 +266,7 @@ def _one_after_another(commands: dict[str, list[str]]) -> Measured:
 
 
 def _peaks(measured: Measured, shape: Shape, about: Figure) -> list[Figure]:
-    """Returns the peak memory of training steps on each path: of the process, and of an accelerator."""
+    """Returns the peak memory of training steps for each path: of the process, and of the accelerator if any."""
     figures = []
     for path, peaks in measured.peaks.items():
         setup = measured.ready[path] | about | {"batch": str(shape), "of": TRAINING}

@@ -1,4 +1,4 @@
-"""CharBERT in charlm, random weights: the paper's fusion and the released code's, on BERT's pieces."""
+"""The paths of charlm's CharBERT, with random weights: the fusion of the paper and that of the released code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make(job: Job) -> Runner:
 
 
 class CharBertInference(Runner):
-    """Contextual states of both channels [B, L, 2D] of all pieces."""
+    """Computes contextual states [B, L, 2D] of all pieces, both channels joined."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -72,14 +72,14 @@ class CharBertInference(Runner):
         return program_text(self._forward.lower(self._params, host))
 
     def work(self, host: CharBertBatch) -> dict[str, float]:
-        """See `Runner`; the GRU's useful operations are those up to each row's last character."""
+        """See `Runner`; the useful operations of the GRU are those up to the last character of each row."""
         used = np.where(host.real_BL, host.ends_BL + 1, 0).max(axis=1).sum()
         useful = charbert_forward(self.config, flops.lengths_of(host.mask_BL), float(used))
         padded = charbert_forward(self.config, flops.full_lengths(host.mask_BL), float(host.chars_BN.size))
         return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
 
     def tokens(self, host: CharBertBatch) -> tuple[float, int]:
-        """See `Runner`: pieces."""
+        """See `Runner`; the tokens are pieces."""
         return float(host.real_BL.sum(axis=1).mean()), host.real_BL.shape[1]
 
     def device_peak(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Mistakes in the options, found before anything is measured: what nothing would read, what could not be written."""
+"""Checks the options before anything is measured, so that mistakes do not surface after a long measurement."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
 
 WITH_HLM = (*cases.WITH_HLM, *cases.SETTINGS)
-MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # than the cases of HLM beside other models
-READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; elsewhere it would be ignored, and is refused
+MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # all cases besides those of HLM beside other models
+READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other cases the option is rejected
     **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
     "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
     "drawn": (*WITH_HLM, *cases.SPELLED),
@@ -36,14 +36,16 @@ READERS = {  # which paths read an option
 
 
 def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[str]) -> None:
-    """Finds mistakes in the options, whatever case they would come up in.
+    """Checks the options for all chosen cases.
 
     Args:
-      args, usual: what was given, and the defaults. chosen: cases.
+      args: the options that were given.
+      usual: the defaults of the options.
+      chosen: the chosen cases.
 
     Raises:
-      ValueError: an option that nothing chosen would read, a path or case that cannot run, a file that cannot be read
-        or written.
+      ValueError: no chosen case or path reads an option, a path or case cannot run, or a file cannot be read or
+        written.
     """
     runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in cases.CASES}
     check_asked(args.paths, runners, args.hlm_code)
@@ -76,7 +78,7 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
 
 
 def _check_reader(args: argparse.Namespace, option: str, chosen: Sequence[str]) -> None:
-    """Raises ValueError when none of the paths that are going to run reads an option."""
+    """Raises ValueError if none of the paths that will run reads an option."""
     runners = {cases.RUNNERS_OF.get(case, case) for case in set(READ_BY[option]) & set(chosen)}
     readers = [name for name, info in PATHS.items() if READERS[option](name) and runners & set(info.cases)]
     running = {name for case in runners for name in choose(case, args.paths, args.remat, args.hlm_code)[0]}

@@ -1,4 +1,7 @@
-"""What counts alone can guess of held-out words: the scale for bits a masked character."""
+"""The case `counts`: how many bits per character held-out words cost if only counts of characters are used.
+
+The result is a scale for the bits per masked character of a model.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ from charlm.benchmark.figures import Figure
 if TYPE_CHECKING:
     from charlm.data.records import EncodedRecord
 
-ADDED = 1.0  # to every count: no character is impossible
+ADDED = 1.0  # added to every count, so that no character has probability 0
 
 
 def counts(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Bits a character of held-out words, when the length of a word and the place in it are known, its length alone,
-    or nothing, from the words of the training part; words, characters and parts are those of a run of this config."""
+    """Returns the bits per character of held-out words, by counts in the training part.
+
+    There are three figures: given the length of a word and the place in it, given the length only, and given nothing.
+    Words, characters and the two parts are those of a training run with this config.
+    """
     from charlm.data.corpus import prepare
     from charlm.data.pipeline import record_dataset
 
     del repeats  # nothing is timed
-    config.data.heldout = ()  # of another corpus than the built-in one, the share that training sets aside
+    config.data.heldout = ()  # the built-in corpus has a held-out part; of others, training sets a share aside
     data = prepare(config)
     slots, chars = config.model.char_slots, data.vocab.size
     train, heldout = (_counts(record_dataset(part), slots, chars) for part in (data.train, data.heldout))
@@ -38,7 +44,7 @@ def counts(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
 
 def _counts(records: Iterable[EncodedRecord], slots: int, chars: int) -> np.ndarray:
-    """Returns how often each character stands at each place of words of each length, [length, place, character]."""
+    """Returns how often each character occurs at each place of words of each length, [length, place, character]."""
     counts = np.zeros((slots, slots, chars))
     for record in records:
         lengths_W = record.words.astype(np.int64)

@@ -1,4 +1,4 @@
-"""From rounds to figures: medians, extremes, and ratios round by round."""
+"""Computes figures from the rounds of a measurement: medians, extremes, and ratios of paths."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from charlm.benchmark.text import Shape
 
 Figure = dict[str, Any]
 Round = dict[str, float]
-SHARED = ("device", "subwords_a_word")  # of how a path was set up, what its ratios say as well
+SHARED = ("device", "subwords_a_word")  # fields of a path's set-up that are copied to its ratios
 
 
 def about_machine() -> Figure:
-    """Returns what every figure says: versions, processor, threads, load before the first run, date."""
+    """Returns the fields that every figure has: versions, processor, threads, current load, date."""
     versions = {}
     for package in ("jax", "torch", "transformers"):
         try:
@@ -42,7 +42,7 @@ def _processor() -> str:
 
 
 def spread(values: Sequence[float], digits: int = 1) -> Figure:
-    """Returns median, extremes, and the distance of these as a share of the median."""
+    """Returns the median, the extremes, and the difference of the extremes as a share of the median."""
     middle = statistics.median(values)
     low, high = min(values), max(values)
     share = round((high - low) / middle, 3) if middle else 0.0
@@ -54,10 +54,10 @@ def _seconds(rounds: list[Round], prefix: str = "") -> list[float]:
 
 
 def speeds(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
-    """Returns words and texts a second of every path and batch; of tokenisation where it was timed.
+    """Returns the speed of every path and batch, and the speed of tokenisation if it was timed.
 
     Args:
-      about: by batch, what its figures say beside.
+      about: for each batch, further fields of its figures.
     """
     figures = []
     for number, shape in enumerate(shapes):
@@ -68,7 +68,7 @@ def speeds(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
                 setup["torch_compile"] = setup["torch_compile"][number]
             setup |= about[number] | {"batch": str(shape), "words": shape.words, "texts_a_batch": shape.batch}
             setup |= measured.work[path][number]
-            peaks = measured.peaks.get(path, {})  # none of one that was stopped
+            peaks = measured.peaks.get(path, {})  # missing if the measurement was stopped
             figures += _speed(case, path, rounds, "", shape, setup | {name: peaks[name] for name in peaks})
             if "tokenise_seconds" in rounds[0]:
                 figures += _speed("tokenisation", path, rounds, "tokenise_", shape, setup | {"of": case})
@@ -79,7 +79,7 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
     seconds = _seconds(rounds, prefix)
     words = shape.batch * shape.words
     figure = {"case": case, "path": path} | spread([words / s for s in seconds]) | {"unit": "words/s"}
-    figure["value"] = round(words / statistics.median(seconds), 1)  # of two rounds, the median of speeds differs
+    figure["value"] = round(words / statistics.median(seconds), 1)  # differs from the median of speeds for two rounds
     figure["texts_per_second"] = round(shape.batch / statistics.median(seconds), 2)
     figure["microseconds_a_word"] = round(statistics.median(seconds) / words * 1e6, 2)
     figure["seconds"] = round(statistics.median(seconds), 5)
@@ -100,8 +100,10 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
 
 
 def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
-    """Returns how many times faster each path of ours is than what it is compared with: the median of the rounds'
-    ratios. The tokens of a text are those of both."""
+    """Returns how many times as fast each path of charlm is as the paths that it is compared with.
+
+    A figure is the median of the ratios of each round; it has the tokens per text of both paths.
+    """
     figures = []
     for number, shape in enumerate(shapes):
         for ours in (name for name in measured.rounds if PATHS[name].ours):
@@ -118,5 +120,7 @@ def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
 
 def _compared(ours: str, other: str) -> bool:
     if PATHS[other].module == "hlm" and ours.endswith(REMAT) != other.endswith(REMAT):
-        return False  # tables are compared with the reshape; with other models, what recomputing costs is a cost
+        # HLM paths are compared with each other only if both recompute activations or neither does. Other models are
+        # compared with both, since recomputing is a real cost.
+        return False
     return ours != other and (not PATHS[other].ours or PATHS[other].rival)

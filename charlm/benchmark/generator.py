@@ -1,4 +1,7 @@
-"""XR-Dec in charlm: value and gradients of its loss on words, in one table of all lengths or in several."""
+"""The paths of charlm's XR-Dec, the generator of XRayEmb: its loss and gradients on words.
+
+The words are in one table for all lengths, or in several tables by length.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ from charlm.nn.apply import applied
 from charlm.text.symbols import count_symbols
 
 SMOKE: dict[str, Any] = {"char_embedding": 8, "hidden": 16, "vector": 12}
-GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # of the tables; (): as training measures them
+GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # slots of the tables; (): chosen as in training
 
-Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and which word [K] of the step each row is; -1: none
+Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and the index [K] of the word in each row; -1: no word
 
 
 def make(job: Job) -> Runner:
@@ -32,7 +35,7 @@ def make(job: Job) -> Runner:
 
 
 def decoder_config(job: Job) -> XRDecoderConfig:
-    """Returns the shape of XR-Dec, the same for every path."""
+    """Returns the config of XR-Dec, which is the same for every path."""
     return XRDecoderConfig(dtype=jnp.dtype(job.dtype), **(SMOKE if job.smoke else {}))
 
 
@@ -44,20 +47,20 @@ def rows_of_words(job: Job, texts: list[str]) -> list[np.ndarray]:
 
 
 def vectors_of(words: int, width: int) -> np.ndarray:
-    """Returns the vectors [U, D] that the words of every step are made from."""
+    """Returns random vectors [U, D] from which the words of a step are generated; the same for every step and path."""
     return np.random.default_rng(0).standard_normal((words, width), np.float32)
 
 
 def lengths_of(chars_UC: np.ndarray) -> np.ndarray:
-    """Returns the characters of words, both marks included, int [U]."""
+    """Returns the number of characters of each word, including both marks, int [U]."""
     return (chars_UC != 0).sum(axis=1)
 
 
 def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> list[Table]:
-    """Returns the tables of a step as training lays out words of cycles; rows without a word are zeros.
+    """Returns the tables of a step, laid out as training lays out words of cycles; rows without a word are zeros.
 
     Raises:
-      ValueError: a word finds no room.
+      ValueError: the tables have no room for a word.
     """
     placed, left = in_rooms(bucket_of(lengths_of(chars_UC), slots), rows)
     if len(left):
@@ -71,7 +74,7 @@ def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...
 
 
 class Generator(Runner):
-    """Steps one after another: loss, gradients of all parameters, and of the vectors that words are made from."""
+    """Computes steps one after another: the loss, and its gradients for all parameters and for the vectors of words."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -87,13 +90,13 @@ class Generator(Runner):
         self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))
 
     def _loss(self, params: Any, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
-        """Returns the mean over all characters of the tables' words."""
+        """Returns the mean loss over all characters of the words in the tables."""
         of_one_shard = [x[None] for x in vectors], [x[None] for x in tables]
         sums = generation_sums(applied(self.model, {"params": params}, method="tables")(*of_one_shard))
         return sums.nats / sums.characters
 
     def tokenise(self, texts: list[str], words: int) -> list[tuple[tuple[jax.Array, ...], tuple[np.ndarray, ...]]]:
-        """See `Runner`: of each step the vectors, which in training are on the device, and the tables."""
+        """See `Runner`; for each step, returns the vectors (on the device, as in training) and the tables."""
         made = []
         for chars_UC in rows_of_words(self.job, texts):
             vectors_UD = vectors_of(len(chars_UC), self.config.vector)
@@ -103,16 +106,16 @@ class Generator(Runner):
         return made
 
     def run(self, host: list[tuple[Any, ...]]) -> list[jax.Array]:
-        """See `Runner`: the loss of each step; `gradients` are those of the last one, of parameters and vectors."""
+        """See `Runner`; returns the loss of each step, and sets `gradients` to those of the last step."""
         losses = []
         for step in host:
-            # One after another, as in training: without its update steps do not wait for each other.
+            # Wait for each step, as training does: without an optimizer update, steps do not depend on each other.
             loss, self.gradients = jax.block_until_ready(self._step(self.params, *step))
             losses.append(loss)
         return losses
 
     def tokens(self, host: list[tuple[Any, ...]]) -> tuple[float, int]:
-        """See `Runner`: characters of a step's words, and the slots of its tables."""
+        """See `Runner`; the tokens are the characters of a step's words, the length is the slots of its tables."""
         found = [sum(int((table != 0).sum()) for table in tables) for _, tables in host]
         return sum(found) / len(found), sum(n * c for n, c in zip(self.rows, self.slots, strict=True))
 

@@ -1,7 +1,7 @@
-"""HLM's paths: the paper's reshape, tables of distinct words, and word vectors kept between calls.
+"""The paths of HLM: the paper's reshape, tables of distinct words, and a cache of word vectors.
 
-All start from the same host array, the characters of every word [texts, words, slots]; what a path does to find
-distinct words is part of its measured work.
+All paths start from the same host array, the characters of every word [texts, words, slots]. The search for distinct
+words, where a path needs it, is part of the measured work.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def jax_peak() -> int | None:
 
 
 def compile_first(step: Any, *inputs: Any) -> None:
-    """Compiles a training step before it runs, as training does, and gives back the memory that the compiler took."""
+    """Compiles a training step before it runs, as training does, and releases the memory that the compiler used."""
     step.lower(*inputs).compile()
     give_memory_back()
 
 
 def program_text(lowered: jax.stages.Lowered) -> str:
-    """Returns the text of a program as it is compiled; ValueError when the backend writes none."""
+    """Returns the text of a compiled program; raises ValueError if the backend provides none."""
     text = lowered.compile().as_text()
     if text is None:
         raise ValueError(f"programs of the backend {jax.default_backend()} have no text")
@@ -84,13 +84,13 @@ def program_text(lowered: jax.stages.Lowered) -> str:
 
 
 def jax_speed(dtype: str) -> dict[str, float]:
-    """Returns `peak_gflop`, what all devices can do in a second, where that is known."""
+    """Returns `peak_gflop`, the peak speed of all devices in GFLOP/s; empty if it is unknown."""
     peak = flops.peak(jax.devices()[0].device_kind, dtype)
     return {"peak_gflop": peak * jax.device_count() / 1e9} if peak else {}
 
 
 def unpadded(chars_BWC: np.ndarray) -> list[np.ndarray]:
-    """Returns the words [W, C] of each text."""
+    """Returns the words [W, C] of each text, without padding."""
     return [chars_WC[: np.count_nonzero(chars_WC[:, 0])] for chars_WC in chars_BWC]
 
 
@@ -104,7 +104,7 @@ class _HLM(Runner):
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def chars(self, texts: list[str], words: int) -> np.ndarray:
-        """Returns the characters [B, W, C] of texts, by an encoder that has not met their words before."""
+        """Returns the characters [B, W, C] of texts, with a new encoder, whose cache is empty."""
         encoder = WordEncoder(self._vocab, self.slots)
         chars_BWC = np.zeros((len(texts), words, self.slots), np.uint16)
         for b, text in enumerate(texts):
@@ -120,13 +120,18 @@ class _HLM(Runner):
         return encoded_record(encoder, words)
 
     def used_slots(self, chars_BWC: np.ndarray) -> int:
-        """Returns the slots that the reshape pads words to: the batch's longest, a multiple of 8 (appendix A.3)."""
+        """Returns the slots to which the reshape pads words: the longest word's, a multiple of 8 (appendix A.3)."""
         longest = int((chars_BWC != 0).sum(axis=-1).max())
         return min(math.ceil(longest / 8) * 8, self.slots)
 
     @abc.abstractmethod
     def lengths(self, host: Any, padded: bool) -> BatchLengths:
-        """Returns what a batch of host arrays holds."""
+        """Returns the lengths in a batch, from which its operations are counted.
+
+        Args:
+          host: the host arrays of the batch.
+          padded: whether padding counts.
+        """
 
     def work(self, host: Any) -> dict[str, float]:
         """See `Runner`."""
@@ -140,7 +145,7 @@ class _HLM(Runner):
 
 
 class HLMInference(_HLM):
-    """Contextual word vectors [B, W, D] of a batch."""
+    """Computes contextual word vectors [B, W, D] of a batch."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -151,7 +156,7 @@ class HLMInference(_HLM):
         self._inside = {name: self._params[name] for name in ("embed", "intra_word")}
         self._buckets = inference_slots(self.slots)
         self._forward = jax.jit(lambda params, batch: applied(model, {"params": params})(batch).context_NWD)
-        # As `HLMPredictor` does: what depends on parameters alone is computed once.
+        # As in `HLMPredictor`, values that depend on parameters only are computed once.
         positions_of = lambda hlm: hlm.inter_word.project_positions()
         project = lambda params: model.apply({"params": params}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
         self._positions = jax.jit(project)(self._params)
@@ -164,7 +169,7 @@ class HLMInference(_HLM):
         self._cache = WordCache(encode, cfg.hidden, cfg.dtype, cache_slots(self.slots))
 
     def tokenise(self, texts: list[str], words: int) -> np.ndarray:
-        """See `Runner`; shorter texts are padded to the longest, as peers pad them."""
+        """See `Runner`; shorter texts are padded to the longest, as in the other models."""
         return self.chars(texts, words)
 
     def run(self, host: np.ndarray) -> jax.Array:
@@ -181,7 +186,10 @@ class HLMInference(_HLM):
         return pack_all(sequences, chars_BWC.shape[1], self._buckets)
 
     def lengths(self, host: np.ndarray, padded: bool) -> BatchLengths:
-        """See above; of a warm cache the words between words alone, and no padding of those a cold one encodes."""
+        """See `_HLM`; with a warm cache, only the layers between words count.
+
+        With a cold cache, distinct words count as well, without padding.
+        """
         reshaped = padded and self.path == "reshape"
         batch = reshape_batch(host[..., : self.used_slots(host)]) if reshaped else self._tables(host)
         cached = self.path.startswith("cache")
@@ -191,7 +199,7 @@ class HLMInference(_HLM):
         return found._replace(table=flops.Lengths()) if self.path == "cache_warm" else found
 
     def program(self, host: np.ndarray) -> str:
-        """See `Runner`; of cached words the program between words."""
+        """See `Runner`; for cached words, this is the program of the layers between words."""
         if self.path.startswith("cache"):
             words_NWD = self._cache.read(self._inside, host)
             lowered = self._context.lower(self._params, self._positions, words_NWD, host[..., 0] != 0)
@@ -211,7 +219,7 @@ class HLMInference(_HLM):
 
 
 class HLMTraining(_HLM):
-    """One optimizer step on masked words: forward, backward, update; dropout on."""
+    """Runs optimizer steps on masked words: forward pass, backward pass, update; with dropout."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -226,7 +234,7 @@ class HLMTraining(_HLM):
         )
 
     def tokenise(self, texts: list[str], words: int) -> list[Sequence]:
-        """See `Runner`; a run's budgets are known before its first batch, so they are measured here."""
+        """See `Runner`; also measures the budgets, since a training run knows them before its first batch."""
         rng = np.random.default_rng(0)
         rows = unpadded(self.chars(texts, words))
         made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in rows]
@@ -234,7 +242,7 @@ class HLMTraining(_HLM):
         return made
 
     def pack(self, host: list[Sequence]) -> WordBatch:
-        """See `Runner`: finds the distinct words, or pads as the paper does."""
+        """See `Runner`; finds the distinct words, or pads as the paper does."""
         return stack([self._packed(host) if self.path == "table" else self._reshaped(host)])
 
     def _reshaped(self, sequences: list[Sequence]) -> WordBatch:
@@ -245,7 +253,7 @@ class HLMTraining(_HLM):
         return reshape_batch(chars_BWC[..., :used], labels_BWC[..., :used])
 
     def _packed(self, sequences: list[Sequence]) -> WordBatch:
-        """Packs as training does: into budgets measured on more of the corpus than this batch."""
+        """Packs the batch as training does, into budgets that were measured on more of the corpus than this batch."""
         packer = ShardPacker(self._shape)
         if all(packer.add(sequence) for sequence in sequences):
             self.about["budgets"] = "measured, as in training"
@@ -256,8 +264,8 @@ class HLMTraining(_HLM):
     def _budgets(self, lengths: list[int]) -> BatchShape:
         encoder = WordEncoder(self._vocab, self.slots)
         records = [self.record(texts, encoder) for texts in self.job.budget_texts]
-        # One long sentence is cut into full sequences, as the batch is. Short ones would be joined until a sequence is
-        # full, so that a drawn batch is measured as a single sequence of all its words.
+        # One long sentence is cut into full sequences, as the batch is. The short texts of a drawn batch would be
+        # joined until a sequence is full, so a drawn batch is measured as a single sequence of all its words.
         whole = sum(lengths) - 2 * (len(lengths) - 1)
         sequences, words = (1, whole) if self.job.drawn else (len(lengths), max(lengths))
         shape = measure_shape(
@@ -266,7 +274,7 @@ class HLMTraining(_HLM):
         return dataclasses.replace(shape, sequences=len(lengths), words=max(lengths))
 
     def lengths(self, host: WordBatch, padded: bool) -> BatchLengths:
-        """See above; of the reshape, which repeats words, only those of the table are useful."""
+        """See `_HLM`; the reshape repeats words, so its useful operations are those of the table."""
         useful = self._packed(self._sequences) if self.path == "reshape" and not padded else host
         return lengths_of_batch(useful, padded)
 
@@ -283,7 +291,7 @@ class HLMTraining(_HLM):
         """See `Runner`."""
         micro_batch = jax.tree.map(lambda x: x[0], host)
         init = lambda: init_state(self._model, self._optimizer, micro_batch, seed=0)
-        self._state = None  # of the batch before: there is never a second one
+        self._state = None  # free the state of the previous batch, so that there are never two
         self._state = jax.device_put(on_processor(init))
         compile_first(self._step, self._state, host)
         self.run(host)

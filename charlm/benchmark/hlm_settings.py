@@ -1,4 +1,7 @@
-"""One HLM under two settings: calls of an encoder that fit a processor's caches or not, huge pages or usual ones."""
+"""The cases `calls` and `pages`, each of which measures HLM under two settings.
+
+`calls`: calls of the encoder whose size fits the caches of a processor, or not. `pages`: huge pages or usual pages.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ from charlm.text.words import RulesSplitter
 
 
 def make(job: Job) -> Runner:
-    """Returns the runner of a job; of pages, whose worker has another environment, that of the training step."""
+    """Returns the runner of a job; for `pages` that of a training step, since only the worker's environment differs."""
     if job.case == CALLS:
         return Calls(job)
     return HLMTraining(dataclasses.replace(job, path="table", case=TRAINING))
 
 
 class Calls(Runner):
-    """HLM's predictor, from texts to vectors of words, which are in its cache."""
+    """Runs the predictor of HLM from texts to word vectors; all words are in its cache."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        if job.path == "calls_of_32":  # in a process of its own
+        if job.path == "calls_of_32":  # changing the module is safe, as each path has a process of its own
             windows.CPU_POSITIONS = 2**31
         config = hlm_config(job)
         config.text.splitter = "rules"
@@ -43,11 +46,11 @@ class Calls(Runner):
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def tokenise(self, texts: list[str], words: int) -> list[str]:
-        """See `Runner`: the texts as they are, since the predictor cuts them."""
+        """See `Runner`; returns the texts unchanged, since the predictor splits them."""
         return texts
 
     def warm(self, host: list[str]) -> None:
-        """See `Runner`: the second run finds all words in the cache."""
+        """See `Runner`; the second run finds all words in the cache."""
         self.run(host)
         self.run(host)
 

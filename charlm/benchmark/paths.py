@@ -1,6 +1,7 @@
-"""What is measured side by side: the paths by name, what each needs, and the job that a worker is given.
+"""The paths that are measured side by side, the job file of a worker, and the base class of runners.
 
-Imports nothing heavy: the parent process never loads JAX or PyTorch for a path.
+A path is one way to compute something, such as a model in one library. This module imports nothing heavy, so that the
+parent process never loads JAX or PyTorch for a path.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
 @dataclasses.dataclass(frozen=True)
 class PathInfo:
-    """One path: the module with its runners, its cases, and the packages that it needs beside ours.
+    """The properties of a path.
 
     Attributes:
-      ours: it is compared with all that are not. rival: ours that are none of it are compared with it, too.
-      under: a command that its worker is started by.
+      module: the module of `charlm.benchmark` with its runners.
+      cases: the cases that measure it.
+      packages: the packages that it needs in addition to those of charlm.
+      ours: whether it is compared with every path that is not `ours`.
+      rival: whether the other paths of `ours` are compared with it, too.
+      under: a command through which its worker is started.
     """
 
     module: str
@@ -44,7 +49,7 @@ class PathInfo:
 
 _BOTH = (INFERENCE, TRAINING)
 _TORCH = ("torch", "transformers")
-REMAT = "_remat"  # ending of the training paths that recompute activations
+REMAT = "_remat"  # the ending of training paths that recompute activations
 PATHS = {
     "reshape": PathInfo("hlm", _BOTH),
     "table": PathInfo("hlm", _BOTH, ours=True),
@@ -77,15 +82,22 @@ PATHS = {
 
 @dataclasses.dataclass
 class Job:
-    """What a worker needs to know.
+    """The instructions for a worker.
 
     Attributes:
-      path, case: which runner. texts, words: the batches, and the words of each one's longest text, [CLS] and [SEP]
-        included; of the generator, its steps, each the words of one, by spaces. drawn: whether texts vary in length, so
-        that shorter ones are padded.
-      chars: character ids of HLM, and of Char2Subword. tokenizer: folder of BERT's.
-      budget_texts: texts to measure training budgets on; drawn ones a batch each, others one that is cut into batches.
-      config: of HLM, as `--config`. smoke: tiny models. compile: whether PyTorch may try torch.compile.
+      path, case: determine the runner.
+      texts: the texts of each batch; for the generator, a batch has a text for each step: its words, joined by spaces.
+      words: for each batch, the words of its longest text, including [CLS] and [SEP].
+      drawn: whether texts vary in length, so that shorter ones are padded.
+      chars: character ids of HLM and of Char2Subword.
+      tokenizer: folder of BERT's tokenizer.
+      budget_texts: texts on which training budgets are measured: a list for each batch if drawn, else one long text
+        that is cut into batches.
+      config: the config of HLM, as in `--config`.
+      dtype: the dtype of matrix products.
+      smoke: whether models are tiny.
+      compile: whether PyTorch may try torch.compile.
+      hlm_code: the checkout of the authors' HLM.
     """
 
     path: str
@@ -108,17 +120,17 @@ class Job:
 
     @classmethod
     def load(cls, path: str) -> Job:
-        """Reads what `save` wrote."""
+        """Reads a job file that `save` wrote."""
         return cls(**read_json(path))
 
 
 def threads() -> int:
-    """Returns the processors that this process may use: what every path gets."""
+    """Returns the number of processors that this process may use; every path uses as many threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def missing(name: str, hlm_code: str) -> str:
-    """Returns why a path cannot run here and what to do about it; "" when it can."""
+    """Returns why a path cannot run here and what to do about it; "" if it can run."""
     if reason := extras.missing(*PATHS[name].packages):
         return reason
     if PATHS[name].under and platform.libc_ver()[0] != "glibc":
@@ -131,7 +143,7 @@ def missing(name: str, hlm_code: str) -> str:
 
 
 def check_asked(asked: Iterable[str], cases: Iterable[str], hlm_code: str) -> None:
-    """Raises ValueError when a path that the user asked for is unknown, in none of the cases, or cannot run here."""
+    """Raises ValueError if a path that the user asked for is unknown, is in none of the cases, or cannot run here."""
     cases = set(cases)
     for name in asked:
         if name not in PATHS:
@@ -144,7 +156,7 @@ def check_asked(asked: Iterable[str], cases: Iterable[str], hlm_code: str) -> No
 
 
 def choose(case: str, asked: Iterable[str], remat: bool, hlm_code: str) -> tuple[list[str], dict[str, str]]:
-    """Returns the paths of a case that run here, all or those asked for, and why others are left out."""
+    """Returns the paths of a case to run (all that can run, or those asked for), and why others are left out."""
     asked = list(asked)
     of_case = [name for name, info in PATHS.items() if case in info.cases]
     if asked:
@@ -155,10 +167,10 @@ def choose(case: str, asked: Iterable[str], remat: bool, hlm_code: str) -> tuple
 
 
 class Runner(abc.ABC):
-    """What a worker drives: text -> arrays on the host -> result, ready on the device.
+    """The base class of runners, which a worker drives: texts -> arrays on the host -> result on the device.
 
     Attributes:
-      about: how it was set up, for the figures.
+      about: fields on the set-up, for the figures.
     """
 
     def __init__(self, job: Job) -> None:
@@ -167,41 +179,46 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def tokenise(self, texts: list[str], words: int) -> Any:
-        """Returns the host arrays of a batch; in training with some of it masked."""
+        """Returns the host arrays of a batch; in training, with some tokens masked."""
 
     def pack(self, host: Any) -> Any:
-        """Returns the host arrays of a batch as `run` reads them. Training times it by itself: there, threads do it
-        while a step runs. In inference `run` packs, so that it is part of what is measured."""
+        """Returns the host arrays of a batch in the form that `run` reads.
+
+        In training, packing is timed separately, since threads do it while a step runs. In inference, `run` itself
+        packs, so packing is part of the measured work.
+        """
         return host
 
     @abc.abstractmethod
     def run(self, host: Any) -> Any:
-        """Does the measured work and waits for it; returns the result.
+        """Does the measured work, waits for it, and returns the result.
 
         Args:
-          host: what `pack` returned, as everywhere below.
+          host: the result of `pack`, as in all methods below.
         """
 
     def warm(self, host: Any) -> None:
-        """Compiles what a batch needs."""
+        """Prepares for a batch: compiles the programs that it needs."""
         self.run(host)
 
     def forget(self) -> None:  # noqa: B027  # most paths keep nothing between runs
-        """Undoes, untimed, what an earlier run left behind."""
+        """Clears caches that earlier runs filled; called before each run, and not timed."""
 
     @abc.abstractmethod
     def tokens(self, host: Any) -> tuple[float, int]:
-        """Returns the mean tokens of a text as this model counts them, and the length that texts were padded to."""
+        """Returns the mean number of tokens of a text as this model counts them, and the padded length of texts."""
 
     def program(self, host: Any) -> str:
-        """Returns the text of the compiled program that `run` spends its time in; "" where there is none in JAX."""
+        """Returns the text of the compiled JAX program in which `run` spends its time; "" if there is none."""
         return ""
 
     def work(self, host: Any) -> dict[str, float]:
-        """Returns the operations of a run where they are known (`charlm.core.flops`), in units of 10^9: `useful_gflop`,
-        `padded_gflop`, and what the devices can do in a second, `peak_gflop`, where that is known."""
+        """Returns the number of operations of a run (`charlm.core.flops`) in units of 10^9, as far as known.
+
+        These are `useful_gflop`, `padded_gflop`, and `peak_gflop`, which is how many the devices can do in a second.
+        """
         return {}
 
     def device_peak(self) -> int | None:
-        """Returns the peak memory of the accelerator in bytes; None where there is none."""
+        """Returns the peak memory of the accelerator in bytes; None if there is no accelerator."""
         return None

@@ -1,6 +1,7 @@
-"""Hugging Face's models in PyTorch, random weights of the published shapes: BERT-base, CANINE-S, ByT5-base's encoder.
+"""The paths of Hugging Face's models in PyTorch: BERT-base, CANINE-S, and the encoder of ByT5-base.
 
-Each reads texts as its own tokenizer does, padded to the longest of the batch.
+The weights are random, the shapes are the published ones. Each model reads texts as its own tokenizer cuts them, padded
+to the longest text of the batch.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ def make(job: Job) -> Runner:
 
 
 def code_points(texts: list[str], multiple: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns CANINE's ids, one a character, and mask; the length is a multiple of the downsampling rate."""
+    """Returns CANINE's ids, one for each character, and the mask, [B, L]; L is a multiple of the downsampling rate."""
     rows = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
     rows = [np.concatenate([[CANINE_CLS], row, [CANINE_SEP]]) for row in rows]
     return _padded(rows, CANINE_PAD, multiple)
 
 
 def utf8_bytes(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ByT5's ids, one a byte, and mask."""
+    """Returns ByT5's ids, one for each byte, and the mask, [B, L]."""
     rows = [np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) + BYT5_OFFSET for text in texts]
     return _padded([np.concatenate([row, [BYT5_END]]) for row in rows], BYT5_PAD, 1)
 
@@ -54,10 +55,10 @@ def _padded(rows: list[np.ndarray], pad: int, multiple: int) -> tuple[np.ndarray
 
 
 class _Inference(TorchRunner):
-    """Contextual states [B, L, D] of all tokens."""
+    """Computes contextual states [B, L, D] of all tokens."""
 
     def build(self, kind: type, config: Any, **options: Any) -> None:
-        """Makes the model, with PyTorch's own attention where the model can use it."""
+        """Makes the model, with PyTorch's own attention kernels if the model can use them."""
         best = "sdpa" if kind._supports_sdpa else "eager"
         model = kind._from_config(config, attn_implementation=best, **options)
         self.about["attention"] = model.config._attn_implementation
@@ -79,7 +80,7 @@ class _Inference(TorchRunner):
 
 
 def _bert_config(job: Job, tokenizer: SubwordTokenizer) -> transformers.BertConfig:
-    """Returns BERT-base; its table of positions grows where texts are longer than the published 512 pieces."""
+    """Returns the config of BERT-base, with a larger table of positions if texts have more than 512 pieces."""
     longest = max(subwords(tokenizer, texts)[0].shape[1] for texts in job.texts)
     shape = transformers.BertConfig(**(SMOKE if job.smoke else {}))
     shape.vocab_size = max(shape.vocab_size, tokenizer.size)
@@ -102,7 +103,7 @@ class BertInference(_Inference):
 
 
 class CanineInference(_Inference):
-    """CANINE-S: the configuration's defaults."""
+    """CANINE-S, the defaults of its configuration."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -128,7 +129,7 @@ class Byt5Inference(_Inference):
 
 
 class BertTraining(TorchRunner):
-    """One optimizer step of masked language modelling, the head at masked positions only; dropout on."""
+    """Runs optimizer steps of masked language modelling, with the head at masked positions only and with dropout."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -165,7 +166,7 @@ class BertTraining(TorchRunner):
 
 
 class _MaskedHead(torch.nn.Module):
-    """BertForMaskedLM whose head reads masked positions only, which its own forward does not offer: less work."""
+    """BertForMaskedLM with the head at masked positions only, which is less work and no option of its own `forward`."""
 
     def __init__(self, model: transformers.BertForMaskedLM) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Figures as a picture: words a second by path, and the cost of a word by the length of texts."""
+"""Draws figures: words per second by path, and the cost of a word by the length of texts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from charlm.core import extras
 from charlm.core.durable import replacing
 
 BARS = ("inference", "training_step", "tokenisation")
-CASES = ("inference", "training_step", "scaling")  # those with something to draw
+CASES = ("inference", "training_step", "scaling")  # cases with figures to draw
 
 
 def check(path: str, cases: Iterable[str] = CASES) -> None:
-    """Raises ValueError when no picture of these cases could be written: known before anything is measured."""
+    """Raises ValueError if no picture of these cases can be drawn or written; called before anything is measured."""
     canvas = extras.load("--plot", "matplotlib.backend_bases").FigureCanvasBase
     if not set(cases) & set(CASES):
         raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(CASES)} with --case")
@@ -33,10 +33,10 @@ def check(path: str, cases: Iterable[str] = CASES) -> None:
 
 
 def plot(figures: list[Figure], path: str) -> None:
-    """Writes the picture, one panel for each case, batch and setting; its extension names the format.
+    """Writes the picture, with a panel for each case, batch and setting; the extension of `path` names the format.
 
     Raises:
-      ValueError: nothing to draw, no matplotlib, or the file cannot be written.
+      ValueError: there is nothing to draw, matplotlib is not installed, or the file cannot be written.
     """
     check(path)
     from matplotlib.figure import Figure as Canvas
@@ -51,7 +51,7 @@ def plot(figures: list[Figure], path: str) -> None:
         said = "\n".join(f"{SETTINGS[i]}: {setting(figure)[i]}" for i in differing)
         batch = "" if figure["case"] == "scaling" else figure["batch"]
         panels.setdefault((figure["case"], batch, said), []).append(figure)
-    # Curves come last, as their case does.
+    # The curves of scaling come last.
     ordered = sorted(panels.items(), key=lambda panel: panel[0][0] == "scaling")
     canvas = Canvas(figsize=(6 * len(panels), 4), layout="constrained")
     axes = canvas.subplots(1, len(panels), squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""What the PyTorch paths share: device, precision, the trial of torch.compile, one optimizer step."""
+"""The base class of PyTorch paths: device, precision, the trial of torch.compile, and the optimizer step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from charlm.benchmark.hlm import hlm_config
 from charlm.benchmark.paths import Job, Runner, threads
 
-TRIALS = 2  # timed runs each by which eager and compiled execution are compared
+TRIALS = 2  # timed runs for each of eager and compiled execution, by which the two are compared
 
 
 class TorchRunner(Runner):
-    """A path in PyTorch: subclasses set `model` and say what a run computes."""
+    """A path in PyTorch; subclasses set `model` (by `place`) and implement `compute` and `key`."""
 
     model: torch.nn.Module
 
@@ -40,15 +40,15 @@ class TorchRunner(Runner):
         self.about["parameters_dtype"] = str(parameters_dtype).removeprefix("torch.")
 
     def put(self, array: np.ndarray) -> torch.Tensor:
-        """Returns an array of the host on the device."""
+        """Copies an array to the device."""
         return torch.from_numpy(array).to(self.device)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns the context of lower precision; nothing changes in float32."""
+        """Returns the autocast context for a lower precision; it changes nothing in float32."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def module(self, host: Any) -> torch.nn.Module:
-        """Returns the model, eager or compiled, as found faster for batches of this shape."""
+        """Returns the model, eager or compiled, whichever was faster for batches of this shape."""
         return self._modules.get(self.key(host), self.model)
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class TorchRunner(Runner):
 
     @abc.abstractmethod
     def compute(self, host: Any) -> Any:
-        """Does the work without waiting for it."""
+        """Starts the measured work without waiting for the device."""
 
     def run(self, host: Any) -> Any:
         """See `Runner`."""
@@ -67,7 +67,7 @@ class TorchRunner(Runner):
         return result
 
     def warm(self, host: Any) -> None:
-        """See `Runner`: also tries torch.compile and keeps it where it works and is faster."""
+        """See `Runner`; also tries torch.compile, and keeps it if it works and is faster."""
         self.run(host)
         key = self.key(host)
         chosen = self.about.setdefault("torch_compile", [])
@@ -81,7 +81,7 @@ class TorchRunner(Runner):
             self._modules[key] = self._compiled
             self.run(host)
             compiled = self._best_of(lambda: self.run(host))
-        except Exception as error:  # a compiler fails in many ways: any of them means eager execution
+        except Exception as error:  # the compiler can fail in many ways; after any of them, use eager execution
             self._modules.pop(key, None)
             chosen.append(f"failed: {type(error).__name__}")
             return
@@ -102,7 +102,7 @@ class TorchRunner(Runner):
         return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
 
     def start_training(self) -> None:
-        """Makes the optimizer: HLM's settings, PyTorch's fused AdamW."""
+        """Makes the optimizer: PyTorch's fused AdamW with the settings of HLM."""
         optim = hlm_config(self.job).optim
         self._clip = optim.clip_norm
         decay = [p for p in self.model.parameters() if p.ndim >= 2]
@@ -114,7 +114,7 @@ class TorchRunner(Runner):
         self.model.train()
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
-        """Does backward pass and update; returns the loss."""
+        """Does the backward pass and the update; returns the loss."""
         loss.backward()
         if self._clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip)

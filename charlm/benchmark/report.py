@@ -1,4 +1,4 @@
-"""Figures as JSON lines and as tables to read."""
+"""Writes figures as JSON lines, reads them again, and formats them as text tables."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _TABLES = (
     "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "charbert", "calls", "pages",
     "generator",
 )  # fmt: skip
-_NAMES = ("case", "path", "unit")  # what every figure says, beside its value
-_RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # and those in a table
+_NAMES = ("case", "path", "unit")  # fields that every figure has, beside its value
+_RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # also needed for speeds
 _MAYBE_NAMES = ("batch", "of", "text", "models", "config", "dtype", "wordpiece", "processor", "device", "date")
 _MAYBE_NUMBERS = ("words", "distinct_words", "gflop_per_second", "mfu", "peak_mib", "padded_to", "pack_seconds")
 
 
 def write(figures: Iterable[Figure], stream: TextIO) -> None:
-    """Writes a JSON line a figure."""
+    """Writes one JSON line for each figure."""
     for figure in figures:
         print(json.dumps(figure), file=stream, flush=True)
 
 
 def setting(figure: Figure) -> tuple[str, ...]:
-    """Returns what was chosen for a measurement and where it ran, beside case and path, as `SETTINGS` names it."""
+    """Returns the values of `SETTINGS` in a figure: the settings of the measurement and where it ran."""
     return tuple(str(figure.get(name, "")) for name in SETTINGS)
 
 
 def read(path: str) -> list[Figure]:
-    """Reads what `write` wrote; of measurements that have all settings in common the last one.
+    """Reads a file that `write` wrote; of figures with all settings in common, keeps the last one.
 
     Raises:
-      ValueError: no such file, none in it, or a line that is no figure or lacks something.
+      ValueError: the file does not exist or has no figures, or a line is not a figure or lacks a field.
     """
     figures: dict[tuple[str, ...], Figure] = {}
     try:
@@ -76,7 +76,7 @@ def read(path: str) -> list[Figure]:
 
 
 def _wrong(figure: Figure) -> str:
-    """Returns what a table or a plot would miss in a figure; "" when nothing."""
+    """Returns what is wrong with a figure that a table or plot needs; "" if nothing is."""
     numbers = ["value"]
     if figure.get("unit") == "words/s" and figure.get("case") in _TABLES:
         numbers += [*_RATES, *(["words"] if figure["case"] == "scaling" else [])]
@@ -95,13 +95,13 @@ def _wrong(figure: Figure) -> str:
 
 
 def table(figures: list[Figure]) -> str:
-    """Returns the figures as text: a table of each case, batch and setting, ratios as a matrix under it."""
+    """Returns the figures as text: a table for each case, batch and setting, with a matrix of ratios below it."""
     groups: dict[tuple[str, ...], list[Figure]] = {}
     for figure in figures:
         case = figure["case"]
-        # Lengths stand in one table, so that the curve can be read; so do the parts of other cases.
+        # All lengths of scaling are in one table, to show the curve; so are figures without a batch.
         batch = "" if case == "scaling" else str(figure.get("batch", ""))
-        device = figure.get("device", "").split(" x ")[-1]  # PyTorch does not say how many there are
+        device = figure.get("device", "").split(" x ")[-1]  # PyTorch paths do not state the number of devices
         groups.setdefault((case, batch, figure.get("of", ""), device, *setting(figure)), []).append(figure)
     parts = []
     for (case, batch, of, *_), group in groups.items():
@@ -117,7 +117,7 @@ def _title(title: str, figure: Figure) -> str:
     said += (
         [figure["texts"] if figure["texts"] == FREQUENT else f"{figure['texts']} texts"] if "texts" in figure else []
     )
-    if "distinct_words" in figure and figure["case"] != "scaling":  # there, every length has its own
+    if "distinct_words" in figure and figure["case"] != "scaling":  # in scaling, the share differs between lengths
         said.append(f"{figure['distinct_words']:.0%} distinct words")
     said += [f"{figure['subwords_a_word']} subwords a word"] if "subwords_a_word" in figure else []
     said += [figure[name] for name in ("dtype", "config") if figure.get(name)]
@@ -143,7 +143,7 @@ def _rows(case: str, figures: list[Figure]) -> list[str]:
 
 
 def _matrix(figures: list[Figure]) -> list[str]:
-    """Returns one row an HLM, one column a model that it is compared with; of several lengths, one matrix each."""
+    """Returns a matrix for each batch: a row for each path of charlm, a column for each path it is compared with."""
     found = [f for f in figures if f["unit"] == "x" and " / " in f["path"]]
     lines = []
     for batch in dict.fromkeys(f.get("batch", "") for f in found):
@@ -155,7 +155,7 @@ def _matrix(figures: list[Figure]) -> list[str]:
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
-    """Returns rows as lines: the first column left, the others right."""
+    """Returns rows as lines of text: the first column is aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()

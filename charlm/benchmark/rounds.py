@@ -1,4 +1,7 @@
-"""Workers taken in turn: one process a path, A B C A B C ..., so that a change of the machine's speed meets all."""
+"""Runs workers in turn, one process for each path: A B C A B C ...
+
+So a change in the speed of the machine affects all paths alike.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,27 @@ from typing import Any
 
 log = logging.getLogger("charlm")
 
-TAIL_LINES = 3  # of a dead worker's standard error
+TAIL_LINES = 3  # lines of a dead worker's standard error that are reported
 PATIENCE = 10  # seconds that a worker may take to end after `quit`
 
 
 class WorkerDied(Exception):
-    """A worker ended before it was told to; the message says how, in one line."""
+    """Raised if a worker ended before it was told to; the message says how, in one line."""
 
 
 @dataclasses.dataclass
 class Measured:
-    """What the workers answered.
+    """The answers of the workers.
 
     Attributes:
-      ready: by path, how it was set up. tokens: by path and batch, mean tokens a text and padded length.
-      work: by path and batch, its operations; see `Runner.work`.
-      rounds: by path and batch, what `go` answered, round by round; the same rounds for all.
-      peaks: by path, what `quit` answered. died: by path, why it has no figures.
-      stopped: what somebody stopped it by, Ctrl-C or SIGTERM; then `rounds` holds those that all paths finished, no
-        path when there is none, and peaks may be missing.
+      ready: by path, its set-up.
+      tokens: by path and batch, the mean number of tokens of a text and the padded length.
+      work: by path and batch, the operations of a run; see `Runner.work`.
+      rounds: by path and batch, the answers to `go`, one for each round; all paths have the same rounds.
+      peaks: by path, the answer to `quit`.
+      died: by path, why it has no figures.
+      stopped: the interruption (Ctrl-C or SIGTERM) that ended the measurement early, if any. Then `rounds` has the
+        rounds that all paths finished (no paths at all if there is no such round), and peaks may be missing.
     """
 
     ready: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -46,14 +51,14 @@ class Measured:
     stopped: KeyboardInterrupt | None = None
 
     def keep_whole_rounds(self) -> None:
-        """Leaves out a round that was not finished by every path and batch."""
+        """Removes a round that not every path and batch has finished."""
         whole = min((len(rounds) for batches in self.rounds.values() for rounds in batches), default=0)
         self.rounds = {name: [rounds[:whole] for rounds in b] for name, b in self.rounds.items() if whole}
         log.info("stopped: %s finished %s kept", whole, "round is" if whole == 1 else "rounds are")
 
 
 class Worker:
-    """A process that answers lines with JSON lines; see `worker`."""
+    """A process that answers commands with JSON lines; see `charlm.benchmark.worker`."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -64,20 +69,20 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            # A group of its own: Ctrl-C reaches the parent alone, which ends the group and all that it has started.
+            # With a process group of its own, Ctrl-C reaches only the parent, which ends all processes of the group.
             start_new_session=True,
-            # Workers share an accelerator: none may take most of its memory beforehand.
+            # Workers share an accelerator, so none may reserve most of its memory in advance.
             env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )
-        assert self._process.stdin is not None  # it is a pipe, and so is the other
+        assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None
         self._questions, self._answers = self._process.stdin, self._process.stdout
 
     def ask(self, line: str) -> dict[str, Any]:
-        """Sends a line, if any, and returns the answer.
+        """Sends a command, unless it is "", and returns the answer.
 
         Raises:
-          WorkerDied: when there is none.
+          WorkerDied: the process ended without an answer.
         """
         with contextlib.suppress(BrokenPipeError):
             if line:
@@ -97,7 +102,10 @@ class Worker:
         return f"{self.name} died ({how}): {' | '.join(tail) or 'no word of why'}"
 
     def end(self) -> None:
-        """Waits a little for the process, then ends it and all that it has started; may be called again."""
+        """Ends the process and all processes that it has started; may be called several times.
+
+        After `quit`, waits up to `PATIENCE` seconds for the process to end by itself.
+        """
         try:
             self._process.wait(timeout=PATIENCE if self._questions.closed else 0)
         except subprocess.TimeoutExpired:
@@ -112,7 +120,7 @@ class Worker:
             self._errors.close()
 
     def quit(self) -> dict[str, Any]:
-        """Asks for the peak memory, which ends the worker."""
+        """Sends `quit`, which ends the worker, and returns its peak memory."""
         answer = self.ask("quit")
         self._questions.close()
         return answer
@@ -121,14 +129,15 @@ class Worker:
 def measure(
     commands: Mapping[str, Sequence[str]], batches: int, repeats: int, profile: dict[str, Path] | None = None
 ) -> Measured:
-    """Starts the workers one after another, then takes them in turn; what dies is reported and left out.
+    """Starts the workers one after another, then runs them in turn; a worker that dies is reported and left out.
 
-    Ctrl-C, or a signal that is raised as a `KeyboardInterrupt`, ends it early: see `Measured.stopped`.
+    Ctrl-C, or a signal that is raised as a `KeyboardInterrupt`, ends the measurement early: see `Measured.stopped`.
 
     Args:
       commands: by path, the command of its worker.
-      batches: how many batches each worker has; every one is run in every round.
-      profile: by path, the folder for a trace of one more run.
+      batches: the number of batches of each worker; every batch is run in every round.
+      repeats: the number of rounds.
+      profile: by path, the folder for a trace of one additional run.
     """
     measured, profile = Measured(), profile or {}
     workers: dict[str, Worker] = {}
@@ -163,7 +172,7 @@ def measure(
 
 @contextlib.contextmanager
 def _reported(name: str, workers: dict[str, Worker], measured: Measured) -> Iterator[None]:
-    """Takes a worker that dies out of everything, and says so."""
+    """If the worker dies in this context, reports it and removes it from `workers` and from the measurements."""
     try:
         yield
     except WorkerDied as error:

@@ -1,4 +1,7 @@
-"""BERT-base behind XRayEmb and behind Char2Subword, random weights: words as one position beside their subwords."""
+"""The paths of XRayEmb and Char2Subword on BERT-base with random weights.
+
+They compare reading a word as one position with reading its subwords.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class _Spelled(Runner):
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def shape(self) -> dict[str, Any]:
-        """Returns the fields of the BERT behind; its table of positions grows beyond the published 512 where needed."""
+        """Returns the fields of the config of BERT, with more than the published 512 positions if texts need them."""
         return {
             "vocab_size": max(BertConfig.vocab_size, self._tokenizer.size),
             "max_positions": max(BertConfig.max_positions, *self.job.words),
@@ -68,13 +71,13 @@ class _Spelled(Runner):
         } | (SMOKE if self.job.smoke else {})
 
     def pretrained(self, model: Any, family: str, **metadata: Any) -> Pretrained:
-        """Returns a model with random weights as one that was loaded."""
+        """Returns a model with random weights in the form of a loaded model."""
         about = {"family": family, "head": "encoder"} | metadata
         params = _random(model, smallest_batch())
         return Pretrained(model, params, model.config, family, "encoder", Path(self.job.tokenizer), about)
 
     def warm(self, host: Any) -> None:
-        """See `Runner`: the second run finds all words in the cache, whose table the first one made longer."""
+        """See `Runner`; the second run finds all words in the cache, whose table grew in the first run."""
         self.run(host)
         self.run(host)
 
@@ -84,7 +87,7 @@ class _Spelled(Runner):
 
 
 class JoinedWords(_Spelled):
-    """XRayEmb's predictor, from texts to vectors of words; the words that it reads as characters are in its cache."""
+    """Runs the predictor of XRayEmb from texts to word vectors; words that it reads as characters are in its cache."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -102,7 +105,7 @@ class JoinedWords(_Spelled):
         return len(self._tokenizer.encode(text).ids) - self._tokenizer.special_count()
 
     def tokenise(self, texts: list[str], words: int) -> list[str]:
-        """See `Runner`: the texts as they are, since the predictor cuts them."""
+        """See `Runner`; returns the texts unchanged, since the predictor splits them."""
         return texts
 
     def run(self, host: list[str]) -> list[Encoding]:
@@ -110,14 +113,14 @@ class JoinedWords(_Spelled):
         return self.predictor.encode(host)
 
     def tokens(self, host: list[str]) -> tuple[float, int]:
-        """See `Runner`: positions, a joined word is one."""
+        """See `Runner`; the tokens are positions, and a joined word is one position."""
         special = self._tokenizer.special_count()
         lengths = [len(encoded.content) + special for encoded in self._units.encode(host)]
         return sum(lengths) / len(lengths), max(lengths)
 
 
 class _Words(_Spelled):
-    """The paths of full mode with one position a word, and the way from arrays on the host to the last states."""
+    """The base class of the paths of full mode with one position for each word, from host arrays to the last states."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -129,7 +132,7 @@ class _Words(_Spelled):
         self.config = Char2SubwordBertConfig(**self.shape(), characters=module, mode="full")
 
     def rows(self, rows: list[Any], pad: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows of units padded to the longest, and mask."""
+        """Returns rows of units padded to the longest row, and the mask, [B, L]."""
         ids_BL = np.full((len(rows), max(map(len, rows))), pad, np.int32)
         mask_BL = np.zeros(ids_BL.shape, bool)
         for b, row in enumerate(rows):
@@ -142,7 +145,7 @@ class _Words(_Spelled):
 
 
 class FullMode(_Words):
-    """States [B, L, D] of words, the vectors of their spellings from the cache."""
+    """Computes states [B, L, D] of words, with the vectors of their spellings from the cache."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -156,18 +159,18 @@ class FullMode(_Words):
         )
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Runner`: codes [B, L] of words, special tokens around them, and mask."""
+        """See `Runner`; returns codes [B, L] of words with special tokens around them, and the mask."""
         before, after = self._units.around
         return self.rows([[*before, *e.content, *after] for e in self._units.encode(texts)], self._units.pad)
 
     def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
-        """See `Runner`; finding the spellings in the cache is part of it."""
+        """See `Runner`; looking up the spellings in the cache is part of the measured work."""
         inputs, method = read_codes(self._units, self.cache, self._params["char2subword"], *host)
         return self._states(self._params, *inputs, method=method).block_until_ready()
 
 
 class SubwordTable(_Words):
-    """The same BERT with its table at as many positions: of every word the first subword alone."""
+    """The same BERT with its subword table, at as many positions: it reads only the first subword of every word."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -176,14 +179,14 @@ class SubwordTable(_Words):
         self._states = jax.jit(lambda params, ids, mask: applied(model, {"params": params})(ids, mask).states_BLD)
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Runner`: ids [B, L] and mask."""
+        """See `Runner`; returns ids [B, L] and the mask."""
         splitter = RulesSplitter()
         sentences = [[text[a:b] for a, b in splitter.spans(text)] for text in texts]
         items = self._tokenizer.encode_words_batch(sentences)
         special = self._tokenizer.special
         rows = []
         for item, sentence in zip(items, sentences, strict=True):
-            found = dict(zip(reversed(item.words), reversed(item.ids), strict=True))  # the first of a word counts
+            found = dict(zip(reversed(item.words), reversed(item.ids), strict=True))  # keeps the first id of each word
             rows.append([special.cls, *(found.get(w, special.unk) for w in range(len(sentence))), special.sep])
         return self.rows(rows, special.needed("pad"))
 

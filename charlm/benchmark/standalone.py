@@ -1,4 +1,4 @@
-"""Cases without workers: parameter counts, input pipeline, start, collectives, parity with PyTorch's BERT."""
+"""The cases without workers: parameter counts, input pipeline, start-up, collectives, parity with PyTorch's BERT."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from charlm.core.durable import write_text
 
 STARTUP_TEXT = "The first words that somebody asks for."
 PARITY_BATCH = (4, 60)  # sequences, subwords
-PARITY_SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig beside its defaults, BERT-base
+PARITY_SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig that differ from its defaults, BERT-base
 
 
 def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Parameter counts, part by part, of pre-training in both wirings and of a two-label classifier."""
+    """Returns the parameter counts, part by part, of pre-training in both wirings and of a two-label classifier."""
     import dataclasses
 
     import flax.linen as nn
@@ -56,7 +56,7 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
 
 def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """What the devices send each other in a training step, for each way to lay the mesh over them."""
+    """Returns the communication between devices in a training step, for each layout of the mesh."""
     import jax
     import numpy as np
 
@@ -75,7 +75,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
         if int(np.prod(sizes)) != devices:
             continue
         config.mesh.data, config.mesh.fsdp, config.mesh.model = sizes
-        config.data.table_shards = devices  # the same batch, however it is spread
+        config.data.table_shards = devices  # so that the batch is the same for every layout
         run = build(config, data)
         batch = jax.tree.map(lambda x: np.repeat(x, config.data.accumulation, axis=0), run.empty)
         program = program_text(run.train_step.lower(run.abstract_state, run.place(batch)))
@@ -91,7 +91,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
 
 
 def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """A text file -> encoded shards in one process, and encoded shards -> batches in one thread."""
+    """Returns the speed from a text file to encoded shards (one process) and from shards to batches (one thread)."""
     from charlm.data.batching import ShardPacker
     from charlm.data.corpus import prepare
     from charlm.data.pipeline import SentenceMaker, record_dataset
@@ -129,13 +129,15 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
 
 
 def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """Seconds that a user waits, from the start of a process: for the help, which imports no JAX, and for the first
-    vectors of a small model with random weights, which are loaded and compiled; importing JAX alone for scale.
+    """Returns how many seconds a user waits from the start of a process.
+
+    Three things are timed: the help, which imports no JAX; the import of JAX, for scale; and the first vectors of a
+    small model with random weights, which is loaded and compiled.
 
     Raises:
-      ValueError: when a command fails.
+      ValueError: a command fails.
     """
-    del config  # the model is small, whatever is measured beside
+    del config  # always a small model
     times: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         _save_small_model(Path(folder) / "model")
@@ -158,7 +160,7 @@ def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
 
 
 def _save_small_model(folder: Path) -> None:
-    """Writes a checkpoint of random weights: as many layers as a smoke run has."""
+    """Writes a checkpoint with random weights and the shape of a smoke run."""
     import jax
     import numpy as np
 
@@ -182,15 +184,17 @@ def _save_small_model(folder: Path) -> None:
 
 
 def check_parity() -> None:
-    """Raises ValueError when `parity` cannot be measured here."""
+    """Raises ValueError if `parity` cannot be measured here."""
     extras.check("parity", "torch", "transformers")
 
 
 def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
-    """The largest difference of our BERT's last states and Hugging Face's: the same weights and ids, float32.
+    """Returns the largest difference between the last states of charlm's BERT and Hugging Face's.
+
+    Both have the same weights and read the same ids, in float32.
 
     Raises:
-      ValueError: when PyTorch or transformers is not installed.
+      ValueError: PyTorch or transformers is not installed.
     """
     check_parity()
     import jax
@@ -204,7 +208,7 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     from charlm.families.subword.bert_tensors import BERT
     from charlm.nn.apply import applied
 
-    del config, repeats  # the shape is BERT's
+    del config, repeats  # the model is BERT-base
     shape = BertConfig(**PARITY_SHAPE)
     model, _, table = BERT.target(shape, ENCODER)
     ids = np.random.default_rng(0).integers(1, shape.vocab_size, PARITY_BATCH).astype(np.int32)

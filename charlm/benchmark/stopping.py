@@ -1,4 +1,4 @@
-"""SIGTERM as Ctrl-C: whoever ends the benchmark, its processes and folders go with it, and figures are kept."""
+"""Handles SIGTERM like Ctrl-C, so that the benchmark ends its processes, removes its folders, and keeps its figures."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """Raised when the process receives SIGTERM."""
 
 
 def _raise(signum: int, frame: Any) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would stop the cleaning up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM would interrupt the clean-up
     raise Terminated
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Raises `Terminated` where the program is when SIGTERM comes; changes nothing outside the main thread."""
+    """Within this context, SIGTERM raises `Terminated` in the main thread; has no effect in other threads."""
     try:
         before = signal.signal(signal.SIGTERM, _raise)
     except ValueError:  # only the main thread may set handlers
@@ -32,7 +32,7 @@ def terminable() -> Iterator[None]:
 
 
 def status_of(stop: KeyboardInterrupt) -> tuple[int, str]:
-    """Returns the exit status of a program that was stopped, and what it says."""
+    """Returns the exit status of an interrupted program, and a word for its message."""
     if isinstance(stop, Terminated):
         return 128 + signal.SIGTERM, "terminated"
     return 128 + signal.SIGINT, "interrupted"

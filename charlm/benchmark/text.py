@@ -1,5 +1,6 @@
-"""The same real text for every path, as substrings of one corpus, consecutive or drawn from all over it, and BERT's
-vocabulary.
+"""The texts of the benchmark, the same for every path, and BERT's vocabulary.
+
+Texts are substrings of one corpus, either consecutive or drawn from all over it.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from charlm.text.words import RulesSplitter, Span
 
 log = logging.getLogger("charlm")
 
-PIECES = 30_522  # of BERT-base, uncased
-LEARNED_CHARS = 50_000_000  # a vocabulary is learned from so much text at most: minutes for any corpus
+PIECES = 30_522  # size of the vocabulary of BERT-base, uncased
+LEARNED_CHARS = 50_000_000  # maximum text for learning a vocabulary, so that it takes minutes for any corpus
 TRAINED = "trained on this corpus, which favours BERT"
 CONSECUTIVE, DRAWN, FREQUENT = "consecutive", "drawn", "frequent words"
-DRAWN_FROM = 64  # drawn texts lie spread over so many times the words that they hold, or over all there is
+DRAWN_FROM = 64  # drawn texts are spread over this many times their own words, or over a smaller corpus
 _BETWEEN = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """A batch: texts, and the words of each, [CLS] and [SEP] included."""
+    """The shape of a batch: number of texts, and words of each text, including [CLS] and [SEP]."""
 
     batch: int
     words: int
@@ -44,13 +45,15 @@ class Shape:
         return f"{self.batch} x {self.words} words"
 
     def drawn_lengths(self) -> list[int]:
-        """Returns the words of each text of a drawn batch, the same for every model: in no order, from half to one and
-        a half times the shape's, evenly; their sum is that of texts of equal length.
+        """Returns the number of words of each text of a drawn batch, the same for every model.
+
+        The lengths are spread evenly from half to one and a half times `words`, in random order; their sum is that of
+        texts of equal length.
 
         Raises:
-          ValueError: when lengths cannot vary.
+          ValueError: the shape is too small for lengths to vary.
         """
-        most = min(self.words // 2, self.words - 3)  # more or less than the mean; three: [CLS], a word, [SEP]
+        most = min(self.words // 2, self.words - 3)  # largest deviation; a text has 3 at least: [CLS], a word, [SEP]
         if self.batch < 2 or most < 1:
             raise ValueError(f"--drawn: {self} cannot vary in length: expected two texts of four words at least")
         made = [self.words + round(most * (2 * i - self.batch + 1) / (self.batch - 1)) for i in range(self.batch)]
@@ -59,10 +62,10 @@ class Shape:
 
 
 class Corpus:
-    """A corpus that the user names; of the built-in one the held-out part is measured."""
+    """The corpus that the user names; of the built-in corpus, only the held-out part is used for texts."""
 
     def __init__(self, config: ml_collections.ConfigDict) -> None:
-        """Opens `config.data.train`'s only corpus; ValueError as `open_source`."""
+        """Takes the only corpus of `config.data.train`, which is opened when it is read (`open_source`)."""
         self._config = config
         self.name = config.data.train[0]
         self._stream = ""
@@ -77,7 +80,7 @@ class Corpus:
         return (document for part in source.parts for document in source.documents(part))
 
     def _learned(self) -> Iterator[str]:
-        """Yields the documents that vocabularies are learned from."""
+        """Yields the documents from which vocabularies are learned."""
         left = LEARNED_CHARS
         for document in self._documents("all"):
             yield document[:left]
@@ -86,7 +89,7 @@ class Corpus:
                 return
 
     def _words(self, count: int) -> tuple[str, list[Span]]:
-        """Returns text of at least `count` words, less when the corpus has not so many, and where they stand."""
+        """Returns text of at least `count` words (all of the corpus if it has fewer), and the offsets of the words."""
         splitter, words, read = RulesSplitter(), 0, []
         if len(self._spans) < count:
             for document in self._documents("heldout" if self.name == "builtin" else "all"):
@@ -99,18 +102,18 @@ class Corpus:
         return self._stream, self._spans
 
     def texts(self, shape: Shape) -> list[str]:
-        """Returns the first consecutive texts of the corpus that have exactly the shape's words.
+        """Returns the first consecutive texts of the corpus that have exactly the words of the shape.
 
-        A text is the substring of the corpus from its first word to its last, so that every model may cut it as it
-        does. A text that the splitter would cut differently by itself begins one word later.
+        A text is the substring of the corpus from its first word to its last, so that every model can cut it in its own
+        way. If the splitter would cut a text differently out of its context, the text begins one word later.
 
         Raises:
-          ValueError: no room for a word, or the corpus has too few.
+          ValueError: the shape has no room for a word, or the corpus has too few words.
         """
         room = shape.words - 2
         if room < 1 or shape.batch < 1:
             raise ValueError(f"a batch of {shape}: expected a text, and three words at least: [CLS], a word, [SEP]")
-        _, spans = self._words(shape.batch * room * 5 // 4 + 64)  # some are left out, see above
+        _, spans = self._words(shape.batch * room * 5 // 4 + 64)  # a reserve, as some words are left out
         made, at = [], 0
         for _ in range(shape.batch):
             text, at = self._cut(spans, at, room, shape)
@@ -118,13 +121,13 @@ class Corpus:
         return made
 
     def drawn(self, shape: Shape, batches: int = 1) -> list[list[str]]:
-        """Returns batches of texts from all over the corpus, their lengths those of `Shape.drawn_lengths`.
+        """Returns batches of texts from all over the corpus, with the lengths of `Shape.drawn_lengths`.
 
-        Texts of a batch are cut as those of `texts`, never overlap and lie evenly spread; another batch's lie between
-        them. The first batch is the same however many there are.
+        The texts of a batch are cut as in `texts`, never overlap, and are spread evenly over the corpus; the texts of
+        other batches lie between them. The first batch does not depend on the number of batches.
 
         Raises:
-          ValueError: when lengths cannot vary, or the corpus has too few words.
+          ValueError: the shape is too small for lengths to vary, or the corpus has too few words.
         """
         rooms = [words - 2 for words in shape.drawn_lengths()]
         needed = sum(rooms)
@@ -141,7 +144,10 @@ class Corpus:
         return made
 
     def _cut(self, spans: list[Span], at: int, room: int, shape: Shape) -> tuple[str, int]:
-        """Returns the first text of `room` words at or after a word that is cut alike by itself, and where it ends."""
+        """Returns the first text of `room` words at or after word `at` that the splitter cuts alike out of its context.
+
+        Also returns the index of the word after the text.
+        """
         splitter = RulesSplitter()
         while len(inside := spans[at : at + room]) == room:
             start = inside[0][0]
@@ -152,20 +158,23 @@ class Corpus:
         raise ValueError(f"--text={self.name}: {len(spans):,} words are too few for a batch of {shape}")
 
     def stretch(self, words: int) -> str:
-        """Returns consecutive text of so many words, or all there is."""
+        """Returns consecutive text of `words` words, or all text if the corpus has fewer."""
         stream, spans = self._words(words)
         return stream[: spans[min(words, len(spans)) - 1][1]] if spans and words else ""
 
     def frequent(self, shape: Shape, vocabulary: int, longest: int) -> list[str]:
-        """Returns as many texts as the shape has, each of as many words, spaces between them: the most frequent ones of
-        the corpus, all alike likely, drawn as `charlm.families.xrayemb.cycle_words` draws them, the same for every
-        model.
+        """Returns texts of random frequent words, joined by spaces; the same for every model.
+
+        The words are drawn with equal chances from the most frequent words of the corpus, as
+        `charlm.families.xrayemb.cycle_words` draws them.
 
         Args:
-          vocabulary: how many words are drawn from. longest: characters of a word at most.
+          shape: the number of texts, and of words in each.
+          vocabulary: the number of frequent words.
+          longest: the maximum number of characters of a word.
 
         Raises:
-          ValueError: when the corpus has no word.
+          ValueError: the corpus has no such word.
         """
         from charlm.families.xrayemb.cycle_words import stratified
 
@@ -182,14 +191,14 @@ class Corpus:
         return [" ".join(words[i] for i in stratified(ends_N, shape.words, draw)) for _ in range(shape.batch)]
 
     def chars(self) -> CharVocab:
-        """Returns the most frequent characters of the corpus, as many as the config's model has rows for."""
+        """Returns the most frequent characters of the corpus, as many as the model of the config has rows for."""
         counts: Counter[str] = Counter()
         for document in self._learned():
             counts.update(document)
         return CharVocab.build(counts, self._config.model.vocab_size)
 
     def wordpiece(self) -> SubwordTokenizer:
-        """Returns a WordPiece tokenizer of at most `PIECES` pieces trained on the corpus, or found in the cache."""
+        """Returns a WordPiece tokenizer of at most `PIECES` pieces, trained on the corpus or read from the cache."""
         key = stable_hash("wordpiece", 1, PIECES, LEARNED_CHARS, self._open("all").fingerprint())
         folder = Path(cache_dir(self._config)) / "wordpiece"
         path = folder / f"{key}.txt"
@@ -201,7 +210,7 @@ class Corpus:
 
 
 def _train_wordpiece(documents: Iterator[str], path: Path) -> None:
-    """Trains as the `tokenizers` library's own recipe for BERT does: lower case, pieces that occur twice at least."""
+    """Trains a vocabulary by the recipe of `tokenizers` for BERT: lower case, pieces that occur at least twice."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -218,10 +227,12 @@ def _train_wordpiece(documents: Iterator[str], path: Path) -> None:
 
 
 def load_wordpiece(path: str) -> SubwordTokenizer:
-    """Reads `--bert-vocab`: a folder, a tokenizer.json, or a vocab.txt, which is uncased unless a file beside it tells.
+    """Reads `--bert-vocab`: a folder, a tokenizer.json, or a vocab.txt.
+
+    A vocab.txt is uncased, unless a tokenizer_config.json beside it says otherwise.
 
     Raises:
-      ValueError: no tokenizer there.
+      ValueError: there is no tokenizer.
     """
     if path.endswith(".txt") and not os.path.exists(os.path.join(os.path.dirname(path), "tokenizer_config.json")):
         return SubwordTokenizer.load(path, lowercase=True)
@@ -229,7 +240,7 @@ def load_wordpiece(path: str) -> SubwordTokenizer:
 
 
 def distinct_share(texts: list[str]) -> float:
-    """Returns the share of distinct words, [CLS] and [SEP] of every text counted as two more."""
+    """Returns the share of distinct words; [CLS] and [SEP] of every text count as words."""
     splitter = RulesSplitter()
     words = [text[start:end] for text in texts for start, end in splitter.spans(text)]
     return (len(set(words)) + 2) / (len(words) + 2 * len(texts))

@@ -1,4 +1,4 @@
-"""XR-Dec in PyTorch, from its own layers, written the three ways a user would: packed, padded, cut to the longest."""
+"""The paths of XR-Dec in PyTorch's own layers, in three usual forms: packed, padded, or cut to the longest word."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from charlm.benchmark.paths import Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 
-Step = tuple[np.ndarray, np.ndarray, np.ndarray]  # vectors [U, D], characters [U, C], lengths [U]: longest first
+Step = tuple[np.ndarray, np.ndarray, np.ndarray]  # vectors [U, D], characters [U, C], lengths [U]; longest word first
 
 
 def make(job: Job) -> Runner:
@@ -21,7 +21,7 @@ def make(job: Job) -> Runner:
 
 
 class Decoder(torch.nn.Module):
-    """The released module's layers and names; ids are its own: padding is the last one, and no class."""
+    """XR-Dec with the layers, names and ids of the released module: padding is the last id, and is not a class."""
 
     def __init__(self, config: XRDecoderConfig) -> None:
         super().__init__()
@@ -36,10 +36,12 @@ class Decoder(torch.nn.Module):
     def forward(
         self, vectors_UD: torch.Tensor, ids_UC: torch.Tensor, length_U: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Returns the mean loss of all characters.
+        """Returns the mean loss over all characters.
 
         Args:
-          length_U: to pack the words, which come longest first; None: padding is read, too.
+          vectors_UD: the vectors of the words.
+          ids_UC: the characters of the words.
+          length_U: the lengths, by which words are packed, longest first; None: the LSTM reads the padding, too.
         """
         h_NUK = self.h_0(vectors_UD).view(-1, self.layers, self.hidden).transpose(0, 1).contiguous()
         start = h_NUK, torch.zeros_like(h_NUK)
@@ -54,7 +56,7 @@ class Decoder(torch.nn.Module):
 
 
 class TorchGenerator(TorchRunner):
-    """The same steps as `generator.Generator`."""
+    """Computes the same steps as `charlm.benchmark.generator.Generator`."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -74,12 +76,12 @@ class TorchGenerator(TorchRunner):
         return made
 
     def warm(self, host: list[Step]) -> None:
-        """See `Runner`; torch.compile is not tried: it leaves an LSTM as it is."""
+        """See `Runner`; torch.compile is not tried, since it does not change an LSTM."""
         self.about["torch_compile"] = "not tried"
         self.run(host)
 
     def compute(self, host: list[Step]) -> list[torch.Tensor]:
-        """See `TorchRunner`: the loss of each step; gradients are those of the last one, of parameters and vectors."""
+        """See `TorchRunner`; returns the loss of each step, and leaves the gradients of the last step."""
         losses = []
         for vectors_UD, ids_UC, length_U in host:
             self.model.zero_grad(set_to_none=True)
@@ -96,7 +98,7 @@ class TorchGenerator(TorchRunner):
         return (len(host),)
 
     def tokens(self, host: list[Step]) -> tuple[float, int]:
-        """See `Runner`: characters of a step's words, and the slots that are computed, both a step."""
+        """See `Runner`; the tokens are the characters of a step's words, the length is the computed slots of a step."""
         found = [int(length_U.sum()) for _, _, length_U in host]
         slots = found if self.job.path == "torch_packed" else [ids_UC.size for _, ids_UC, _ in host]
         return sum(found) / len(found), math.ceil(sum(slots) / len(slots))

@@ -1,9 +1,9 @@
-"""One path in a process of its own: `python -m charlm.benchmark.worker JOB.json`, driven line by line.
+"""Runs one path in a process of its own: `python -m charlm.benchmark.worker JOB.json`, driven by `rounds.Worker`.
 
-It answers every line of standard input with one JSON line on standard output: at first {"ready": ...} by itself;
-`go N` -> wall and processor seconds of one run of batch N; `profile N FOLDER` -> a trace of one run is in the folder,
-with parts.txt, where its time went; `quit` -> peak memory, then it ends. When nobody holds the other end any more, it
-ends at once.
+The worker first writes one JSON line {"ready": ...} to standard output. Then it answers every line of standard input
+with one JSON line: `go N` gives wall and processor seconds of one run of batch N; `profile N FOLDER` writes a trace of
+one run to the folder, with a file parts.txt on where the time went; `quit` gives the peak memory and ends the worker.
+If standard input is closed, for instance because the parent died, the worker ends at once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STATUS = Path("/proc/self/status")
 
 
 def main(path: str) -> int:
-    """Serves until `quit`; returns the exit status."""
-    # What libraries print must not get between the answers: from here on, standard output is standard error.
+    """Answers commands until `quit`; returns the exit status."""
+    # Output of libraries must not get between the answers, so their standard output goes to standard error.
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -66,11 +66,11 @@ def _read(commands: queue.Queue[str]) -> None:
         commands.put(line)
         if line.strip() == "quit":
             return
-    os._exit(1)  # the parent has gone, however it ended; a run may be under way
+    os._exit(1)  # the parent has ended; do not wait for a run in progress
 
 
 def prepare(job: Job) -> tuple[Runner, list[Any]]:
-    """Returns the runner of a job, warm, and the host arrays of its batches, not packed yet."""
+    """Returns the runner of a job after its warm-up, and the host arrays of its batches before packing."""
     module = importlib.import_module(f"charlm.benchmark.{PATHS[job.path].module}")
     runner: Runner = module.make(job)
     hosts = [runner.tokenise(texts, words) for texts, words in zip(job.texts, job.words, strict=True)]
@@ -81,8 +81,7 @@ def prepare(job: Job) -> tuple[Runner, list[Any]]:
 
 
 def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, float]:
-    """Times one run of a batch; of inference, also how its text becomes host arrays; of training, how these are packed
-    anew."""
+    """Returns the times of one run of a batch; for inference also of its tokenisation, for training of its packing."""
     times: dict[str, float] = {}
     host = hosts[number]
     if job.case == INFERENCE:
@@ -94,7 +93,7 @@ def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, flo
 
 
 def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any:
-    wall, processor = time.perf_counter(), time.process_time()  # the latter: of all threads
+    wall, processor = time.perf_counter(), time.process_time()  # processor time is that of all threads
     result = work()
     times[f"{prefix}seconds"] = time.perf_counter() - wall
     times[f"{prefix}cpu_seconds"] = time.process_time() - processor
@@ -114,11 +113,14 @@ def _profile(runner: Runner, host: Any, folder: str) -> None:
 
 
 def peak_mebibytes() -> int:
-    """Returns the peak resident memory of this process; `ru_maxrss` would count what the parent held when it forked."""
+    """Returns the peak resident memory of this process in MiB.
+
+    `ru_maxrss` is only the fallback, since it includes the memory that the parent held when it forked.
+    """
     with contextlib.suppress(FileNotFoundError):  # not Linux
         if peak := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text(encoding="utf-8")):
             return round(int(peak[1]) / 1024)
-    import resource  # some containers' Linux does not say
+    import resource  # Linux in some containers has no VmHWM
 
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
