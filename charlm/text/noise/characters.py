@@ -153,7 +153,7 @@ def is_letter(char: str) -> bool:
 
 
 def other_case(char: str) -> str:
-    """Returns a code point in the other case; unchanged if there is none, or none of a single code point (ß, İ)."""
+    """Returns a code point in the other case; unchanged if its other case is not a single code point (ß, İ)."""
     for changed in (char.lower(), char.upper()):
         if changed != char and len(changed) == 1:
             return changed
