@@ -172,8 +172,8 @@ def _best_threshold(
 
     The search begins with a threshold below all odds, where every prediction counts as "". Then the threshold rises
     past one question after the other, in the order of their odds, and the prediction of that question counts: it adds
-    its score, or loses a point if the question has no answer. As in the published evaluation, questions of equal odds
-    are taken one after the other, although no threshold separates them.
+    its score; if the question has no answer, a prediction that is not empty loses a point. As in the published
+    evaluation, questions of equal odds are taken one after the other, although no threshold separates them.
     """
     by_id = {example.id: (bool(example.answers), score) for example, score in zip(examples, scores, strict=True)}
     order = sorted((key for key in odds if key in by_id), key=lambda key: odds[key])
