@@ -30,9 +30,9 @@ _WORDS_AT_A_TIME, _SENTENCES_AT_A_TIME = 64, 4096
 def sample(sentences: Iterable[Sequence[str]], words: int, seed: int = 0) -> list[Sequence[str]]:
     """Returns a random sample of sentences, in their original order, with at least `words` words in all.
 
-    The sample has as few sentences as possible, and all sentences if the text has fewer words. It serves to compare
-    type/word ratios, which are comparable only for texts of equal length. The sentences are read once, and little more
-    than the sample is kept in memory.
+    Sentences are drawn with equal chances until they have enough words; if the text has fewer, all are returned.
+    Samples serve to compare type/word ratios, which depend on the length of a text. The sentences are read once, and
+    little more than the sample is kept in memory.
 
     Raises:
       ValueError: `words` is not positive.
