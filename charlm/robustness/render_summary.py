@@ -17,7 +17,7 @@ def said(view: View) -> list[Text]:
 
 
 def comparison(view: View, a: str, b: str, condition: Condition | None) -> Interval | None:
-    """Returns by how much a is better than b in the metric of the report, on clean text (None) or under a noise."""
+    """Returns by how much model `a` is better than `b` in the main score, on clean text (None) or under a noise."""
     for row in view.results["comparisons"]:
         clean = row["kind"] is None or not row["level"]
         at = None if clean else (row["kind"], row["level"])
