@@ -30,7 +30,7 @@ def make(job: Job) -> Runner:
 
 
 class MaskedSubwords(NamedTuple):
-    """A batch of pieces, some of them masked: `labels_BM` are those at `positions_BM`; `weight_BM` is 0 at padding."""
+    """A batch of pieces, some masked: positions and labels [B, M] of the masked ones; `weight_BM` is 0 at padding."""
 
     ids_BL: Array
     mask_BL: Array

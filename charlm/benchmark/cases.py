@@ -99,7 +99,7 @@ class Outcome(NamedTuple):
 def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
     """Returns the config of "path/to/file.py[:variant]", or by default the usual one, with one corpus.
 
-    The splitter is "rules", and the corpus is used both for training and as held-out text.
+    The splitter is "rules". A corpus other than the built-in one is also the held-out text.
 
     Raises:
       ValueError: the config does not exist.

@@ -12,7 +12,7 @@ from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
 
 WITH_HLM = (*cases.WITH_HLM, *cases.SETTINGS)
-MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # all cases besides those of HLM beside other models
+MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # cases other than `cases.WITH_HLM`
 READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other cases the option is rejected
     **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
     "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
