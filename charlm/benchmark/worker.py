@@ -50,7 +50,7 @@ def main(path: str) -> int:
     packed = [runner.pack(host) for host in hosts]
     work = [runner.work(batch) for batch in packed]
     answer(ready=ready, tokens=[runner.tokens(batch) for batch in packed], work=work)
-    while (command := commands.get().split())[0] != "quit":
+    while (command := commands.get().strip().split(" ", 2))[0] != "quit":
         number = int(command[1])
         if command[0] == "go":
             answer(**go(runner, job, hosts, number))
@@ -122,7 +122,8 @@ def peak_mebibytes() -> int:
             return round(int(peak[1]) / 1024)
     import resource  # Linux in some containers has no VmHWM
 
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10  # macOS counts bytes, Linux KiB
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from charlm.core.durable import replacing
 from charlm.robustness.adversarial import Attacked, attack
@@ -82,7 +83,7 @@ def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]]
 
 def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Path:
     """Writes the attacked examples as JSON lines; returns the file."""
-    path = folder / FOLDER / f"{subject.name.replace('/', '_')}.jsonl"
+    path = folder / FOLDER / f"{quote(subject.name, safe=' ')}.jsonl"  # models a/b and a_b have files of their own
     path.parent.mkdir(parents=True, exist_ok=True)
     task = subject.task
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

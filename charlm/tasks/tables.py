@@ -86,4 +86,4 @@ def column(name: str) -> str | int | None:
     """Returns a column in the form that readers take: an int for a number, None for "", else the name."""
     if not name:
         return None
-    return int(name) if name.removeprefix("-").isdigit() else name
+    return int(name) if name.removeprefix("-").isdecimal() else name

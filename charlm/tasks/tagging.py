@@ -100,11 +100,13 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; tags of entities are converted to IOB2."""
         skipped, found = Skipped(), []
+        word = column(self.word)
+        if isinstance(word, str):
+            raise ValueError(f"data.word={self.word!r}: expected the number of a column, from 0; CoNLL has no header")
         for file in files:
-            word = column(self.word)
             found += read_tagged(
                 file,
-                word=word if isinstance(word, int) else None,
+                word=word,
                 tag=None if not labelled else "auto" if self.tag == "auto" else column(self.tag),
                 scheme=self.scheme,
                 broken="repair",

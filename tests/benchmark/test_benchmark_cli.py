@@ -42,7 +42,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
     """Two processes, from the command to the figures; one more path that cannot be loaded dies alone."""
     text = write_text(tmp_path / "text.txt")
     arguments = ["--case=inference", "--smoke", "--paths", "table", "bert", "--repeats=2", "--batch=2", "--words=12",
-                 f"--profile={tmp_path / 'trace'}"]  # fmt: skip
+                 f"--profile={tmp_path / 'my trace'}"]  # fmt: skip
     output = tmp_path / "out.jsonl"
     assert benchmark.main([*arguments, f"--config={CONFIG}", f"--text={text}", f"--output={output}"]) == 0
     printed = capsys.readouterr().out
@@ -69,7 +69,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
     assert "times as fast as" in printed
     assert "tiny models: no measurement" in printed
     for path, part in (("table", "inter_word: feed-forward"), ("bert", "encoder: feed-forward")):
-        assert part in (tmp_path / "trace" / "inference" / path / "parts.txt").read_text()
+        assert part in (tmp_path / "my trace" / "inference" / path / "parts.txt").read_text()
 
 
 @pytest.mark.parametrize(

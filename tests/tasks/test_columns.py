@@ -8,7 +8,8 @@ import pytest
 
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.tables import Columns
+from charlm.tasks.tables import Columns, column
+from charlm.tasks.tagging import Tagging
 
 RANKED = Columns("query", "passage", "relevant", "number")
 
@@ -27,3 +28,14 @@ def test_a_column_that_a_task_needs_is_asked_for_by_its_key(tmp_path, task, colu
     assert len(task(columns).read([str(table)], training=True)) == 2
     with pytest.raises(ValueError, match=rf"^data\.{without} names no column"):
         task(dataclasses.replace(columns, **{without: ""})).read([str(table)], training=True)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("", None), ("3", 3), ("-1", -1), ("form", "form"), ("²", "²")])
+def test_a_column_is_a_number_or_a_name(name, expected):
+    assert column(name) == expected
+
+
+def test_words_of_conll_stand_in_a_column_with_a_number(tmp_path):
+    (tmp_path / "a.conll").write_text("the O\n")
+    with pytest.raises(ValueError, match=r"^data\.word='form': expected the number of a column, from 0"):
+        Tagging(word="form").read([str(tmp_path / "a.conll")], training=True)

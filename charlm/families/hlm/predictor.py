@@ -231,6 +231,8 @@ class HLMPredictor(Predictor):
     ) -> list[list[Fill]]:
         """Returns what `fill` does for each of several sentences, computed together: one program serves all."""
         self.require("fill_mask")
+        if top < 1:
+            raise ValueError(f"top={top}: expected at least 1")
         known = self._list(known)
         sequences, lengths = [], []
         for gap in gaps:

@@ -220,6 +220,8 @@ def test_gaps_are_filled_by_the_likeliest_spellings(predictor):
         a + b: log_probs[0, i] + log_probs[1, j] for (i, a), (j, b) in itertools.product(enumerate(letters), repeat=2)
     }
     best = sorted(scores.values(), reverse=True)[:20]
+    with pytest.raises(ValueError, match=r"^top=0: expected at least 1$"):
+        predictor.fill_mask("the cat [MASK:2] on a mat", top=0)
     (fills,) = predictor.fill_mask("the cat [MASK:2] on a mat", top=20)
     np.testing.assert_allclose([fill.log_prob for fill in fills], best, atol=1e-5)
     np.testing.assert_allclose([fill.log_prob for fill in fills], [scores[fill.word] for fill in fills], atol=1e-5)
