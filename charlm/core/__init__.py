@@ -1,3 +1,4 @@
-"""What every training run needs, whatever it trains: state, step, devices, checkpoints, metrics on disk. Knows no
-family and no task.
+"""Infrastructure that every training run needs: state, optimizer step, devices, checkpoints and metrics on disk.
+
+Nothing here depends on a family or a task.
 """

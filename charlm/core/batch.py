@@ -1,9 +1,9 @@
-"""Batches of text: the arrays that pass from the data layer to the models. Tables of distinct words.
+"""The batch format of HLM: the arrays that the data layer hands to the model, as tables of distinct words.
 
-A word's intra-word vector depends on its characters alone, so a batch holds every distinct word once and a map from
+A word's intra-word vector depends only on its characters, so a batch stores every distinct word once, with a map from
 positions to words. Axes: S table shards, B sequences of a shard, W words of a sequence, U and P distinct words,
-C character slots (slot 0 is [WORD_CLS]), M masked words. Plain NamedTuples, so that they are JAX pytrees without JAX
-being imported here.
+C character slots (slot 0 is [WORD_CLS]), M masked words. The classes are plain NamedTuples: JAX treats them as pytrees,
+and this module need not import JAX.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class MaskedWords(NamedTuple):
     """The masked words of one length bucket.
 
     Attributes:
-      chars_SPC: uint16 or int32, the distinct words met at masked positions (all their slots are read); 0 pads.
-      position_SM: int32, position of each masked word in the shard's flattened [B * W] words; 0 where there is none.
-      row_SM: int32, row of `chars_SPC` that the model reads at that position; 0 where there is none.
+      chars_SPC: uint16 or int32, the distinct words at masked positions (the model reads all their slots); 0 pads.
+      position_SM: int32, position of each masked word in the shard's flattened [B * W] words; 0 pads.
+      row_SM: int32, row of `chars_SPC` that the model reads at that position; 0 pads.
       labels_SMC: the original character ids; 0 where nothing is to be predicted (slot 0, padding).
     """
 
@@ -35,9 +35,9 @@ class WordBatch(NamedTuple):
     """A batch as tables of distinct words, one table per length bucket.
 
     Attributes:
-      chars: per bucket [S, U, C], distinct words of which only the word vector is read; 0 pads.
-      masked: per bucket, the distinct words at masked positions, and what is to be predicted there.
-      index_SBW: int32, row of each position's word in the word vectors of all tables laid end to end, first those of
+      chars: per bucket [S, U, C], the distinct words of which only the word vector is used; 0 pads.
+      masked: per bucket, the distinct words at masked positions and their labels.
+      index_SBW: int32, row of each position's word in the concatenated word vectors of all tables: first the tables of
         `masked`, then those of `chars`, bucket by bucket; 0 at padding positions.
       mask_SBW: bool, True where there is a word.
     """
@@ -53,7 +53,7 @@ def reshape_batch(chars_BWC: np.ndarray, labels_BWC: np.ndarray | None = None) -
 
     Args:
       chars_BWC: character ids, 0 pads; slot 0 is non-zero where there is a word.
-      labels_BWC: ids to predict, 0 elsewhere; None: nothing is masked and only word vectors are read.
+      labels_BWC: ids to predict, 0 elsewhere; None: nothing is masked and only word vectors are used.
     """
     B, W, C = chars_BWC.shape
     chars_SUC = chars_BWC.reshape(1, B * W, C)

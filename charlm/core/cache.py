@@ -1,8 +1,8 @@
-"""What is kept between calls: vectors of words, and what depends on parameters alone.
+"""Caches used in inference: a table of word vectors, and results that depend only on the parameters.
 
-A word's vector depends on its characters and the parameters alone, never on the context, so the cache is exact, but for
-rounding: words are padded to the longest that they are encoded with. It is bounded: the words that were not read for
-the longest time make room. Vectors stay on the device.
+A word's vector depends only on its characters and the parameters, never on the context, so a cached vector equals a
+fresh one up to rounding (which varies because each word is padded to the longest word it is encoded with). The table is
+bounded: the least recently used words are evicted. Vectors stay on the device.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-CHUNKS = (512, 128, 32)  # words encoded at a time: few programs; each is a multiple of the last
-CALL_SLOTS = 150  # what an array costs beside its slots, in slots: the parameters are read from memory again
-FIRST_ROWS = 1024  # the table doubles when it is full, up to its limit
-DEFAULT_BYTES = 2**28  # some 87,000 words of HLM-Base in float32
+CHUNKS = (512, 128, 32)  # words per encoder call: few sizes, so few compiled programs; all are multiples of the last
+CALL_SLOTS = 150  # fixed cost of an encoder call, in slots: each call reads the parameters from memory again
+FIRST_ROWS = 1024  # initial size; the table doubles when it is full, up to its limit
+DEFAULT_BYTES = 2**28  # about 87,000 words of HLM-Base in float32
 
 Encode = Callable[[Any, np.ndarray], jax.Array]
 Key = tuple[int, bytes]
 
 
 class CacheStats(NamedTuple):
-    """Distinct words of all calls that were there (`hits`) or not (`misses`); words held, and the most there may be."""
+    """Counts of a cache: `hits` and `misses` of distinct words per call, `words` now stored, and their `limit`."""
 
     hits: int
     misses: int
@@ -38,11 +38,11 @@ class CacheStats(NamedTuple):
 
     @property
     def hit_rate(self) -> float:
-        """Share of distinct words that were there; 0 before the first."""
+        """The share of distinct words that were found; 0 before the first read."""
         return self.hits / max(1, self.hits + self.misses)
 
     def __str__(self) -> str:
-        """Returns one line for people."""
+        """Returns a one-line summary."""
         read = self.hits + self.misses
         return (
             f"word cache: {self.hits:,} of {read:,} distinct words read were there ({100 * self.hit_rate:.1f} %), "
@@ -51,16 +51,16 @@ class CacheStats(NamedTuple):
 
 
 class WordCache:
-    """A table of word vectors on the device, by characters and parameters; safe to share between threads.
+    """A table of word vectors on the device, keyed by characters and parameters; safe to share between threads.
 
     Args:
       encode: `encode(params, chars_UC)` -> vectors [U, D], compiled by the caller; rows of zeros pad.
-      width: D. dtype: of the vectors.
-      buckets: character slots that words are padded to, ascending; the last holds the longest word.
-      max_bytes: of the table; max_words: in its place, a number of words.
+      width: D. dtype: dtype of the vectors.
+      buckets: numbers of character slots that words are padded to, ascending; the last one fits the longest word.
+      max_bytes: the largest size of the table. max_words: the largest number of words, used instead of `max_bytes`.
 
     Raises:
-      ValueError: when there is no room for a single word.
+      ValueError: the table has no room for a single word.
     """
 
     def __init__(
@@ -83,36 +83,37 @@ class WordCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all words; the counts stay."""
+        """Removes all words; the counts of hits and misses stay."""
         with self._lock:
             self._forget()
 
     def _forget(self) -> None:
         self._rows: OrderedDict[Key, int] = OrderedDict()  # least recently read first
         self._free: list[int] = []
-        # Row 0 is that of no word.
+        # Row 0 stays zero: padding positions read it.
         self._table = jnp.zeros((1, self._width), self._dtype)
         self._owners: dict[int, _Known] = {}
 
     @property
     def stats(self) -> CacheStats:
-        """What it has done so far."""
+        """The counts so far."""
         return CacheStats(self._hits, self._misses, len(self._rows), self.limit)
 
     def read(self, params: Any, chars_NWC: np.ndarray) -> jax.Array:
-        """Returns the vectors [N, W, D] of words; zeros where there is none.
+        """Returns the vectors [N, W, D] of words; zeros at padding positions.
 
         Args:
-          params: those of the intra-word encoder, arrays that do not change in place; who they are is part of the key.
+          params: parameters of the intra-word encoder, arrays that do not change in place; their object identity is
+            part of the cache key.
           chars_NWC: uint16 character ids, 0 pads; slot 0 is 0 where there is no word.
 
         Raises:
-          ValueError: when a word is longer than the last bucket.
+          ValueError: a word is longer than the last bucket.
         """
         chars_MC = np.ascontiguousarray(chars_NWC.reshape(-1, chars_NWC.shape[-1]))
         with self._lock:
             keys, first = _distinct(chars_MC, self._owner(params))
-            if len(first) > self.limit:  # more than may be kept
+            if len(first) > self.limit:  # more words than the table may hold: use a temporary cache for this call
                 self._misses += len(first)
                 kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
                 return kept.read(params, chars_NWC)
@@ -123,7 +124,7 @@ class WordCache:
             return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
 
     def warm(self, params: Any, chars_UC: np.ndarray) -> None:
-        """Computes the vectors of words that are not there yet; of more than there is room for, the last ones.
+        """Computes and stores the vectors of words that are missing; if they exceed the limit, only the last ones.
 
         These words count neither as hits nor as misses.
         """
@@ -135,10 +136,10 @@ class WordCache:
             self._fill(params, chars_UC, dict(kept))
 
     def _fill(self, params: Any, chars_MC: np.ndarray, first: dict[Key, int]) -> int:
-        """Puts words that are missing into the table, and returns their number.
+        """Encodes the missing words into the table and returns their number.
 
         Args:
-          first: the keys of all words, no more than there is room for, and where each stands.
+          first: the key of every distinct word, at most `limit`, and the row of `chars_MC` where it first occurs.
         """
         missing = [key for key in first if key not in self._rows]
         for key in first:
@@ -146,10 +147,11 @@ class WordCache:
                 self._rows.move_to_end(key)
         if not missing:
             return 0
-        encoded = list(self._encoded(params, chars_MC[[first[key] for key in missing]]))  # first: it may fail
+        # Encode before the table is changed: encoding may fail.
+        encoded = list(self._encoded(params, chars_MC[[first[key] for key in missing]]))
         try:
             self._put(missing, encoded)
-        except BaseException:  # memory that is full, Ctrl-C: rows and table no longer belong together
+        except BaseException:  # out of memory or Ctrl-C: rows and table may be inconsistent now
             self._forget()
             raise
         return len(missing)
@@ -160,7 +162,7 @@ class WordCache:
         self._grow(len(self._rows) + len(missing))
         rows_U = np.array([self._free.pop() for _ in missing], np.int32)
         for part, vectors_PD in encoded:
-            row_P = np.full(len(vectors_PD), self._table.shape[0], np.int32)  # out of range: dropped
+            row_P = np.full(len(vectors_PD), self._table.shape[0], np.int32)  # out of range: padding rows are dropped
             row_P[: len(part)] = rows_U[part]
             self._table = _write(self._table, row_P, vectors_PD)
         self._rows.update(zip(missing, rows_U.tolist(), strict=True))
@@ -174,7 +176,7 @@ class WordCache:
         self._free.extend(range(new - 1, rows - 1, -1))
 
     def _encoded(self, params: Any, chars_UC: np.ndarray) -> Iterator[tuple[np.ndarray, jax.Array]]:
-        """Yields which words were encoded together, and their vectors, with rows of padding after them."""
+        """Yields the indices of words that were encoded together, and their vectors, followed by rows of padding."""
         slots_U = (chars_UC != 0).sum(axis=1)
         if slots_U.max() > self._buckets[-1]:
             raise ValueError(f"a word of {slots_U.max()} slots, expected at most {self._buckets[-1]}")
@@ -184,10 +186,10 @@ class WordCache:
             yield part, self._encode(params, chars_PC)
 
     def _owner(self, params: Any) -> int:
-        """Returns the number of these parameters: the same as long as every array is the same object."""
+        """Returns a number that identifies these parameters: the same as long as every array is the same object."""
         for number, known in list(self._owners.items()):
             if known.gone():
-                del self._owners[number]  # nobody can ask for its words again; they make room as they grow old
+                del self._owners[number]  # its words cannot be read again; they are evicted as they age
             elif known.are(params):
                 return number
         number = next(self._numbers)
@@ -196,10 +198,10 @@ class WordCache:
 
 
 class OncePerParams:
-    """A function of parameters that is computed again only when one of their arrays is another object.
+    """A function of parameters that is recomputed only when one of their arrays is a different object.
 
     Args:
-      compute: the function; arrays do not change in place. The last parameters and their result are kept.
+      compute: the function; the parameters' arrays must not change in place. Only the latest result is kept.
     """
 
     def __init__(self, compute: Callable[[Any], Any]) -> None:
@@ -210,32 +212,33 @@ class OncePerParams:
         """Returns `compute(params)`."""
         known = self._known
         if known is None or not known[0].are(params):
-            known = self._known = _Known(params), self._compute(params)  # one assignment: threads see both or neither
+            # A single assignment, so that other threads see parameters and result together.
+            known = self._known = _Known(params), self._compute(params)
         return known[1]
 
 
 class _Known:
-    """Parameters, recognised by their names and by who their arrays are; it does not keep them alive."""
+    """Recognises parameters by their names and the identity of their arrays, without keeping the arrays alive."""
 
     def __init__(self, params: Any) -> None:
         leaves, self._names = jax.tree.flatten(params)
         self._arrays = [weakref.ref(leaf) for leaf in leaves]
 
     def gone(self) -> bool:
-        """Whether one of the arrays is no more."""
+        """Returns whether one of the arrays has been freed."""
         return any(array() is None for array in self._arrays)
 
     def are(self, params: Any) -> bool:
-        """Whether these are the parameters."""
+        """Returns whether `params` are the parameters this object was made from."""
         leaves, names = jax.tree.flatten(params)
         return names == self._names and all(a() is b for a, b in zip(self._arrays, leaves, strict=True))
 
 
 def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[Key, int]]:
-    """Returns the key of every row, None where there is no word, and of every distinct one its first row."""
+    """Returns the key of every row (None where there is no word), and the first row of every distinct key."""
     text, width = chars_MC.tobytes(), chars_MC.shape[1] * chars_MC.itemsize
     is_word_M = (chars_MC[:, 0] != 0).tolist()
-    # Zeros at the end pad: the same word may come with more or fewer of them.
+    # Strip the padding: the same word may come with more or fewer zeros at its end.
     padded = (text[at : at + width] for at in range(0, len(text), width))
     keys = [(owner, word.rstrip(b"\0")) if is_word else None for word, is_word in zip(padded, is_word_M, strict=True)]
     first: dict[Key, int] = {}
@@ -246,14 +249,14 @@ def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[
 
 
 def _cheapest(slots_U: np.ndarray, buckets: tuple[int, ...]) -> Iterator[tuple[np.ndarray, int, int]]:
-    """Yields which words to encode together, and in how many rows and slots: the cheapest way, longest words first.
+    """Yields the cheapest split of words into arrays, longest words first: (indices of words, rows, slots per row).
 
-    Words of like length share an array; shorter ones fill the rows that longer ones leave. An array costs its slots,
-    full or not, and `CALL_SLOTS`.
+    Words of similar length share an array; shorter words fill the rows that longer words leave empty. The cost of an
+    array is its number of slots, whether filled or not, plus `CALL_SLOTS`.
     """
     longest_first = np.argsort(-slots_U, kind="stable")
     width_U = np.asarray(buckets)[np.searchsorted(buckets, slots_U[longest_first])].tolist()
-    cost, rows = {}, {}  # of all words from here on; and those of the first array
+    cost, rows = {}, {}  # from each start on: the least cost of the remaining words, and the rows of their first array
     for at in reversed(range(0, len(width_U), CHUNKS[-1])):
         cost[at], rows[at] = min((CALL_SLOTS + n * width_U[at] + cost.get(at + n, 0), n) for n in CHUNKS)
     at = 0

@@ -1,6 +1,8 @@
-"""Checkpoints: state, data position, config and character vocabulary, together, through orbax.
+"""Finds, reads and checks checkpoints, and writes checkpoints that hold parameters only.
 
-A checkpoint describes itself: `read_metadata` gives the config and vocabulary that a model needs, nothing else is read.
+A checkpoint is written by orbax and holds the training state, the data position, the config and the vocabulary. It
+describes itself: `read_metadata` returns the config and vocabulary that a model needs, without reading any array.
+Checkpoints of a run are written by `charlm.core.checkpoint_store`.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from charlm.core.checkpoint_parts import Position
 from charlm.core.sharding import path_name
 
 FOLDER = "checkpoints"
-STAGE = re.compile(r"\d+_[a-z]+")  # a folder in the workdir of a run in stages, see `charlm.training.stages`
-FILES = "vocab"  # in a checkpoint of a run: the files of its vocabularies, where it has some
-BEST_METRIC = "loss"  # held-out loss; the checkpoint where it is lowest is kept
+STAGE = re.compile(r"\d+_[a-z]+")  # name of a stage's folder in the workdir of a run in stages, see `training.stages`
+FILES = "vocab"  # folder in a checkpoint of a run with its vocabulary files, if it has any
+BEST_METRIC = "loss"  # held-out loss; the checkpoint with the lowest is kept
 
 
 def files_of(checkpoint: Path) -> Path:
-    """Returns the folder of the files that lie with a checkpoint: one of its own, or it."""
+    """Returns the folder with a checkpoint's vocabulary files: its folder `FILES`, or else the checkpoint's own."""
     return checkpoint / FILES if (checkpoint / FILES).is_dir() else checkpoint
 
 
 def reason(error: BaseException) -> str:
-    """Returns why something failed; the system's own words, such as "No space left on device", if they are in there."""
+    """Returns why something failed, in the system's own words ("No space left on device") if the error has them."""
     chain, text = error, ""
     while chain is not None:
         if isinstance(chain, OSError) and chain.strerror:
@@ -52,15 +54,19 @@ def complete_steps(folder: Path) -> list[int]:
 
 
 def find_latest(folder: Path) -> int | None:
-    """Returns the newest complete step in a folder of checkpoints."""
+    """Returns the newest complete step in a folder of checkpoints; None if there is none."""
     return max(complete_steps(folder), default=None)
 
 
 def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
-    """Returns the folder of one complete checkpoint, given it, or a workdir (its newest; of stages, the last's).
+    """Returns the folder of one complete checkpoint.
+
+    Args:
+      path: the checkpoint itself, or a workdir: then its newest checkpoint, or for a run in stages that of the last
+        stage. key: the option or config key to name in errors.
 
     Raises:
-      ValueError: when there is none, saying what was looked for.
+      ValueError: there is no checkpoint, or the folder holds several runs.
     """
     root = Path(path).absolute()
     for folder in (root / FOLDER, root):
@@ -86,7 +92,7 @@ def complete(folder: Path) -> bool:
 
 
 class Identity(NamedTuple):
-    """What tells one saved checkpoint from another: its step, where it has one, and when it was saved, in ns."""
+    """Identifies a saved checkpoint: by its step, if it has one, and the time it was saved, in ns."""
 
     step: int | None
     saved: int
@@ -97,7 +103,7 @@ class Identity(NamedTuple):
 
 
 def identity(path: str | os.PathLike[str]) -> Identity | None:
-    """Returns what tells the checkpoint that `find` finds, wherever it is moved to; None where there is none."""
+    """Returns the identity of the checkpoint that `find` finds, the same wherever it is moved; None without one."""
     try:
         found = find(path)
         return Identity(int(found.name) if found.name.isdigit() else None, checksums.of_itself(found).saved)
@@ -106,16 +112,16 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
 
 
 def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[str, Any]:
-    """Returns what was stored as `metadata` with a checkpoint.
+    """Returns the `metadata` stored with a checkpoint.
 
-    That of a run, or of what was made for one, has its `config`; that of an imported subword model `family`, `model`
-    (its shape), `head` and `hf_config`.
+    The metadata of a run, or of parameters made for a run, have its `config`; those of an imported subword model have
+    `family`, `model` (its shape), `head` and `hf_config`.
 
     Args:
-      families: those of which the model may be.
+      families: the families that the model may belong to.
 
     Raises:
-      ValueError: when the folder is no checkpoint of charlm, or of another kind or family.
+      ValueError: the folder is not a checkpoint of charlm, or its model is of another family.
     """
     metadata = description(checkpoint)
     if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
@@ -126,7 +132,7 @@ def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[
 
 
 def description(checkpoint: Path) -> dict[str, Any]:
-    """Returns what was stored as `metadata` with a checkpoint of whatever family; {} where there is none."""
+    """Returns the `metadata` stored with a checkpoint of any family; {} if there are none."""
     with clear_reads(checkpoint):
         return checksums.undescribed(checksums.of_itself(checkpoint).description)
 
@@ -137,12 +143,12 @@ def family_of(metadata: Mapping[str, Any]) -> str:
 
 
 def _stored_state(checkpoint: Path) -> Any:
-    """What a checkpoint stores in place of a state: names, shapes and dtypes.
+    """Returns the names, shapes and dtypes of the arrays that a checkpoint stores as its state.
 
-    Its files are compared with their checksums first: damaged ones fill the log from orbax's threads.
+    Checks the files against their checksums first, because damaged files make orbax's threads fill the log.
     """
     check_whole(checkpoint)
-    with clear_reads(checkpoint):  # orbax warns that iterators have no metadata, which is no news
+    with clear_reads(checkpoint):  # also silences orbax's expected warning that iterators have no metadata
         state = ocp.checkpointables_metadata(str(checkpoint)).metadata["state"]
         if state is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
@@ -151,7 +157,7 @@ def _stored_state(checkpoint: Path) -> Any:
 
 @contextmanager
 def clear_reads(checkpoint: Path) -> Iterator[None]:
-    """Turns what orbax raises and logs about a damaged checkpoint, in many threads, into one line."""
+    """Turns the errors and log lines that orbax's threads produce for a damaged checkpoint into one ValueError."""
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels = [log.level for log in loggers]
     for log in loggers:
@@ -191,17 +197,17 @@ def _check_state(checkpoint: Path, stored: Any, abstract_state: Any) -> None:
 
 
 def check_whole(checkpoint: Path) -> None:
-    """Checks that a checkpoint holds what was saved, byte for byte; logs of an old one that it has no checksums.
+    """Checks that a checkpoint holds byte for byte what was saved; one without checksums passes, with a log line.
 
     Raises:
-      ValueError: when it does not, naming the last good one before it.
+      ValueError: the checkpoint is damaged; names the last good one before it.
     """
     with clear_reads(checkpoint):
         checksums.check(checkpoint)
 
 
 def newest_whole(folder: Path, below: int) -> int | None:
-    """Returns the newest step below another whose checkpoint in a folder is whole; None where there is none."""
+    """Returns the newest step before `below` whose checkpoint is undamaged; None if there is none."""
     for step in sorted((step for step in complete_steps(folder) if step < below), reverse=True):
         try:
             checksums.check(folder / str(step))
@@ -212,11 +218,11 @@ def newest_whole(folder: Path, below: int) -> int | None:
 
 
 def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
-    """Returns the whole state of a checkpoint that may lie anywhere; moves the iterator `data` to its position.
+    """Returns the whole state of a checkpoint in any folder, and moves the iterator `data` to its saved position.
 
     Raises:
-      ValueError: when it is damaged; when names or shapes of parameters differ, listing every missing, unexpected and
-        misshapen one; when there is nothing but parameters.
+      ValueError: the checkpoint is damaged; it holds only parameters; or names or shapes of parameters differ (the
+        message lists every missing, unexpected and misshapen one).
     """
     stored = _stored_state(checkpoint)
     if set(stored) == {"params"}:
@@ -228,32 +234,34 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
 
 
 def stored_params(checkpoint: Path) -> Any:
-    """Returns what a checkpoint stores in place of parameters: their names, shapes and dtypes."""
+    """Returns the names, shapes and dtypes of a checkpoint's parameters, without reading the arrays."""
     return _stored_state(checkpoint)["params"]
 
 
 def parameter_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of a checkpoint's parameters by name, as "bert/embed/token/embedding"; reads none of them.
+    """Returns the shapes of a checkpoint's parameters by name ("bert/embed/token/embedding"), without reading them.
 
     Raises:
-      ValueError: when the checkpoint is damaged.
+      ValueError: the checkpoint is damaged.
     """
     return _shapes(stored_params(checkpoint))
 
 
 def unreported(checkpoint: Path) -> list[float]:
-    """Returns the sums that were saved for the progress line after a checkpoint."""
+    """Returns the sums saved with a checkpoint for the next progress line."""
     return list(description(checkpoint).get("unreported", []))
 
 
 def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:
-    """Returns the parameters alone, placed as `abstract_params` says.
+    """Returns only the parameters of a checkpoint, placed on devices as `abstract_params` says.
 
     Args:
-      abstract_params: all of them. names: those to load, as "hlm/embed/norm/scale"; None: all.
+      abstract_params: shapes and placement of all parameters. names: the parameters to load, such as
+        "hlm/embed/norm/scale"; None: all.
 
     Raises:
-      ValueError: when it is damaged; when names or shapes differ, listing every missing, unexpected and misshapen one.
+      ValueError: the checkpoint is damaged, or names or shapes differ (the message lists every missing, unexpected and
+        misshapen parameter).
     """
     stored = stored_params(checkpoint)
     check_fits(checkpoint, stored, abstract_params)
@@ -264,7 +272,7 @@ def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] |
     context.pytree_options.loading.partial_load = True
     placed = [x.sharding for x in jax.tree.leaves(abstract_params)]
     if not hosts.alone() and all(where is None or where.is_fully_addressable for where in placed):
-        _without_others(context)  # which may not read it now: orbax would wait for them
+        _without_others(context)  # other processes may not be loading now, and orbax would wait for them
     with clear_reads(checkpoint), context:
         loaded = ocp.load_checkpointables(str(checkpoint), {"state": {"params": abstract_params}})
     return loaded["state"]["params"]
@@ -283,23 +291,25 @@ def on_one_device(abstract: Any) -> Any:
 
 
 def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
-    """Writes parameters alone as a checkpoint: enough for `load_params` and `read_metadata`, nothing to go on from.
+    """Writes a checkpoint that holds only parameters and metadata: models can be loaded from it, but no run resumed.
 
     Args:
-      folder: becomes the checkpoint itself; what it holds is replaced. metadata: JSON-able, as `read_metadata` wants.
-      params: whole on this host. Of several processes the first writes them, while the others call `save_beside`.
+      folder: becomes the checkpoint itself; its previous content is replaced.
+      params: whole on this host. With several processes, the first one calls this function while all others call
+        `save_beside`.
+      metadata: JSON-able, in the form that `read_metadata` expects.
 
     Raises:
-      ValueError: when it cannot be written.
+      ValueError: the checkpoint cannot be written.
     """
     context = ocp.Context()
-    # Parameters may fill the memory: they are not copied, nothing changes them meanwhile; and not compressed, which
-    # would hold them a second time to save a tenth of the disk.
+    # Parameters may nearly fill the memory. So they are not copied (nothing changes them during the write), and not
+    # compressed: compression would hold them in memory a second time to save a tenth of the disk space.
     context.memory.deepcopy_host_arrays = False
     context.array.saving.use_compression = False
     if (
         hosts.is_primary() and not hosts.alone()
-    ):  # with orbax's own overwriting, one may look when another has removed it
+    ):  # with orbax's own overwriting, one process may look at the folder after another has removed it
         shutil.rmtree(folder, ignore_errors=True)
     folder = Path(hosts.from_primary(os.fspath(folder)))
     try:
@@ -308,12 +318,12 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
             ocp.save_checkpointables(str(folder), parts, overwrite=hosts.alone(), custom_metadata=stored)
         if hosts.is_primary():
             checksums.write(folder)
-    except Exception as error:  # orbax raises every kind
+    except Exception as error:  # orbax raises exceptions of many classes
         raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
 
 
 def save_beside(params: Any) -> None:
-    """Takes part in a `save_params` of process 0, on all others: orbax waits for every process."""
+    """Takes part in the `save_params` of process 0; every other process must call it, because orbax waits for all."""
     save_params(Path(), params, {})
 
 
@@ -322,10 +332,10 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
 
 
 def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -> None:
-    """Checks that parameters, arrays or their descriptions, have the names and shapes that a config wants.
+    """Checks that parameters (arrays or their descriptions) have the names and shapes of `wanted_params`.
 
     Raises:
-      ValueError: naming `where`, and every missing, unexpected and misshapen one.
+      ValueError: they differ; names `where` and every missing, unexpected and misshapen parameter.
     """
     stored, wanted = _shapes(params), _shapes(wanted_params)
     problems = [f"missing {name} {wanted[name]}" for name in sorted(wanted.keys() - stored.keys())]
@@ -340,10 +350,10 @@ def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -
 
 
 def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
-    """Checks that a checkpoint's characters have the ids of this run's vocabulary.
+    """Checks that a checkpoint has the same character vocabulary as this run.
 
     Raises:
-      ValueError: naming the first characters that differ, and the way out.
+      ValueError: the vocabularies differ; names the first character that differs and what to set.
     """
     metadata = read_metadata(checkpoint)
     stored = metadata["char_vocab"]

@@ -1,6 +1,7 @@
-"""What lies in a checkpoint beside its arrays: the position in the data, and files such as a tokenizer's.
+"""The parts of a checkpoint beside its arrays: the position in the data, and files such as a tokenizer's.
 
-Classes in the form that orbax asks of what it saves and loads; only `charlm.core.checkpoint` and its store use them.
+The classes follow orbax's protocol for objects that it saves and loads; only `charlm.core.checkpoint` and
+`charlm.core.checkpoint_store` use them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from charlm.core.reading import read_json
 
 
 class Position:
-    """The position of a data iterator, in a file for each process; it can be read on any number of processes."""
+    """Saves the position of a data iterator, one file per process; any number of processes can read it back."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Returns what writes the position of now."""
-        text = json.dumps(self._data.get_state())  # as it is now; written in the background
+        """Returns an awaitable that writes the current position."""
+        text = json.dumps(self._data.get_state())  # read now: the write runs in the background
 
         async def write() -> None:
             folder = Path(await directory.await_creation())
@@ -34,7 +35,7 @@ class Position:
         return write()
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Returns what moves the iterator to the saved position."""
+        """Returns an awaitable that moves the iterator to the saved position."""
 
         async def read() -> None:
             files = sorted(Path(directory).glob("process_*.json"))
@@ -49,13 +50,13 @@ def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 class Files:
-    """Files that lie with a checkpoint, for whoever uses its model; a run does not read them again."""
+    """Saves files such as a tokenizer with a checkpoint, for users of its model; a resumed run does not read them."""
 
     def __init__(self, write: Callable[[Path], None]) -> None:
         self._write = write
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Returns what writes the files, on the first process."""
+        """Returns an awaitable that writes the files, on the first process."""
 
         async def write() -> None:
             folder = Path(await directory.await_creation())
@@ -65,7 +66,7 @@ class Files:
         return write()
 
     async def load(self, directory: Any) -> Awaitable[None]:
-        """Returns what does nothing."""
+        """Returns an awaitable that does nothing."""
 
         async def read() -> None:
             pass

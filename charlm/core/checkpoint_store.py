@@ -1,6 +1,6 @@
-"""The checkpoints of a run as they are written and restored: through orbax, in the background, never half.
+"""Writes and restores the checkpoints of a run through orbax: in the background, and complete or not at all.
 
-What one checkpoint holds, and how it is found and read: `charlm.core.checkpoint`.
+`charlm.core.checkpoint` has what a checkpoint holds, and how to find and read one without a run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that orbax h
 
 
 class Checkpoints:
-    """The checkpoints of one workdir, newest and best kept, written in the background.
+    """The checkpoints of one workdir: written in the background; the newest ones and the best one are kept.
 
     Args:
-      workdir: folder of the run. keep: newest checkpoints kept beside the best one.
-      metadata: JSON-able description stored with each (config, vocabulary).
-      folder: in the workdir, where they lie.
-      write_files: writes what lies in the folder `FILES` of each, such as a tokenizer, on the first process.
+      workdir: folder of the run. keep: how many of the newest checkpoints are kept beside the best one.
+      metadata: JSON-able description stored with each checkpoint (config, vocabulary).
+      folder: name of the folder in the workdir that holds the checkpoints.
+      write_files: writes the content of the folder `FILES` of each checkpoint, such as a tokenizer; called on the
+        first process.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Checkpoints:
         )
         self._metadata = metadata
         self._write_files = write_files
-        self._pending: int | None = None  # the step that was saved last: it may still be under way
+        self._pending: int | None = None  # the step that was saved last; its write may not have finished
         self._folder = Path(workdir).absolute() / folder
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
@@ -61,13 +62,13 @@ class Checkpoints:
         )
 
     def describe(self, **more: Any) -> None:
-        """Adds to the description that is stored with each from now on."""
+        """Adds to the metadata stored with each checkpoint from now on."""
         self._metadata = {**(self._metadata or {}), **more}
 
     @property
     def latest(self) -> int | None:
-        """Step of the newest complete checkpoint."""
-        return find_latest(self._folder)  # orbax would also count a step that was copied in part
+        """The step of the newest complete checkpoint; None if there is none."""
+        return find_latest(self._folder)  # orbax would also count a checkpoint that was copied only in part
 
     def save(
         self,
@@ -77,15 +78,15 @@ class Checkpoints:
         metrics: dict[str, float] | None = None,
         unreported: Sequence[float] = (),
     ) -> None:
-        """Saves in the background what `state` and the iterator `data` hold now; an existing step is left as it is.
+        """Saves the current `state` and position of the iterator `data` in the background, unless the step exists.
 
         Args:
-          metrics: of held-out text at this step, if it was evaluated. unreported: sums for the next progress line.
+          metrics: held-out metrics of this step, if it was evaluated. unreported: sums for the next progress line.
 
         Raises:
-          ValueError: this one or the one before could not be written, naming it and the last good one.
+          ValueError: this checkpoint or the previous one could not be written; names it and the last good one.
         """
-        self.wait()  # orbax would, too; then the failure of the one before would pass for one of this step
+        self.wait()  # orbax would wait, too, but report a failure of the previous checkpoint as one of this step
         present = step in (c.step for c in self._checkpointer.checkpoints)
         if present and complete(self._folder / str(step)):
             return
@@ -104,7 +105,7 @@ class Checkpoints:
             )
 
     def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
-        """Returns the state of a step, placed as `abstract_state` says; moves the iterator `data` to its position.
+        """Returns the state of a step, placed as `abstract_state` says, and moves the iterator `data` to its position.
 
         Raises:
           ValueError: when the checkpoint is damaged, naming the last good one before it; when it is the state of
@@ -116,7 +117,7 @@ class Checkpoints:
             return self._checkpointer.load_checkpointables(step, wanted)["state"]
 
     def _add_checksums(self) -> None:
-        """Adds checksums to what all processes have written; orbax calls it before it gives that its final name."""
+        """Adds checksums to the files of all processes; orbax calls it before the checkpoint gets its final name."""
         if not hosts.is_primary():
             return
         written = [folder for folder in self._folder.glob(f"*{UNFINISHED}*") if folder.is_dir()]
@@ -126,26 +127,26 @@ class Checkpoints:
             checksums.write(folder)
 
     def folder(self, step: int) -> Path:
-        """Returns the folder of a step."""
+        """Returns the folder of a step's checkpoint."""
         return self._folder / str(step)
 
     def wait(self) -> None:
-        """Returns when everything saved is on disk.
+        """Waits until every saved checkpoint is on disk.
 
         Raises:
-          ValueError: when the last one could not be written, naming it and the last good one.
+          ValueError: the last checkpoint could not be written; names it and the last good one.
         """
         with self._clear_errors():
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits and closes."""
+        """Waits as `wait` does, then closes orbax's checkpointer."""
         with self._clear_errors():
             self._checkpointer.close()
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
-        """Turns what orbax raises, often from a background thread, into one line; it raises every kind of exception."""
+        """Turns whatever orbax raises, of any class and often from a background thread, into a one-line ValueError."""
         try:
             yield
         except Exception as error:
@@ -156,7 +157,7 @@ class Checkpoints:
 
 
 class _Always:
-    """Saves whenever asked: when to save is the training loop's decision."""
+    """A save policy that always saves: the training loop decides when."""
 
     def should_save(self, *args: Any, **kwargs: Any) -> bool:
         return True

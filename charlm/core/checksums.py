@@ -1,8 +1,8 @@
-"""Checksums of a checkpoint: written before it counts as complete, compared before anything in it is used.
+"""Checksums of a checkpoint: written before the checkpoint counts as complete, compared before it is used.
 
-They are of the bytes on disk, so they do not depend on how many devices or processes wrote or read them. The file
-`FILE` holds those of all other files; what a checkpoint says of itself (config, vocabulary) carries its own, because
-orbax writes it again after everything else.
+They cover the bytes on disk, so they do not depend on how many devices or processes write or read a checkpoint. The
+file `FILE` holds the checksums of all other files. The checkpoint's description (config, vocabulary) carries a checksum
+of its own, because orbax rewrites its file after all others.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from charlm.core.reading import read_json
 log = logging.getLogger("charlm")
 
 FILE = "checksums.json"
-KEY = "crc32"  # in FILE and in the description: what the sums are
-ABOUT = "_CHECKPOINT_METADATA"  # by orbax: what a checkpoint says of itself
-_WRITTEN_LAST = (ABOUT, "commit_success.txt")  # by orbax, in the folder of the checkpoint itself
+KEY = "crc32"  # the key of the checksums in FILE and in the description
+ABOUT = "_CHECKPOINT_METADATA"  # orbax's file with the description of a checkpoint
+_WRITTEN_LAST = (ABOUT, "commit_success.txt")  # orbax writes these into the checkpoint's folder after the checksums
 _OTHER = "its config, vocabulary or other description is not what was saved"
 _BLOCK = 1 << 20  # bytes read at a time
 
 
 def write(folder: Path) -> None:
-    """Writes the checksums of all files that lie in a folder into it; OSError when it cannot."""
+    """Writes the checksums of all files in a folder to its `FILE`; raises OSError if that fails."""
     sums = _sums(folder, [name for name in _files(folder) if name not in (FILE, *_WRITTEN_LAST)])
     write_text(str(folder / FILE), json.dumps({KEY: sums}, indent=0) + "\n")
 
 
 def check(folder: Path) -> None:
-    """Compares the files of a checkpoint with its checksums; one that was saved without any passes, with a log line.
+    """Compares the files of a checkpoint with its checksums; a checkpoint without checksums passes, with a log line.
 
-    Files that are as they were when this process last compared them are not read again.
+    Files whose size and time are unchanged since this process last compared them are not read again.
 
     Raises:
-      ValueError: when files are missing or hold other bytes than were saved, naming the first.
+      ValueError: files are missing or hold other bytes than were saved; names the first.
     """
     description = of_itself(folder).description
     undescribed(description)
@@ -82,19 +82,19 @@ def _say_once(folder: Path) -> None:
 
 
 class OfItself(NamedTuple):
-    """What a checkpoint says of itself: its description, with the checksum of that, and when it was saved, in ns."""
+    """A checkpoint's description, including its checksum, and the time the checkpoint was saved, in ns."""
 
     description: dict[str, Any]
     saved: int
 
 
 def of_itself(folder: Path) -> OfItself:
-    """Returns what a checkpoint says of itself.
+    """Returns a checkpoint's description and the time it was saved.
 
-    It is read without orbax, which would open the arrays, too, and fill the log when they are damaged.
+    Reads the file without orbax, which would also open the arrays and fill the log if they are damaged.
 
     Raises:
-      ValueError: when it is damaged. OSError: when it cannot be read.
+      ValueError: the description is damaged. OSError: it cannot be read.
     """
     stored = read_json(folder / ABOUT)
     if not isinstance(stored, dict):
@@ -106,13 +106,13 @@ def of_itself(folder: Path) -> OfItself:
 
 
 def described(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the description of a checkpoint with its own checksum, as `undescribed` takes it."""
+    """Returns the description of a checkpoint with its checksum added; `undescribed` is the inverse."""
     plain = {name: value for name, value in description.items() if name != KEY}
     return plain | {KEY: _sum_of_json(plain)}
 
 
 def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stored description without its checksum; ValueError when that is of another. Old ones have none."""
+    """Returns a stored description without its checksum (old ones have none); ValueError if the checksum is wrong."""
     plain = {name: value for name, value in stored.items() if name != KEY}
     if KEY in stored and stored[KEY] != _sum_of_json(plain):
         raise ValueError(_OTHER)
@@ -120,7 +120,7 @@ def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum_of_json(value: Any) -> str:
-    read_back = json.loads(json.dumps(value))  # keys that are numbers become text, and sort as such
+    read_back = json.loads(json.dumps(value))  # turns numeric keys into text before they are sorted
     return f"{zlib.crc32(json.dumps(read_back, sort_keys=True).encode()):08x}"
 
 

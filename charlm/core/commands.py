@@ -1,4 +1,4 @@
-"""How a command ends: its status, and one line for whatever went wrong. Open it to add a command line."""
+"""Runs the commands of charlm: exit status, one line on standard error for any mistake. Every command line uses it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from charlm.core.programs import keep_programs
 
 
 def run_command(command: Callable[[], int], smaller: str, interrupted: str = "") -> int:
-    """Runs a command and returns its exit status; a mistake is one line on standard error, and status 1.
+    """Runs a command and returns its exit status; an error is printed as one line on standard error, with status 1.
 
-    Ctrl-C ends the process with status 130. A reader that has gone (`| head`) is no mistake.
+    Ctrl-C ends the process with status 130. A closed output pipe (`| head`) is not an error.
 
     Args:
-      command: returns its status; ValueError and OSError say what its user did wrong.
-      smaller: what to do when memory does not suffice, such as "lower --batch-size (now 32)".
-      interrupted: what is said besides after Ctrl-C.
+      command: returns its status, and raises ValueError or OSError for mistakes of the user.
+      smaller: advice for when memory runs out, such as "lower --batch-size (now 32)".
+      interrupted: text added to the line that Ctrl-C prints.
     """
     keep_programs()
     try:
@@ -35,6 +35,6 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
 
 
 def fail(message: str) -> int:
-    """Says what went wrong, in one line on standard error; returns the status of a command that failed."""
+    """Prints an error as one line on standard error; returns the exit status of a failed command."""
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return 1

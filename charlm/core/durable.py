@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, whatever ends the program or the machine while they are written.
+"""Atomic file writes: a file appears complete or not at all, even if the program or the machine stops meanwhile.
 
-A file is written under another name, brought to the disk and only then renamed: a rename alone may reach the disk
-before the content does, and a power cut would leave an empty file under the final name. Needs the standard library
-alone, so that every part of charlm can write its files this way.
+A file is written under a temporary name, synced to disk and only then renamed. Without the sync, the rename may reach
+the disk before the content does, and a power cut would leave an empty file under the final name. The module needs only
+the standard library, so every part of charlm can use it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Gives a temporary name beside `path` that becomes `path` on success and is removed on any failure.
+    """Yields a temporary name beside `path` that is renamed to `path` on success and removed on any failure.
 
-    What is written there may be a file or a folder of files; it is on the disk before it has its final name. The
-    temporary name is this process's own, so two processes that write the same file do not meet; the last one wins.
+    The caller may write a file or a folder of files there; the content is synced to disk before the rename. Every call
+    has a temporary name of its own, so two processes that write the same file do not collide; the last one wins.
     """
     path = os.fspath(path)
     temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
@@ -35,23 +35,23 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file that appears when it is complete and on the disk."""
+    """Writes a file atomically, see `replacing`."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file of UTF-8 text that appears when it is complete and on the disk; line ends stay as they are."""
+    """Writes a file of UTF-8 text atomically, with line ends unchanged."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Writes a file of JSON that appears when it is complete and on the disk."""
+    """Writes a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def rename(temporary: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Gives a file, or a folder with all that lies in it, its final name once the content is on the disk."""
+    """Renames a file, or a folder with its content, to its final name after the content is synced to disk."""
     if os.path.isdir(temporary):
         for folder, _, names in os.walk(temporary):
             for name in names:
@@ -72,6 +72,6 @@ def _sync_file(path: str | os.PathLike[str]) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Brings the names in a folder to the disk; some systems cannot, and the files themselves are there."""
+    """Syncs the names in a folder to disk; ignores systems that cannot, because the files themselves are synced."""
     with contextlib.suppress(OSError):
         _sync_file(path)

@@ -1,7 +1,7 @@
-"""Packages that only some uses of charlm need: what is missing is said in one line, before any work is done.
+"""Loads optional packages, which only some uses of charlm need, and says in one line how to install a missing one.
 
-Whoever reads, scores or draws with such a package loads it here; a command that will need one at its end loads it, too,
-before it begins.
+Code that reads, scores or draws with such a package loads it here. A command that needs one only at its end also loads
+it at its start, so that a missing package is reported before any work is done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class _Package(NamedTuple):
-    """The name that a package is installed by, and charlm's extra that brings it; "": none does."""
+    """The name under which a package is installed, and the extra of charlm that includes it; "": none does."""
 
     name: str
     extra: str
@@ -35,17 +35,17 @@ def load(what: str, module: str) -> ModuleType:
     """Imports a module of an optional package.
 
     Args:
-      what: what needs it, as the message says it: "--plot". module: its name: "scipy.stats".
+      what: what needs the module, for the message, such as "--plot". module: such as "scipy.stats".
 
     Raises:
-      ValueError: the package is not installed, or cannot be imported; says how to install it.
+      ValueError: the package is not installed or cannot be imported; the message says how to install it.
     """
     package = module.partition(".")[0]
     check(what, package)
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == module:  # an older release, perhaps
+        if isinstance(error, ModuleNotFoundError) and error.name == module:  # perhaps an older release of the package
             error.msg = f"it has no {module}"
         raise ValueError(
             f"{what}: {_package(package).name} cannot be imported ({error.msg}): {_install([package])}"
@@ -53,13 +53,17 @@ def load(what: str, module: str) -> ModuleType:
 
 
 def check(what: str, *packages: str) -> None:
-    """Raises ValueError, as `load` does, when packages are not installed; imports none of them."""
+    """Raises ValueError, as `load` does, if packages are not installed; imports none of them."""
     if reason := missing(*packages):
         raise ValueError(f"{what}: {reason}")
 
 
 def missing(*packages: str) -> str:
-    """Returns which packages, by the names of their modules, are not installed and how to install them; "": none."""
+    """Returns a text that names the packages that are not installed, and how to install them; "" if all are.
+
+    Args:
+      packages: names of their modules.
+    """
     absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if not absent:
         return ""
@@ -68,7 +72,7 @@ def missing(*packages: str) -> str:
 
 
 def _package(module: str) -> _Package:
-    """Returns the package that a module is of; one that charlm does not know has the module's name."""
+    """Returns the package of a module; for a module not in the table, a package of the same name."""
     return _PACKAGES.get(module, _Package(module, ""))
 
 

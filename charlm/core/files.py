@@ -1,4 +1,4 @@
-"""Files of the cache of encoded corpora: where it is, and what is said when it cannot be written."""
+"""Helpers for the on-disk cache of encoded corpora: its folder, its keys, and clear errors when it is not writable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("charlm")
 
 Made = TypeVar("Made")
 
-STALE_SECONDS = 3600  # a temporary file that nobody has written to for so long is left from a killed run
+STALE_SECONDS = 3600  # a temporary file that has not been written to for this long is left from a killed run
 
 
 def cache_dir(config: ml_collections.ConfigDict) -> str:
@@ -38,10 +38,10 @@ def stable_hash(*values: Any) -> str:
 
 
 def load_cached(path: str, load: Callable[[str], Made], make: Callable[[], None]) -> Made:
-    """Returns what a file or folder of the cache holds; it is made where it is missing, and made again where damaged.
+    """Returns the content of a cached file or folder, which is created if missing and recreated if damaged.
 
     Args:
-      load: reads `path`; ValueError or OSError when it cannot. make: writes it.
+      load: reads `path`; raises ValueError or OSError if it is damaged. make: writes `path`.
     """
     if os.path.exists(path):
         try:
@@ -55,7 +55,7 @@ def load_cached(path: str, load: Callable[[str], Made], make: Callable[[], None]
 
 @contextlib.contextmanager
 def clear_write_errors(folder: str) -> Iterator[None]:
-    """Turns errors of the file system into one that says where and what to do."""
+    """Turns an OSError into a ValueError that names the folder and says what to do."""
     try:
         yield
     except OSError as error:
@@ -64,7 +64,7 @@ def clear_write_errors(folder: str) -> Iterator[None]:
 
 
 def remove_stale(folder: str) -> None:
-    """Removes temporary files of killed runs; recent ones may be another process at work."""
+    """Removes temporary files of killed runs; keeps recent ones, which another process may be writing."""
     for path in glob.glob(os.path.join(glob.escape(folder), "*.tmp")):
         with contextlib.suppress(OSError):
             if time.time() - os.path.getmtime(path) > STALE_SECONDS:

@@ -1,4 +1,4 @@
-"""Parameters that stay as they are (`optim.freeze`): that they are the right ones, and that they did stay."""
+"""Checks of frozen parameters (`optim.freeze`): the right ones are frozen, and training did not change them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from charlm.core.sharding import path_name
 
 
 class Frozen(NamedTuple):
-    """What frozen parameters were at one time: a digest of their names and bytes, and how many there are."""
+    """A fingerprint of frozen parameters: a digest of their names and bytes, their number, and their size in bytes."""
 
     digest: str
     arrays: int
@@ -23,10 +23,10 @@ class Frozen(NamedTuple):
 
 
 def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
-    """Returns what tells the parameters that `patterns` freeze, to the bit; all processes must call it.
+    """Returns the fingerprint of the parameters that `patterns` freeze, exact to the bit; all processes must call it.
 
     Args:
-      patterns: as `charlm.core.optimizer.frozen` takes them.
+      patterns: regular expressions, see `charlm.core.optimizer.frozen`.
 
     Raises:
       ValueError: as `charlm.core.optimizer.frozen`.
@@ -34,7 +34,7 @@ def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
     digest, arrays, size = hashlib.sha256(), 0, 0
     stays = jax.tree.leaves(frozen(params, patterns))
     for (path, leaf), is_frozen in zip(jax.tree_util.tree_leaves_with_path(params), stays, strict=True):
-        if is_frozen:  # one after another: all of them a second time may not fit
+        if is_frozen:  # one at a time: a second copy of all of them may not fit into memory
             value = np.ascontiguousarray(hosts.on_host(leaf))
             digest.update(f"{path_name(path)} {value.dtype} {leaf.shape};".encode())
             digest.update(value.reshape(-1).view(np.uint8).data)
@@ -43,10 +43,10 @@ def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
 
 
 def at_start(params: Any, patterns: Sequence[str], past: Mapping[str, Any]) -> Frozen | None:
-    """Returns what frozen parameters were when their run began, None where there are none.
+    """Returns the fingerprint of the frozen parameters at the start of their run; None if none are frozen.
 
     Args:
-      params: as they are now. past: what lies with the checkpoint that the run goes on from; {}: it begins now.
+      params: the current parameters. past: metadata of the checkpoint that the run resumes from; {}: a new run.
     """
     if not patterns:
         return None
@@ -55,10 +55,10 @@ def at_start(params: Any, patterns: Sequence[str], past: Mapping[str, Any]) -> F
 
 
 def check_unchanged(params: Any, patterns: Sequence[str], before: Frozen) -> str:
-    """Returns a line that says that frozen parameters are still the same to the bit; all processes must call it.
+    """Checks that the frozen parameters are unchanged to the bit; returns a log line. All processes must call it.
 
     Raises:
-      ValueError: when they are not.
+      ValueError: they changed.
     """
     now = fingerprint(params, patterns)
     what = f"{now.arrays:,} arrays, {now.bytes / 1e6:,.1f} MB"
@@ -71,13 +71,14 @@ def check_unchanged(params: Any, patterns: Sequence[str], before: Frozen) -> str
 
 
 def check_trained(params: Any, patterns: Sequence[str], trained: str) -> None:
-    """Checks that `patterns` freeze all parameters but those of one module.
+    """Checks that `patterns` freeze all parameters except those of one module.
 
     Args:
-      params: or their shapes. trained: beginning of the names of the module's parameters, such as "char2subword/".
+      params: parameters or their shapes. trained: prefix of the names of the module's parameters, such as
+        "char2subword/".
 
     Raises:
-      ValueError: naming one that would be trained and must not be, or the other way round.
+      ValueError: a parameter is trained that must be frozen, or frozen that must be trained; names it.
     """
     for path, is_frozen in jax.tree_util.tree_leaves_with_path(frozen(params, patterns)):
         name = path_name(path)

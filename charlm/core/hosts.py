@@ -1,7 +1,7 @@
-"""Several processes, one run: how they start, what only the first does, and how they agree.
+"""Runs with several processes: how they start, exchange values, and end together.
 
-Every process runs the same program on its own devices. Process 0, the primary, prepares the text, and writes metrics
-and descriptions; checkpoints are written by all. Alone, every function here is free.
+Every process runs the same program on its own devices. Process 0, the primary, prepares the text and writes metrics and
+descriptions; all processes write checkpoints. In a run of one process the functions here cost nothing.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ log = logging.getLogger("charlm")
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
 
-WAIT_SECONDS = 300  # for process 0 to start; JAX's own limit
-WATCH_SECONDS = 5  # for the news that a process died, after what was done together failed
-SHARED_SECONDS = 10  # until a new file must be seen on other hosts: network file systems take their time
+WAIT_SECONDS = 300  # how long to wait for process 0 to start; JAX's own limit
+WATCH_SECONDS = 5  # how long to wait, after a collective failed, for the message that a process died
+SHARED_SECONDS = 10  # how soon other hosts must see a new file: network file systems are slow
 
-LEAST_BYTES = 1024  # that a value of the primary is padded to
+LEAST_BYTES = 1024  # least size that `from_primary` pads a value to
 
 _watch: Watch | None = None
 
 
 def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
-    """Joins the processes of a run; call it before anything else asks for a device.
+    """Joins the processes of a run; must be called before anything else asks for a device.
+
+    JAX waits five minutes for all processes. If another one is still missing then, JAX itself ends process 0.
 
     Args:
-      coordinator: HOST:PORT of process 0. processes: how many. process: number of this one. All None: JAX finds them
-        out, on Cloud TPU, Slurm, Open MPI and Kubernetes. (Under Slurm and Open MPI it takes one process for one GPU,
-        unless JAX_LOCAL_DEVICE_IDS=0,1,... names those of this process.)
-
-    JAX waits five minutes for all; process 0, when another does not come by then, is ended by JAX itself.
+      coordinator: HOST:PORT of process 0. processes: their number. process: number of this one. If all are None, JAX
+        detects them on Cloud TPU, Slurm, Open MPI and Kubernetes. (Under Slurm and Open MPI it assumes one GPU per
+        process, unless JAX_LOCAL_DEVICE_IDS=0,1,... names the devices of this process.)
 
     Raises:
-      ValueError: when they cannot be found out, or process 0 is not reached.
+      ValueError: the processes cannot be detected, or process 0 is not reached.
     """
     if coordinator is not None:
         _check_address(coordinator, processes, process)
         log.info("process %s of %s: waiting for the others at %s", process, processes, coordinator)
     try:
         jax.distributed.initialize(coordinator, processes, process)
-    except Exception as error:  # jax and the cluster detectors raise every kind
+    except Exception as error:  # jax and its cluster detectors raise exceptions of many classes
         raise ValueError(
             f"--multihost: {' '.join(str(error).split())[:300] or type(error).__name__}; give --coordinator=HOST:PORT, "
             "--processes=N and --process=I, the same but for I on every host"
@@ -69,7 +69,7 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
         jax.config.update("jax_enable_compilation_cache", False)
     _start_watch(coordinator)
     if not is_primary():
-        log.setLevel(logging.WARNING)  # what the primary says is true of all
+        log.setLevel(logging.WARNING)  # the primary logs for all
 
 
 def _start_watch(coordinator: str | None) -> None:
@@ -84,7 +84,7 @@ def _start_watch(coordinator: str | None) -> None:
 
 
 def _check_address(coordinator: str, processes: int | None, process: int | None) -> None:
-    """Checks what JAX would end the program for, or fail on in its own words."""
+    """Checks the options, and that process 0 is reachable; JAX would end the program or raise an unclear error."""
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"--coordinator={coordinator}: expected HOST:PORT, such as 10.0.0.1:1234")
@@ -104,29 +104,29 @@ def _check_address(coordinator: str, processes: int | None, process: int | None)
 
 
 def alone() -> bool:
-    """Says whether there is no other process."""
+    """Returns whether this is the only process."""
     return jax.process_count() == 1
 
 
 def is_primary() -> bool:
-    """Says whether this is process 0."""
+    """Returns whether this is process 0."""
     return jax.process_index() == 0
 
 
 def from_primary(value: Any) -> Any:
-    """Returns the JSON-able value of the primary on every process; all must call it."""
+    """Returns the primary's value, which must be JSON-able, on every process; all must call it."""
     if alone():
         return value
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
-    padded = np.zeros(max(LEAST_BYTES, 1 << (size - 1).bit_length()), np.uint8)  # few sizes: each is compiled
+    padded = np.zeros(max(LEAST_BYTES, 1 << (size - 1).bit_length()), np.uint8)  # each size is compiled, so use few
     if is_primary():
         padded[:size] = data
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8)[:size].tobytes())
 
 
 def total(count: Number) -> Number:
-    """Returns the sum of every process's number, of floats to seven digits; all must call it."""
+    """Returns the sum of a number over all processes (floats in float32 precision); all must call it."""
     if alone():
         return count
     kind = np.int32 if isinstance(count, int) else np.float32
@@ -134,12 +134,12 @@ def total(count: Number) -> Number:
 
 
 def primary_first(work: Callable[[], T]) -> T:
-    """Does the same work on the primary and then, when it is done there, on the others; for all of them or for none.
+    """Runs `work` on the primary and then on the other processes, and returns its result.
 
-    What the primary left in a shared cache the others only find; without one, each does it for itself.
+    With a shared cache, the other processes find there what the primary computed; otherwise each computes it itself.
 
     Raises:
-      ValueError: on every process, when the work raised it on one of them.
+      ValueError: the work failed on some process; raised on every process.
     """
     if alone():
         return work()
@@ -153,7 +153,7 @@ def primary_first(work: Callable[[], T]) -> T:
 
 
 def _attempt(work: Callable[[], T], done: list[T]) -> str | None:
-    """Puts what the work returns into `done`; returns its error, None without one."""
+    """Appends the result of the work to `done`; returns the error message, or None if it succeeded."""
     try:
         done.append(work())
         return None
@@ -162,13 +162,13 @@ def _attempt(work: Callable[[], T], done: list[T]) -> str | None:
 
 
 def shares(folder: Path) -> bool:
-    """Says whether a folder is the same on every process; all must call it, and all get the same answer."""
+    """Returns whether all processes see the same folder; all must call it, and all get the same answer."""
     if alone():
         return True
     name = from_primary(f".shared.{secrets.token_hex(8)}")
     if is_primary():
         (folder / name).touch()
-    total(0)  # the file is there
+    total(0)  # a barrier: after it the file exists
     deadline = time.monotonic() + SHARED_SECONDS
     while not (seen := (folder / name).exists()) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -179,12 +179,13 @@ def shares(folder: Path) -> bool:
 
 
 def on_host(tree: Any) -> Any:
-    """Returns the arrays of a tree, wherever their parts lie, as numpy arrays on every process; all must call it."""
+    """Returns the arrays of a tree, however sharded, as numpy arrays on every process; all must call it."""
     if alone():
         return jax.device_get(tree)
 
     def whole(x: Any) -> np.ndarray:
-        here = not isinstance(x, jax.Array) or x.is_fully_replicated  # without a program for each shape of array
+        # No gathering, which would compile a program for each shape of array, for arrays that are whole here.
+        here = not isinstance(x, jax.Array) or x.is_fully_replicated
         return np.asarray(x if here else multihost_utils.process_allgather(x, tiled=True))
 
     return jax.tree.map(whole, tree)
@@ -200,17 +201,16 @@ def end_now(why: str) -> NoReturn:
 
 @contextlib.contextmanager
 def ending_together() -> Iterator[None]:
-    """Ends this process at once when an error leaves the block, so that the others do not wait for it.
+    """Ends this process at once if an error leaves the block, and tells the other processes, which then end, too.
 
-    The usual way out would first wait minutes for the others, who wait for this one inside a collective. They are told
-    of the error, and end, too.
+    A normal exit would first wait minutes for the other processes, which wait for this one inside a collective.
     """
     try:
         yield
     except BaseException as error:
         if alone():
             raise
-        if _of_the_runtime(error):  # as a rule a collective that lost another process: `Watch` then ends this one
+        if _of_the_runtime(error):  # usually a collective that lost a process: give `Watch` time to end this one
             time.sleep(WATCH_SECONDS)
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
         if not isinstance(error, ValueError | OSError | KeyboardInterrupt):
@@ -222,5 +222,5 @@ def ending_together() -> Iterator[None]:
 
 
 def _of_the_runtime(error: BaseException) -> bool:
-    """Says whether an error is one of XLA's, which may be a ValueError: they begin with a status, as "UNKNOWN: "."""
+    """Returns whether an error is XLA's. It may be a ValueError that begins with a status such as "UNKNOWN: "."""
     return isinstance(error, jax.errors.JaxRuntimeError) or re.match(r"[A-Z_]{5,}: ", str(error)) is not None

@@ -1,9 +1,9 @@
-"""Ctrl-C ends a program promptly, in one line, whatever it is doing.
+"""Makes Ctrl-C end a program promptly and with one line, whatever it is doing.
 
-Python tells the main thread of a signal when that is back from compiled code, for which it may compile a program for
-minutes; and the exception is lost where the signal comes inside a callback. An interpreter that ends while other
-threads still compile or read may crash, besides. So a thread of its own hears of Ctrl-C, gives the main thread a moment
-to clean up, and ends the process without tearing the interpreter down.
+Python delivers a signal to the main thread only when that thread returns from compiled code, and compiling a program
+may take minutes; inside a callback, the exception is lost. Besides, the interpreter may crash if it shuts down while
+other threads still compile or read. So a separate thread listens for Ctrl-C, gives the main thread a moment to clean
+up, and ends the process without shutting the interpreter down.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 STATUS = 128 + signal.SIGINT
-CLEAN_UP_SECONDS = 3.0  # for the main thread to leave nothing half-made behind
+CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 
-_deferred = False  # the main thread looks for the signal itself, at the end of a step
-_ending = threading.Lock()  # held by the one thread that says that the program ends
+_deferred = False  # True while the main thread handles the signal itself, at the end of a step
+_ending = threading.Lock()  # held by the one thread that prints the message and ends the process
 
 
 @contextmanager
 def ending_clearly(advice: str = "") -> Iterator[None]:
-    """Ends the process with status 130 and a line when Ctrl-C interrupts the block.
+    """Ends the process with status 130 and a one-line message if Ctrl-C interrupts the block.
 
     Args:
-      advice: what the line says besides.
+      advice: text added to the message.
     """
     message = f"interrupted{f'; {advice}' if advice else ''}"
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
         before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    except ValueError:  # not in the main thread: signals are not for this block
+    except ValueError:  # not in the main thread, which alone receives signals
         os.close(reader)
         os.close(writer)
         yield
@@ -57,10 +57,10 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
 
 @contextmanager
 def deferred(until_saved: bool = True) -> Iterator[None]:
-    """Leaves Ctrl-C to the block, which looks for it and saves first; a second one still ends the process.
+    """Leaves the first Ctrl-C to the block, which checks for it and saves before it ends; a second ends the process.
 
     Args:
-      until_saved: False inside such a block: there is nothing to save yet, Ctrl-C is to end the process at once.
+      until_saved: False, inside such a block, makes Ctrl-C end the process at once, while there is nothing to save.
     """
     global _deferred
     before, _deferred = _deferred, until_saved

@@ -1,7 +1,7 @@
-"""What is learned, as the training loop sees it: a loss whose sums add up, and how a person reads them.
+"""The interface between the training loop and what it trains: a loss given as sums, and how to report them.
 
-Open it to train something new: families pre-train on an `Objective` (`charlm.families.objective`), fine-tuning learns a
-task (`charlm.finetune.learning`); both are a `Learning`.
+Implement `Learning` to train something new. Its two subclasses are the `Objective` of pre-training
+(`charlm.families.objective`) and the fine-tuning of a task (`charlm.finetune.learning`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Batch = Any  # a NamedTuple of arrays [accumulation, S, ...], S the shards of a 
 
 
 class Learning(abc.ABC):
-    """A loss over batches, and what is counted beside it.
+    """A loss over batches, and the metrics computed with it.
 
-    Sums are NamedTuples of float32 scalars that add up exactly over batches of any size: first the loss and the weight
-    (what it is divided by) of each part of the loss, then whatever else is counted.
+    Sums are NamedTuples of float32 scalars that can be added over batches of any size: first, for each part of the
+    loss, its sum and its weight (the divisor of that sum), then any other counts.
 
     Attributes:
-      parts: of the loss, see `weights`. sums: the class of the sums.
-      unit: what speed is counted in, such as "words".
+      parts: number of parts of the loss, see `weights`. sums: the class of the sums.
+      unit: the unit in which speed is reported, such as "words".
     """
 
     parts: ClassVar[int] = 1
@@ -34,24 +34,24 @@ class Learning(abc.ABC):
 
     @abc.abstractmethod
     def loss_sums(self, params: Any, micro_batch: Batch, dropout_key: jax.Array | None) -> Sums:
-        """Returns the sums of a micro-batch [S, ...]; without a key there is no dropout."""
+        """Returns the sums of a micro-batch [S, ...]; without a key, dropout is off."""
 
     @abc.abstractmethod
     def count(self, batch: Batch) -> int:
-        """Returns how many `unit` a host batch holds."""
+        """Returns the number of units (see `unit`) in a host batch."""
 
     @abc.abstractmethod
     def training_flops(self, batch: Batch) -> float:
-        """Returns the useful operations of a step on a host batch, see `charlm.core.flops`; 0: not known."""
+        """Returns the useful operations of a training step on a host batch, see `charlm.core.flops`; 0: not known."""
 
     @abc.abstractmethod
     def summarize(self, sums: Any) -> dict[str, float]:
-        """Returns the metrics of sums, which are of the class `sums`; "loss" is among them.
+        """Returns the metrics, "loss" among them, computed from sums of the class `sums`.
 
         Raises:
-          ValueError: when nothing was asked.
+          ValueError: the sums contain no label.
         """
 
     @abc.abstractmethod
     def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns the loss as a progress line shows it."""
+        """Returns the text with the loss for a progress line."""

@@ -1,7 +1,7 @@
-"""What people name to be read or written lies in this machine's file system.
+"""Checks that paths in options and configs are local paths, not addresses such as gs://bucket/run.
 
-An address such as gs://bucket/run is no path: taken for one, it would be a folder "gs:" in the current one. Every
-command and config goes through the one rule here. Needs the standard library alone.
+Taken as a path, such an address would name a folder "gs:" in the current folder. All commands and configs use the check
+here. The module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_path(name: str, value: str, needed: bool = False) -> None:
-    """Checks what somebody named in an option or a key.
+    """Checks the path given in an option or config key.
 
     Args:
-      name: of the option or key, as people write it. needed: it may not be empty.
+      name: the option or key, as users write it. needed: the path may not be empty.
 
     Raises:
-      ValueError: it is an address, or it is empty and needed.
+      ValueError: the value is an address, or it is empty although needed.
     """
     if _ADDRESS.match(value.lstrip()):
         raise ValueError(
@@ -32,11 +32,11 @@ def check_path(name: str, value: str, needed: bool = False) -> None:
 
 
 def check_options(options: Mapping[str, Any], texts: Collection[str] = (), needed: Collection[str] = ()) -> None:
-    """Checks the options of a command line, single values and lists.
+    """Checks all paths among the options of a command line, both single values and lists.
 
     Args:
-      options: by their names in Python. texts: those that are text, which may be an address. needed: paths without
-        which there is nothing to do.
+      options: values by their names in Python. texts: names of options that are text, not paths, and so may be an
+        address. needed: names of options that may not be empty.
 
     Raises:
       ValueError: as `check_path`.

@@ -1,4 +1,4 @@
-"""Log lines of the command-line programs: ours on standard error, nothing of other libraries."""
+"""Logging of the command-line programs: charlm's lines go to standard error; other libraries' are not shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import absl.logging
 
 
 def start_logging() -> None:
-    """Shows charlm's log lines, with the time of day; may be called again."""
+    """Starts showing charlm's log lines, with the time of day; may be called more than once."""
     log = logging.getLogger("charlm")
     if not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
@@ -17,5 +17,5 @@ def start_logging() -> None:
         log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
-    # orbax logs the traceback of a failed write, which then arrives as an exception and becomes one line.
+    # orbax logs the traceback of a failed write, but also raises an exception, which charlm reports in one line.
     absl.logging.set_verbosity(absl.logging.FATAL)

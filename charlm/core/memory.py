@@ -1,4 +1,4 @@
-"""Memory of the process."""
+"""Memory of the process: returning freed memory to the system, and clear errors when memory runs out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import os
 import re
 from collections.abc import Iterator
 
-# Of glibc's <malloc.h>.
+# Options of `mallopt`, from glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
-KEPT = 2**29  # bytes of a program's working memory that are kept between its steps
+KEPT = 2**29  # bytes; the working memory of programs up to this size is kept between steps
 
 
 def give_memory_back() -> None:
-    """Has the C library return what was freed to the system: glibc keeps it, scattered over the arenas of its threads.
+    """Makes glibc return freed memory, which it otherwise keeps in the arenas of its threads, to the system.
 
-    After a checkpoint was read in parts by many threads, or parameters were drawn, that is as much as the model again.
-    Elsewhere: does nothing.
+    After many threads read a checkpoint, or after parameters were initialised, this memory is as large as the model.
+    Without glibc, the function does nothing.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -25,19 +25,19 @@ def give_memory_back() -> None:
 
 @contextlib.contextmanager
 def clear_exhaustion(advice: str) -> Iterator[None]:
-    """Turns what XLA, or Python, raises when memory does not suffice into one line.
+    """Turns out-of-memory errors of XLA and Python inside the block into a one-line ValueError.
 
     Args:
-      advice: what to do about it.
+      advice: what the user can do about it.
 
     Raises:
-      ValueError: saying how much was asked for, and the advice.
+      ValueError: memory ran out; says how much was requested, and the advice.
     """
     try:
         yield
     except MemoryError as error:
         raise ValueError(f"out of memory: {str(error) or 'this machine has no more'}; {advice}") from error
-    except RuntimeError as error:  # a JaxRuntimeError; whoever only reads the advice needs no jax
+    except RuntimeError as error:  # the base class of JaxRuntimeError, so that this module need not import jax
         found = re.search(r"RESOURCE_EXHAUSTED:? *([^\n]*)", str(error))
         if found is None:
             raise
@@ -45,23 +45,23 @@ def clear_exhaustion(advice: str) -> Iterator[None]:
 
 
 def use_one_arena() -> None:
-    """Has all threads of the process share one heap, which `keep_between_steps` needs; before JAX starts its threads.
+    """Makes all threads share one heap, as `keep_between_steps` requires; call it before JAX starts its threads.
 
-    Elsewhere than with glibc, or where the environment sets malloc's arenas: does nothing.
+    Does nothing without glibc, or if the environment sets malloc's number of arenas.
     """
     if "MALLOC_ARENA_MAX" not in os.environ and "glibc.malloc.arena_max" not in os.environ.get("GLIBC_TUNABLES", ""):
         _set({_ARENA_MAX: 1})
 
 
 def keep_between_steps(temporary: int) -> bool:
-    """Has glibc keep the working memory of a small program that runs again and again; returns whether it does.
+    """Makes glibc keep the working memory of a small, repeatedly run program; returns whether it does.
 
-    XLA for processors takes a program's working memory anew for each run, and glibc gives a block of that size back to
-    the system in between: each step then pays for having every page cleared, up to a quarter of a small model's time.
-    Large programs gain less, and lose more if the block is cut: theirs goes back as before.
+    XLA for CPUs allocates a program's working memory anew for each run, and glibc returns blocks of that size to the
+    system in between. Each step then pays for clearing every page, up to a quarter of a small model's time. Large
+    programs gain less, and lose more if the heap fragments, so their memory is still returned.
 
     Args:
-      temporary: bytes that the program takes and lets go in a run.
+      temporary: bytes of working memory that the program allocates and frees in each run.
     """
     if not 0 < temporary <= KEPT:
         return False

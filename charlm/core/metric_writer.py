@@ -1,4 +1,4 @@
-"""Metrics as JSON lines, always, and as TensorBoard events when tensorboardX is installed."""
+"""Writes the metrics of a run as JSON lines, and also as TensorBoard events if tensorboardX is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "metrics.jsonl"
 
 
 def parse_line(line: str) -> dict[str, float] | None:
-    """Returns the metrics of a line, None when it is damaged."""
+    """Returns the metrics of a line; None if it is damaged."""
     try:
         metrics = loads(line)
     except ValueError:
@@ -28,10 +28,11 @@ def parse_line(line: str) -> dict[str, float] | None:
 
 
 class MetricWriter:
-    """Appends scalars to `<workdir>/metrics.jsonl`; one object a line, with its step.
+    """Appends scalars to `<workdir>/metrics.jsonl`, one JSON object per line, with its step.
 
     Args:
-      workdir: folder of the run. resume_step: lines of later steps are cut, so that a resumed run reads as one.
+      workdir: folder of the run. resume_step: lines of later steps are removed, so that a resumed run leaves the same
+        file as an uninterrupted one.
     """
 
     def __init__(self, workdir: str | os.PathLike[str], resume_step: int = 0) -> None:
@@ -53,7 +54,7 @@ class MetricWriter:
         """Writes the scalars of a step.
 
         Raises:
-          ValueError: when they cannot be written.
+          ValueError: they cannot be written.
         """
         try:
             self._file.write(json.dumps({"step": step, **scalars}) + "\n")
@@ -64,28 +65,30 @@ class MetricWriter:
             raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
-        """Closes the files; whatever was written is on disk already."""
+        """Closes the files; everything written was flushed already."""
         for file in (self._file, self._board):
-            with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
+            with contextlib.suppress(OSError):  # a full disk, which `write` has reported
                 if file is not None:
                     file.close()
 
 
 class _Board:
-    """TensorBoard events, written at once: tensorboardX's own writer does it in a thread, where a full disk is a
-    traceback at the end of the program."""
+    """Writes TensorBoard events in the calling thread.
+
+    tensorboardX's own writer uses a thread, in which a full disk causes a traceback at the end of the program.
+    """
 
     def __init__(self, writer: Any, event: Callable[..., Any], scalar: Callable[[str, float], Any]) -> None:
-        """Takes an `EventsWriter`, the class of its events, and what makes the content of one; none has types."""
+        """Takes an `EventsWriter`, its class of events, and a function that makes an event's content; all untyped."""
         self._writer, self._event, self._scalar = writer, event, scalar
 
     @classmethod
     def open(cls, folder: Path, resume_step: int) -> _Board | None:
-        """Returns a writer whose first word is that events after `resume_step` are void; None without tensorboardX."""
+        """Returns a writer whose first event voids all events after `resume_step`; None without tensorboardX."""
         try:
             from tensorboardX import event_file_writer, summary
 
-            # Protobuf makes these when their module is loaded.
+            # Protobuf creates these classes when the module is loaded, so pyright does not see them.
             from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
         except ImportError:
             return None

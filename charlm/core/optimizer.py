@@ -1,5 +1,7 @@
-"""The optimizer of every run: AdamW with warm-up, decay and gradient clipping (HLM, section 3.5). Open it to change
-which parameters decay or how the learning rate moves."""
+"""The optimizer of every run: AdamW with warm-up, decay and gradient clipping (HLM, section 3.5).
+
+Open it to change the learning-rate schedules, or which parameters have weight decay or are frozen.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def learning_rate(
     """Returns the schedule step -> learning rate.
 
     Args:
-      optim: the section of the config. steps: of the whole run. warmup: steps in which the rate rises from 0.
+      optim: the config's section. steps: length of the whole run. warmup: steps in which the rate rises from 0.
       peak: the rate after warm-up; None: `optim.learning_rate`.
     """
     peak = float(optim.learning_rate) if peak is None else peak
@@ -37,11 +39,11 @@ def learning_rate(
 def decayed(params: Any, spared: Iterable[str] = ()) -> Any:
     """Returns a tree of bools: True where weight decay applies.
 
-    Matrices and embedding tables decay, biases and LayerNorms never do (as the released training has it).
+    Matrices and embedding tables decay; biases and LayerNorms never do (as in the released training).
 
     Args:
-      spared: regular expressions found in the names of other parameters that do not decay, such as those without a
-        gradient, which decay alone would shrink.
+      spared: regular expressions; a parameter also does not decay if one of them is found in its name. An example are
+        parameters without a gradient, which would only shrink.
     """
 
     def decays(path: Any, leaf: jax.Array) -> bool:
@@ -51,13 +53,13 @@ def decayed(params: Any, spared: Iterable[str] = ()) -> Any:
 
 
 def frozen(params: Any, patterns: Iterable[str]) -> Any:
-    """Returns a tree of bools: True for the parameters that stay as they are.
+    """Returns a tree of bools: True for the parameters that are frozen.
 
     Args:
-      patterns: regular expressions; a parameter is frozen when one of them is found in its name, "a/b/c".
+      patterns: regular expressions; a parameter is frozen if one of them is found in its name, "a/b/c".
 
     Raises:
-      ValueError: when one is no regular expression, or is found in no name.
+      ValueError: a pattern is not a regular expression, or is found in no name.
     """
     names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     for pattern in patterns:
@@ -72,13 +74,13 @@ def frozen(params: Any, patterns: Iterable[str]) -> Any:
 
 
 def without_frozen(params: Any, patterns: Iterable[str]) -> Any:
-    """Returns the same tree with None in place of the frozen parameters: what a gradient is computed for."""
+    """Returns the tree with None in place of frozen parameters, so that gradients are computed only for the rest."""
     drop = lambda is_frozen, x: None if is_frozen else x
     return jax.tree.map(drop, frozen(params, patterns), params) if patterns else params
 
 
 def with_frozen(trained: Any, params: Any) -> Any:
-    """Returns a tree of `without_frozen` with the leaves of another tree where it has None."""
+    """Returns `trained`, a tree from `without_frozen`, with its Nones replaced by the leaves of `params`."""
     return jax.tree.map(lambda x, other: other if x is None else x, trained, params, is_leaf=lambda x: x is None)
 
 
@@ -89,11 +91,11 @@ def make_optimizer(
     new: Collection[str] = (),
     new_rate: optax.Schedule | None = None,
 ) -> optax.GradientTransformation:
-    """Returns clipping followed by AdamW; what `optim.freeze` names has no moments and is neither moved nor decayed.
+    """Returns gradient clipping followed by AdamW; frozen parameters (`optim.freeze`) have no moments and no updates.
 
     Args:
-      optim: the section of the config. rate: of learning. spared: see `decayed`.
-      new, new_rate: names of the parameters that learn at a rate of their own, and that rate; None: there are none.
+      optim: the config's section. rate: the learning rate. spared: see `decayed`.
+      new: names of parameters with a learning rate of their own. new_rate: that rate; None: there are no such ones.
     """
     spared = tuple(spared)
 

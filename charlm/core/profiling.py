@@ -1,4 +1,4 @@
-"""A trace of a few training steps: what the device did when."""
+"""Profiles a few training steps (`--profile`): a trace of what the device did when."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import jax
 
 log = logging.getLogger("charlm")
 
-SKIPPED = 5  # steps before the trace: compilation and first fillings of queues are not what one wants to see
-TRACED = 3  # steps: enough to see what repeats, little enough to open
+SKIPPED = 5  # steps before the trace starts, so that it leaves out compilation and the filling of queues
+TRACED = 3  # steps in the trace: enough to see what repeats, few enough to open the file
 
 
 def trace_options() -> jax.profiler.ProfileOptions:
-    """Returns what is traced: programs and what the runtime does, not every call of Python.
+    """Returns profiler options that trace programs and the runtime, but not every Python call.
 
-    Those would make most of the trace, and following them in all threads slows steps down and has ended processes.
+    Python calls would make up most of the trace, and tracing them in all threads slows steps down and has crashed
+    processes.
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -28,10 +29,10 @@ class StepProfiler:
     """Traces `TRACED` steps of a run, after its first `SKIPPED`.
 
     Args:
-      folder: where the trace goes, in the format of TensorBoard's profile plugin and of Perfetto; "": no trace.
+      folder: where the trace is written, in the formats of TensorBoard's profile plugin and of Perfetto; "": no trace.
 
     Raises:
-      ValueError: when the folder cannot be made.
+      ValueError: the folder cannot be created.
     """
 
     def __init__(self, folder: str) -> None:
@@ -44,13 +45,13 @@ class StepProfiler:
                 raise ValueError(f"--profile={folder} cannot be written: {error.strerror}") from error
 
     def before(self, number: int) -> None:
-        """Begins the trace when it is time; `number` counts the steps of this run from 1."""
+        """Starts the trace if its first step follows; `number` counts the steps of this run from 1."""
         if self._folder and number == SKIPPED + 1:
             jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=trace_options())
             self._tracing = True
 
     def after(self, number: int, state: Any) -> None:
-        """Ends the trace when the last of its steps is done."""
+        """Ends the trace if this was its last step."""
         if self._tracing and number == SKIPPED + TRACED:
             jax.block_until_ready(state)
             self.close()
@@ -61,7 +62,7 @@ class StepProfiler:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Writes what was traced, if the run ends before its last step."""
+        """Writes the trace so far, if the run ends before the trace's last step."""
         if self._tracing:
             self._tracing = False
             jax.profiler.stop_trace()

@@ -1,14 +1,14 @@
-"""Files as they are read, within limits: no small file takes a large memory, whatever it unpacks to or holds.
+"""Reads files within limits on memory, so that no small file, compressed or malformed, can exhaust it.
 
-One rule for all readers: what is held at once is bounded, a stream of it is not.
+All readers of charlm use these limits. They bound what is held in memory at once, not the length of a stream.
 
 - A line, or a cell of a table, has at most `LINE` bytes.
 - A file that is read in one piece (a vocabulary, a tokenizer, a config, JSON) has at most `WHOLE` bytes.
-- What is packed (gzip, a page of Parquet, PyTorch's zip) may unpack to `FREE` bytes, and beyond them to `RATIO` times
-  its packed size: text packs to a tenth, repeated zeros to a thousandth.
+- Compressed data (gzip, a page of Parquet, PyTorch's zip) may always unpack to `FREE` bytes, and to more only up to
+  `RATIO` times its packed size. Text packs to about a tenth, repeated zeros to a thousandth.
 - JSON is nested at most `DEPTH` deep.
 
-CHARLM_LIMITS in the environment is a factor of all limits in bytes, for large files that are trusted. This module
+The environment variable CHARLM_LIMITS multiplies all limits in bytes, for large files that are trusted. This module
 imports nothing of charlm, so that all others can use it.
 """
 
@@ -31,20 +31,20 @@ LINE = 64 * MIB
 WHOLE = 1024 * MIB
 FREE = 64 * MIB
 RATIO = 50
-OBJECT = 32  # bytes that count for a line or value beside its own: objects take memory, too
+OBJECT = 32  # bytes counted per line or value in addition to its content: the overhead of its Python object
 DEPTH = 100
 VARIABLE = "CHARLM_LIMITS"
 
 
 class TooLarge(ValueError):
-    """A file, or a part of one, that is not read because of its size."""
+    """Raised for a file, or a part of one, that is too large to be read."""
 
 
 def scaled(limit: int) -> int:
-    """Returns a limit in bytes, times CHARLM_LIMITS.
+    """Returns a limit in bytes multiplied by CHARLM_LIMITS.
 
     Raises:
-      ValueError: CHARLM_LIMITS is no positive number.
+      ValueError: CHARLM_LIMITS is not a positive number.
     """
     text = os.environ.get(VARIABLE) or "1"
     try:
@@ -57,26 +57,26 @@ def scaled(limit: int) -> int:
 
 
 def too_large(place: str, what: str) -> TooLarge:
-    """Returns the error for what is too large: where it is, what it is, and what to do."""
+    """Returns the error for too large data: `place` is where it is, `what` says what is too large."""
     return TooLarge(f"{place}: {what}; for a file that you trust, {VARIABLE}=4 makes every limit four times as large")
 
 
 def shown(size: int) -> str:
-    """Returns a number of bytes as people read it, such as "64 MiB"."""
+    """Returns a number of bytes in readable form, such as "64 MiB"."""
     power = min(3, max(0, size.bit_length() - 1) // 10)
     return f"{size / 1024**power:.4g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def most_unpacked(packed: int) -> int:
-    """Returns how many bytes something of so many packed ones may unpack to."""
+    """Returns the number of bytes that `packed` bytes may unpack to."""
     return max(scaled(FREE), math.ceil(scaled(RATIO) * packed))
 
 
 def check_unpacked(place: str, what: str, packed: int, unpacked: int) -> None:
-    """Raises TooLarge when `packed` bytes unpack to more than they may.
+    """Raises TooLarge if `packed` bytes unpack to more than `most_unpacked` allows.
 
     Args:
-      place: file. what: its part that unpacks, the beginning of a sentence. packed, unpacked: bytes.
+      place: the file. what: the part of it that unpacks, as the subject of the message. packed, unpacked: bytes.
     """
     if unpacked > (most := most_unpacked(packed)):
         sizes = f"unpacks from {shown(packed)} to {shown(unpacked)} or more, over the limit of {shown(most)}"
@@ -84,10 +84,10 @@ def check_unpacked(place: str, what: str, packed: int, unpacked: int) -> None:
 
 
 class Held:
-    """Counts what a reader keeps of a packed file; raises TooLarge as soon as it is more than may be.
+    """Counts the bytes that a reader keeps of a compressed file; raises TooLarge as soon as they exceed the limit.
 
     Args:
-      path: the file, whose size on disk is that of what is packed.
+      path: the file; its size on disk is taken as the packed size.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -95,14 +95,14 @@ class Held:
         self._most = most_unpacked(self._packed)
 
     def add(self, size: int, values: int = 1) -> None:
-        """Adds `size` bytes in so many values."""
+        """Adds `size` bytes in `values` Python objects."""
         self._held += size + values * OBJECT
         if self._held > self._most:
             check_unpacked(self._path, "its content", self._packed, self._held)
 
 
 def lines_of(stream: io.BufferedIOBase, path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines of a file with their numbers from 1; TooLarge when one is too long."""
+    """Yields (line number from 1, line) of a file; raises TooLarge if a line is too long."""
     most = scaled(LINE)
     for number in itertools.count(1):
         line = stream.readline(most + 1)
@@ -117,7 +117,7 @@ def read_bytes(path: str | os.PathLike[str], unpack: bool = False) -> bytes:
     """Returns the content of a file that is read in one piece.
 
     Args:
-      unpack: it is packed by gzip.
+      unpack: whether the file is compressed by gzip.
 
     Raises:
       TooLarge: it is too large. OSError: it cannot be read.
@@ -133,14 +133,14 @@ def read_bytes(path: str | os.PathLike[str], unpack: bool = False) -> bytes:
 
 
 def unpacked_bytes(data: bytes, place: str) -> bytes:
-    """Returns what gzip packed; errors of gzip as they are, TooLarge when it is too large."""
+    """Returns data decompressed by gzip; raises gzip's own errors, and TooLarge if the result is too large."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
         return _read_whole(unpacked, place, len(data))
 
 
 def _read_whole(file: Any, place: str, packed: int | None = None) -> bytes:
     pieces, size = [], 0
-    while piece := file.read(MIB):  # never more than is there: a large `read` would ask for its memory at once
+    while piece := file.read(MIB):  # in small pieces: a large `read` would allocate all its memory at once
         pieces.append(piece)
         size += len(piece)
         if packed is not None:
@@ -155,10 +155,10 @@ def _check_whole(place: str, size: int) -> None:
 
 
 def check_zip(path: str | os.PathLike[str]) -> None:
-    """Raises TooLarge when the members of a zip say that they unpack to more than they may.
+    """Checks the unpacked size that a zip declares for its members.
 
     Raises:
-      BadZipFile: it is damaged. OSError: it cannot be read.
+      TooLarge: it is too large. BadZipFile: the zip is damaged. OSError: it cannot be read.
     """
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
@@ -166,7 +166,7 @@ def check_zip(path: str | os.PathLike[str]) -> None:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Returns the UTF-8 text of a file as `Path.read_text` does, every line end as a newline.
+    """Returns the UTF-8 text of a file with every line end as a newline, as `Path.read_text` does.
 
     Raises:
       TooLarge: it is too large. UnicodeDecodeError: it is not UTF-8. OSError: it cannot be read.
@@ -175,13 +175,13 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def loads(text: str | bytes, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Returns the value of a JSON text, the one way in which charlm reads JSON.
+    """Returns the value of a JSON text; charlm parses all JSON with this function.
 
     Args:
-      text: the text, or its UTF-8. hook: makes the value of an object from its (key, value) pairs; None: a dict.
+      text: the text, or its UTF-8 bytes. hook: makes the value of an object from its (key, value) pairs; None: a dict.
 
     Raises:
-      ValueError: it is not UTF-8, damaged, or nested too deep.
+      ValueError: the text is not UTF-8, not JSON, or nested too deep.
     """
     decoded = text.decode("utf-8") if isinstance(text, bytes) else text
     try:
@@ -197,10 +197,10 @@ def loads(text: str | bytes, hook: Callable[[list[tuple[str, Any]]], Any] | None
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Returns the value of a JSON file; ValueError that names the file when it is too large, or none.
+    """Returns the value of a JSON file.
 
     Raises:
-      OSError: it cannot be read.
+      ValueError: the file is too large or not JSON; names the file. OSError: it cannot be read.
     """
     data = read_bytes(Path(path))
     try:
@@ -210,7 +210,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
-    """Whether arrays and objects are nested more than `depth` deep; goes level by level, so no depth is too much."""
+    """Returns whether arrays and objects are nested more than `depth` deep, without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     while level and depth:
         items = itertools.chain.from_iterable(item.values() if isinstance(item, dict) else item for item in level)

@@ -1,6 +1,6 @@
-"""Tables of what has a name and others may add to: families, tasks, kinds of noise, fusions.
+"""The extensible tables of charlm: families, tasks, kinds of noise and fusions, each entry under a name.
 
-Open it to see how charlm finds what an installed package brings, and which names it refuses.
+Open it to see how charlm finds the entries that installed packages provide, and which names it refuses.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")  # of what is added: specs and lists of names put : @ and , between names
+NAME = re.compile(r"[a-z][a-z0-9_]*")  # names of added entries; specs and lists use : @ and , as separators
 log = logging.getLogger("charlm")
 
 
 def load(reference: str) -> Any:
-    """Returns what "module:name" names, or the module itself; ValueError when the module has no such name."""
+    """Returns the object at "module:name", or the module if no name is given; ValueError if the name is missing."""
     module, _, name = reference.partition(":")
     loaded = importlib.import_module(module)
     if name and not hasattr(loaded, name):
@@ -30,17 +30,17 @@ def load(reference: str) -> Any:
 
 
 class Table(Mapping[str, T], Generic[T]):
-    """What there is of one sort, by name: charlm's own in their order, then what packages bring, then what code adds.
+    """A table of entries by name: charlm's own in their order, then those of packages, then those added by code.
 
-    A package brings a thing by an entry point, which is imported when the thing is first asked for. To ask for the
-    names, or for a thing of charlm's own, imports nothing.
+    A package provides an entry by an entry point, which is imported when the entry is first read. Listing the names, or
+    reading one of charlm's own entries, imports no package.
 
     Args:
-      sort: what one of them is called in messages. group: of the entry points.
-      own: charlm's; a string is "module:name", loaded when it is asked for.
-      check: a function of a name and a thing that returns the entry of the table, or raises ValueError saying in one
-        line what the thing lacks.
-      reserved: names that none may have.
+      sort: what an entry is called in messages. group: the group of the entry points.
+      own: charlm's entries; a string is "module:name", loaded when the entry is read.
+      check: takes a name and an object to be added; returns the entry for the table, or raises ValueError that says in
+        one line what the object lacks.
+      reserved: names that no entry may have.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class Table(Mapping[str, T], Generic[T]):
         self.sort, self.group, self.own = sort, group, own
         self._check, self._reserved = check, reserved
         self._added: dict[str, T] = {}
-        self._makers: dict[str, str] = {}  # of what was added: the "module:name" that it was made from
+        self._makers: dict[str, str] = {}  # for each added entry, the "module:name" that it was made from
         self._warned: set[str] = set()
 
     def add(self, name: str, thing: Any, maker: Any = None) -> T:
-        """Adds a thing and returns its entry.
+        """Adds an object and returns its entry.
 
         Args:
-          maker: the class or function that the thing was made from. One of the same module and name takes its place,
-            so that the cell of a notebook may run again.
+          maker: the class or function that the object was made from. A later call with a maker of the same module and
+            name replaces the entry, so that a notebook cell can be run again.
 
         Raises:
-          ValueError: the name is none, or taken, or the thing lacks a part.
+          ValueError: the name is invalid or taken, or the object lacks a part.
         """
         if not NAME.fullmatch(name):
             raise ValueError(f"{self.sort} {name!r}: expected a name of small letters, digits and _")
@@ -77,19 +77,19 @@ class Table(Mapping[str, T], Generic[T]):
         return entry
 
     def _owner(self, name: str, made_from: str) -> str:
-        """Returns who has a name that something else wants; "": nobody."""
+        """Returns the owner of a name that is to be added; "": nobody."""
         if name in self.own or name in self._reserved:
             return "charlm"
         if name in self._added:
             return "" if made_from and made_from == self._makers[name] else self._makers[name] or "another one"
-        point = self._brought.get(name)  # a package may import what its entry point names before anybody asks for it
+        point = self._brought.get(name)  # a package may add its entry by code before its entry point is read
         if point is None or point.module.partition(".")[0] == made_from.partition(":")[0].partition(".")[0]:
             return ""
         return f"the package {_package(point)}"
 
     @functools.cached_property
     def _brought(self) -> dict[str, EntryPoint]:
-        """The entry points of installed packages by name; of two with one name, the first package's."""
+        """The entry points of installed packages by name; if two share a name, the first package has it."""
         found: dict[str, EntryPoint] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, _package(point))):
             owner = "charlm" if point.name in self.own or point.name in self._reserved else ""
@@ -115,7 +115,7 @@ class Table(Mapping[str, T], Generic[T]):
         """Returns the entry of a name.
 
         Raises:
-          KeyError: there is none. ValueError: a package that brings it is broken, or the thing lacks a part.
+          KeyError: there is none. ValueError: the package that provides it is broken, or its object lacks a part.
         """
         if name in self.own:
             entry = self.own[name]
@@ -128,7 +128,7 @@ class Table(Mapping[str, T], Generic[T]):
         point = self._brought[name]
         try:
             thing = point.load()
-        except (Exception, SystemExit) as error:  # whatever a stranger's module does
+        except (Exception, SystemExit) as error:  # a third-party module may raise anything
             raise ValueError(f"{self._said(point)} cannot be loaded from {point.value}: {_reason(error)}") from error
         if name in self._added:  # by a decorator in the module
             return
@@ -139,10 +139,10 @@ class Table(Mapping[str, T], Generic[T]):
         self._makers[name] = point.value
 
     def load(self, name: str, part: Any) -> Any:
-        """Returns what a part of the entry of a name is, or where it is: "module:name".
+        """Returns a part of the entry `name`, loading it if `part` is a string "module:name".
 
         Raises:
-          ValueError: it cannot be loaded.
+          ValueError: the part cannot be loaded.
         """
         if not isinstance(part, str):
             return part
@@ -163,12 +163,12 @@ class Table(Mapping[str, T], Generic[T]):
         return sum(1 for _ in self)
 
     def unknown(self, name: object) -> str:
-        """Returns what is said of a name that is not there: all that are, and the nearest."""
+        """Returns the message for an unknown name, with all known names and the nearest one."""
         close = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.0)
         return f"{name!r} is not one of {', '.join(self)}; did you mean {close[0]}?"
 
     def usable(self) -> Iterator[tuple[str, T]]:
-        """Yields every name and its entry; of a broken package, a line in the log once."""
+        """Yields every name and its entry; skips broken packages, with one log line for each."""
         for name in self:
             try:
                 yield name, self[name]

@@ -1,7 +1,7 @@
-"""Where arrays live: the device mesh, and one table of rules from parameter names to partitions.
+"""Sharding: the device mesh, and one table of rules from parameter names to partitions.
 
-What was called pjit is `jax.jit` with `NamedSharding` today. Mesh axes: "data" spreads the batch; "fsdp" spreads batch,
-parameters and optimizer state; "model" spreads single matrices.
+Arrays are placed by `jax.jit` with `NamedSharding` (formerly pjit). Mesh axes: "data" shards the batch; "fsdp" shards
+the batch, the parameters and the optimizer state; "model" shards single matrices.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ log = logging.getLogger("charlm")
 
 AXES = ("data", "fsdp", "model")
 
-# Exactly one rule matches each parameter of charlm's models. Embedding tables may be spread over their rows only: a
-# spread feature axis makes XLA gather the whole table at every lookup; ours are small, so they are copied.
+# Exactly one rule matches each parameter of charlm's models. An embedding table could be sharded over its rows only: a
+# sharded feature axis makes XLA gather the whole table at every lookup. Our tables are small, so they are replicated.
 RULES: tuple[tuple[str, P], ...] = (
     (r"embedding$", P()),
     (r"(query|key|value|ffn_in)/kernel$", P("fsdp", "model")),
     (r"attention/output/kernel$|ffn_out/kernel$", P("model", "fsdp")),
-    # Matrices without a partner cannot take turns, one split by its output and the next by its input: spread over
-    # "model" alone, each would have every state gathered.
+    # Two consecutive matrices can be sharded over "model" by output and then by input, without a gather in between.
+    # These matrices have no such partner: sharding one over "model" would gather all its activations.
     (
         r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split)/kernel$|(output|input)_kernel$",
         P("fsdp", None),
     ),
     (r"convolution_\d+/kernel$", P(None, "fsdp", None)),
-    # Read at every step of a loop, which would gather it anew each time; XR-Dec's output layer is also as high and wide
-    # as there are characters, a number that no mesh need divide.
+    # These are read at every step of a loop, which would gather a sharded array each time. Besides, one dimension of
+    # XR-Dec's output layer is the number of characters, which the mesh need not divide.
     (r"state_kernel$|start_state$|output_projection/kernel$", P()),
     (r"(query|key|value|ffn_in)/bias$", P("model")),
     (
@@ -61,7 +61,7 @@ def make_mesh(
     """Returns the mesh of `config.mesh` over all devices.
 
     Raises:
-      ValueError: when the axes do not multiply to the number of devices.
+      ValueError: the axis sizes do not multiply to the number of devices.
     """
     devices = devices if devices is not None else jax.devices()
     sizes = [config.mesh[axis] for axis in AXES]
@@ -77,15 +77,15 @@ def make_mesh(
 
 
 def one_device() -> Mesh:
-    """Returns the mesh of the first device alone."""
+    """Returns a mesh of the first device only."""
     return Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
-    """Returns the word tables of a micro-batch: `data.table_shards`, or one for each device it is spread over.
+    """Returns the number of word tables of a micro-batch: `data.table_shards`, or one per device of the batch.
 
     Raises:
-      ValueError: when the tables cannot be spread over the devices.
+      ValueError: the tables cannot be divided evenly among the devices.
     """
     spread = mesh.shape["data"] * mesh.shape["fsdp"]
     shards = config.data.table_shards or spread
@@ -98,22 +98,23 @@ def table_shards(config: ml_collections.ConfigDict, mesh: Mesh) -> int:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the placement of batch arrays [accumulation, S, ...]: table shards over data and fsdp."""
+    """Returns the sharding of batch arrays [accumulation, S, ...]: table shards over data and fsdp."""
     return NamedSharding(mesh, P(None, ("data", "fsdp")))
 
 
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
-    """Returns which of the table shards lie on devices of this process, ascending."""
+    """Returns the indices of the table shards on devices of this process, ascending."""
     places = batch_sharding(mesh).addressable_devices_indices_map((1, shards)).values()
     parts = [place[1] for place in places if place is not None]
     return tuple(sorted({shard for part in parts for shard in range(shards)[part]}))
 
 
 def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
-    """Returns a host batch on the devices.
+    """Puts a host batch onto the devices.
 
     Args:
-      batch: arrays [accumulation, S', ...] of the `local_shards` of this process. shards: table shards S of them all.
+      batch: arrays [accumulation, S', ...] with the `local_shards` of this process. shards: S, the table shards of all
+        processes.
     """
     sharding = batch_sharding(mesh)
     if hosts.alone():
@@ -122,8 +123,8 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
 
     def place(x: np.ndarray) -> jax.Array:
         def part(index: tuple[slice, ...] | None) -> np.ndarray:
-            assert index is not None  # asked for places on devices of this process alone
-            wanted = range(shards)[index[1]]  # neighbours, so neighbours among those that are here
+            assert index is not None  # JAX asks only for parts on devices of this process
+            wanted = range(shards)[index[1]]  # contiguous, hence also contiguous among the local shards
             return x[:, local.index(wanted[0]) : local.index(wanted[-1]) + 1]
 
         return jax.make_array_from_callback((x.shape[0], shards, *x.shape[2:]), sharding, part)
@@ -132,9 +133,9 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
 
 
 def place_state(state: Any, placed: Any) -> Any:
-    """Returns the arrays of a state, the same on every process, on the devices as `placed` says.
+    """Puts the arrays of a state, which must be the same on every process, onto the devices as `placed` says.
 
-    In one process, an array of JAX that is there already is not copied.
+    In a run of one process, a JAX array that is already in place is not copied.
     """
     if hosts.alone():
         return jax.device_put(state, placed)
@@ -147,13 +148,14 @@ def place_state(state: Any, placed: Any) -> Any:
 
 
 def state_sharding(state: Any, mesh: Mesh) -> Any:
-    """Returns the placement of every array of a training state (abstract or real) by `RULES`.
+    """Returns the sharding of every array of a training state (abstract or real) by `RULES`.
 
-    Optimizer moments end in the name of their parameter, so the same rules place them; scalars are copied. So is what
-    no rule matches, as the layers that others add, and the log names it: right on any mesh, if not the smallest.
+    The names of optimizer moments end in the name of their parameter, so the same rules apply to them. Scalars are
+    replicated. So are arrays that no rule matches, such as those of layers from other packages: this is correct on any
+    mesh but uses more memory, and the log names them.
 
     Raises:
-      ValueError: when an array matches several rules, naming it.
+      ValueError: an array matches several rules; names it.
     """
     copied: list[str] = []
 
@@ -174,7 +176,7 @@ def state_sharding(state: Any, mesh: Mesh) -> Any:
     return placed
 
 
-@functools.cache  # once for each set of names: the same arrays are placed more than once
+@functools.cache  # warns once per set of names, because the same arrays are placed several times
 def _say_copied(names: tuple[str, ...]) -> None:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     log.warning("sharding: no rule places %s%s: every device holds a copy", ", ".join(names[:3]), more)
@@ -185,7 +187,7 @@ _COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 
 def collectives(program: str) -> dict[str, list[tuple[int, ...]]]:
-    """Returns what devices send each other in a compiled program: the shapes of the results of each kind of collective.
+    """Returns the communication of a compiled program: the shapes of the results of each kind of collective.
 
     Args:
       program: text of the optimized program, `jax.jit(...).lower(...).compile().as_text()`.

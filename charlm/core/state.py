@@ -1,4 +1,4 @@
-"""What a training run carries from step to step, and the randomness of each step."""
+"""The training state (step, parameters, optimizer state), its initialisation, and the random keys of each step."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class TrainState(NamedTuple):
 
 
 def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
-    """Returns the key of one random stream at one step, so that no key is used twice and none is stored."""
+    """Returns the key of a named random stream at one step, so that keys never repeat and need not be stored."""
     key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
     return jax.random.fold_in(key, step)
 
 
 def on_processor(make: Callable[[], T]) -> T:
-    """Returns what a function of arrays makes, computed by this machine's processor.
+    """Returns the arrays that `make` returns, computed on the CPU.
 
-    For random parameters: they are the same whatever accelerator trains them, and compiling their hundreds of
-    generators takes seconds; for an NVIDIA H200 (jax 0.11.2), HLM-Base's did not end in six minutes.
+    This is for random parameters: they are then the same whatever accelerator trains them, and compiling their hundreds
+    of random generators takes seconds (on an NVIDIA H200 with jax 0.11.2, it did not end in six minutes for HLM-Base).
 
     Returns:
-      Where accelerators are, numpy arrays; else JAX's own: `jax.device_put` of a numpy array may take it as it is, and
-      a step that it is donated to cannot use its memory.
+      NumPy arrays if there is an accelerator, else JAX arrays: on CPUs, `jax.device_put` may use a NumPy array without
+      a copy, and then a training step that the array is donated to cannot reuse its memory.
     """
     try:
         processor = jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # JAX_PLATFORMS leaves it out
+    except RuntimeError:  # JAX_PLATFORMS excludes the CPU
         processor = None
     with jax.default_device(processor):
         made = jax.jit(make)()
@@ -50,10 +50,10 @@ def on_processor(make: Callable[[], T]) -> T:
 
 
 def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch: WordBatch, seed: int) -> TrainState:
-    """Returns the state of step 0; trace it (`on_processor`, `jax.eval_shape`) with a micro-batch [S, ...]."""
+    """Returns the state of step 0; to be traced (`on_processor`, `jax.eval_shape`) with a micro-batch [S, ...]."""
     return new_state(model.init(stream_key(seed, "init"), batch)["params"], optimizer)
 
 
 def new_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
-    """Returns the state of step 0."""
+    """Returns the state of step 0 with these parameters."""
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))

@@ -1,4 +1,4 @@
-"""Nested dicts of parameters as flat ones, when each parameter is looked up by its name."""
+"""Flattens nested dicts of parameters, for code that looks parameters up by name."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from flax import traverse_util
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """Returns the leaves of nested dicts by their paths, as "bert/embed/token/embedding".
+    """Returns the leaves of nested dicts by their paths, such as "bert/embed/token/embedding".
 
-    A leaf may be an array, its description, or what stands for one, so it has no type.
+    The leaves are untyped: they may be arrays, descriptions of arrays, or placeholders.
     """
     return traverse_util.flatten_dict(tree, sep="/")

@@ -1,8 +1,9 @@
-"""Several processes watch each other, so that all end soon, and say why, when one of them ends.
+"""Lets the processes of a run watch each other: if one ends, all others end soon after, and say why.
 
-Each is connected with process 0, which tells the others what it sees. The system closes the connections of a process
-that is killed at once; those of a host that lost its power or its network are given up after `SILENT_SECONDS`. That a
-process is busy, swapped out or stopped closes nothing. JAX notices a dead process, too, but later and in its own words.
+Each process has a connection to process 0, which forwards what it learns to the others. The operating system closes the
+connections of a killed process at once; connections to a host without power or network are given up after
+`SILENT_SECONDS`. A process that is only busy, swapped out or stopped keeps its connections. JAX notices a dead process,
+too, but later and with a less clear message. `charlm.core.hosts` uses this module.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from typing import Any, NoReturn
 
 log = logging.getLogger("charlm")
 
-SILENT_SECONDS = 20  # without an answer from another host's system, until it counts as gone
-CONNECT_SECONDS = 10  # for all addresses of process 0 together
-GRACE_SECONDS = 2.0  # for an error of its own to come up, when another process says that it failed
+SILENT_SECONDS = 20  # another host counts as gone after this time without an answer
+CONNECT_SECONDS = 10  # time limit for trying all addresses of process 0
+GRACE_SECONDS = 2.0  # when another process reports a failure, wait this long for an error of this process's own
 AGAIN = "start the same command on all hosts again: it goes on from the last checkpoint"
-_LONGEST = 4096  # bytes of a message
+_LONGEST = 4096  # largest message, in bytes
 _DONE, _FAILED, _LOST = "done", "failed", "lost"
 
 
 class Watch:
-    """The connections of one process with the others, and the thread that waits for news on them.
+    """The connections of this process with the others, and the thread that reads messages from them.
 
     Args:
-      process: number of this one. Process 0 first calls `address`, the others connect to it.
+      process: number of this process. Process 0 first calls `address`; the others then call `connect`.
     """
 
     def __init__(self, process: int) -> None:
         self._process = process
-        self._ending = threading.Lock()  # held by the one thread that says why this process ends
+        self._ending = threading.Lock()  # held by the one thread that prints why this process ends, and ends it
         self._selector = selectors.DefaultSelector()
         self._peers: dict[int, socket.socket] = {}
         self._unread: dict[int, bytes] = {}
@@ -47,17 +48,17 @@ class Watch:
         self._token = ""
 
     def address(self) -> dict[str, Any]:
-        """Listens, on process 0; returns what the others need to connect, JSON-able."""
+        """Starts listening on process 0; returns what the others need to connect, JSON-able."""
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         self._listener = socket.create_server(("", 0), family=family, dualstack_ipv6=dual)
-        self._token = os.urandom(16).hex()  # whoever else finds the port is not listened to
+        self._token = os.urandom(16).hex()  # connections without this token are refused
         self._selector.register(self._listener, selectors.EVENT_READ)
         name = socket.gethostname()
         return {"names": [name, *_numbers(name)], "port": self._listener.getsockname()[1], "token": self._token}
 
     def connect(self, address: dict[str, Any], names: Sequence[str] = ()) -> None:
-        """Connects with process 0, tried under `names` first; a warning is logged where that is not possible."""
+        """Connects to process 0, trying `names` before its own addresses; logs a warning if none can be reached."""
         deadline = time.monotonic() + CONNECT_SECONDS
         for name in [*names, *address["names"]]:
             try:
@@ -73,22 +74,22 @@ class Watch:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Waits for news from now on, in the background."""
+        """Starts reading messages in a background thread."""
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     def done(self) -> None:
-        """Tells the others that this process ends as it should."""
+        """Tells the others that this process ends normally."""
         self._tell(what=_DONE, process=self._process)
 
     def fail(self, why: str) -> NoReturn:
-        """Ends this process with an error, said here and told to the others."""
+        """Prints an error, reports it to the others, and ends this process."""
         self._ending.acquire()
         print(f"error: process {self._process}: {why}", file=sys.stderr, flush=True)
         self._tell(what=_FAILED, process=self._process, why=why[:1000])
         self._exit()
 
     def _exit(self) -> NoReturn:
-        if self._process == 0:  # with it JAX's service goes: the others have the time to end in their own words
+        if self._process == 0:  # JAX's coordination service ends with it: give the others time to print their messages
             deadline = time.monotonic() + GRACE_SECONDS + 1
             while self._peers and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -146,7 +147,7 @@ class Watch:
             self._end_soon(f"process {peer} died (killed, out of memory, or its host or network is gone); {AGAIN}")
 
     def _hear(self, peer: int, news: dict[str, Any]) -> None:
-        self._done.add(peer)  # whatever it says, it ends
+        self._done.add(peer)  # every message means that the peer is about to end
         if news["what"] == _DONE:
             return
         if self._process == 0:
@@ -157,7 +158,10 @@ class Watch:
             self._end_soon(f"process {news['process']} failed: {news['why']}", GRACE_SECONDS)
 
     def _end_soon(self, why: str, after: float = 0.0) -> None:
-        """Ends this process because another did, unless it is ending already; in a thread, since this one must hear."""
+        """Ends this process because another one did, unless it is ending already.
+
+        The waiting is done in a new thread, because the calling thread must go on reading messages.
+        """
 
         def end() -> None:
             time.sleep(after)
@@ -171,7 +175,7 @@ class Watch:
         for connection in list(self._peers.values()):
             try:
                 connection.sendall(_message(**news))
-            except OSError:  # it ended; reading says so
+            except OSError:  # the peer ended; the reading thread will notice
                 continue
 
 
