@@ -1,1 +1,1 @@
-"""The training loop, the same for every family: how a run starts, goes on, reports, evaluates and ends."""
+"""Pre-training of every family, and the training loop that fine-tuning uses, too."""

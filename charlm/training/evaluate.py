@@ -1,4 +1,4 @@
-"""Evaluation on held-out text: all of it once, always with the same masks."""
+"""Evaluation of a pre-training run on its held-out text: all of it once, always with the same masks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from charlm.training.run import Run
 
 
 def evaluate(run: Run, params: Any, most: int = 0) -> dict[str, float]:
-    """Returns the summary of the objective over the held-out batches, and under its unit how much text was read.
+    """Returns the objective's metrics over the held-out batches, and the amount of text read, under its unit's name.
 
     Args:
-      most: stop once so many units (words, subwords) are read; 0: read all.
+      most: stop once this many units (words, subwords) are read; 0: read all.
     """
     objective, iterator = run.objective, iter(run.heldout_batches)
     sums, read = [], 0
@@ -31,7 +31,7 @@ def evaluate(run: Run, params: Any, most: int = 0) -> dict[str, float]:
         close = getattr(iterator, "close", None)
         if close is not None:
             close()
-    # Added in float64 on the host: over a long evaluation float32 sums would lose digits.
+    # Added in float64 on the host: float32 sums would lose digits over a long evaluation.
     columns = zip(*jax.device_get(sums), strict=True) if sums else [()] * len(objective.sums._fields)
     total = objective.sums(*(np.sum([np.float64(x) for x in column]) for column in columns))
     return objective.summarize(total) | {objective.unit: float(read)}

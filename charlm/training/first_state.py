@@ -1,4 +1,4 @@
-"""What a pre-training run begins with: its own last checkpoint, that of another run, a model, or chance."""
+"""The first state of a pre-training run: from its own last checkpoint, another run, a model, or random parameters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger("charlm")
 
 
 def goes_on_from(config: ml_collections.ConfigDict, folder: Path | None) -> Path | None:
-    """Returns the checkpoint whose run goes on: the own workdir's, or that of `resume`; None: a new one begins."""
+    """Returns the checkpoint to resume from, in `folder` or else named by `resume`; None: a new run begins."""
     if folder is None and not config.resume:
         return None
     return checkpoints.find(folder or config.resume, key="resume")
 
 
 def check_resumed(config: ml_collections.ConfigDict) -> None:
-    """Takes over what the run that `resume` names has measured of its model; ValueError when the model is another."""
+    """Copies the measured config keys of the run that `resume` names; ValueError if its model differs from this one."""
     objective = objective_of(config)
     source = checkpoints.find(config.resume, key="resume")
     theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
@@ -38,7 +38,13 @@ def check_resumed(config: ml_collections.ConfigDict) -> None:
 def initial_state(
     config: ml_collections.ConfigDict, run: Run, store: Checkpoints, batches: Any
 ) -> tuple[TrainState, int, list[float]]:
-    """Own workdir, then `resume`, then `init_from`, then scratch; with the step and the sums not yet reported there."""
+    """Returns the state to start from, its step, and the sums that were not yet reported when it was saved.
+
+    The first available source is used: the run's own workdir, `resume`, `init_from`, random parameters.
+
+    Raises:
+      ValueError: the run that `resume` names has no steps left, or a source does not fit the config.
+    """
     objective = run.objective
     if store.latest is not None:
         step = store.latest

@@ -1,7 +1,7 @@
-"""The one loop of pre-training and fine-tuning: take a batch, step, report, evaluate, save, stop.
+"""The training loop of pre-training and fine-tuning: take a batch, step, report, evaluate, save, stop.
 
-What a run is like beside its steps, when it is looked at and when it ends, its `Course` says: `charlm.training.train`
-has that of pre-training, `charlm.finetune.course` that of fine-tuning. Open this to change what every run does.
+A `Course` tells the loop when to evaluate and report and when the run ends; `charlm.training.train` has the course of
+pre-training, `charlm.finetune.course` that of fine-tuning. Open this module to change what every run does.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger("charlm")
 
 
 class NonFiniteLoss(ValueError):
-    """The loss or its gradient became NaN or infinite; the message says when, and from where to go on."""
+    """Raised if the loss or its gradient became NaN or infinite; the message names the step and the last checkpoint."""
 
 
 class Judgement(NamedTuple):
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
-      loss: on text that is not learned from. worth_saving: whether the state is to be saved. metrics: saved with it, by
-        which the best one is kept.
+      loss: the loss on text that is not trained on. worth_saving: whether to save the state now.
+      metrics: metrics saved with the checkpoint, by which the best checkpoint is chosen.
     """
 
     loss: float
@@ -55,13 +55,14 @@ class Judgement(NamedTuple):
 
 
 class Course(abc.ABC):
-    """What a run is like beside its steps.
+    """The schedule of a run: when to report, evaluate and end, and how to evaluate.
 
     Attributes:
-      steps: that are planned. log_every, checkpoint_every: steps between progress lines, and between checkpoints.
-      stall_minutes: without progress after which the run ends; 0: never.
-      rate: of learning, by step. peak_rate, rate_key: its highest value, and the key of the config that says it.
-      dtype: of matrix products. freeze: `optim.freeze`. judged_on: what is evaluated, for messages.
+      steps: number of planned steps. log_every: steps between progress lines. checkpoint_every: steps between
+        checkpoints.
+      stall_minutes: minutes without progress after which the run ends; 0: never.
+      rate: learning rate by step. peak_rate: its highest value. rate_key: the config key that sets it.
+      dtype: dtype of matrix products. freeze: `optim.freeze`. judged_on: name of the evaluated text, for messages.
     """
 
     steps: int
@@ -77,59 +78,60 @@ class Course(abc.ABC):
 
     @abc.abstractmethod
     def over(self, step: int) -> bool:
-        """Says whether training is over after this step, and after its evaluation if there is one."""
+        """Returns whether training is over after this step, including its evaluation if there is one."""
 
     @abc.abstractmethod
     def evaluates(self, step: int) -> bool:
-        """Says whether to evaluate after this step; 0: before the first."""
+        """Returns whether to evaluate after this step; step 0 means before the first step."""
 
     @abc.abstractmethod
     def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
-        """Evaluates; returns what was found, and the metrics to be written."""
+        """Evaluates the state; returns the judgement, and the metrics to write to the metrics file."""
 
     @abc.abstractmethod
     def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
-        """Tells of an evaluation, when its metrics are written; keeps what is to be kept of it."""
+        """Logs an evaluation after its metrics were written, and keeps the model if it is to be kept."""
 
     def reports(self, step: int) -> bool:
-        """Says whether there is a progress line after this step."""
+        """Returns whether to log a progress line after this step."""
         return step % self.log_every == 0 or step == self.steps
 
     def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
-        """Returns the metrics of a progress line as they are written."""
+        """Returns the metrics of a progress line in the form in which they are written to the metrics file."""
         del step
         return scalars
 
     @abc.abstractmethod
     def where(self, step: int) -> str:
-        """Returns the beginning of a progress line: how far the run is."""
+        """Returns the beginning of a progress line, which says how far the run is."""
 
 
 class Batches(Protocol):
-    """Host batches in their order; the position can be saved and restored."""
+    """An iterator over host batches whose position can be saved and restored."""
 
     def __next__(self) -> Batch:
         """Returns the next batch."""
         ...
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the position, JSON-able."""
+        """Returns the position as JSON-able values."""
         ...
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes to a position."""
+        """Moves to a saved position."""
         ...
 
 
 class Loop:
-    """Steps until the course is over, a signal comes, or a loss is not finite.
+    """Trains until the course is over, a signal arrives, or a loss is not finite.
 
     Args:
-      workdir: as the user named it. frozen: what the frozen parameters were at first; None: none are.
-      writer, goodput: of metrics, and of what became of the run's time; None: another process has them.
+      workdir: the folder as the user named it. frozen: fingerprint of the frozen parameters at the start of the run;
+        None: none are frozen.
+      writer: writer of metrics. goodput: account of the run's time. None: another process writes them.
 
     Attributes:
-      state: of the run, after the last step that was done. stopped: whether a signal asked it to stop.
+      state: the state after the last completed step. stopped: whether a signal stopped the run.
     """
 
     def __init__(
@@ -155,16 +157,16 @@ class Loop:
         self._peak = peak and peak * jax.device_count()
         self._window = Window(self._learning)
         self._unread: tuple[int, Sums, jax.Array] | None = None
-        self._compiled: set[tuple[tuple[int, ...], ...]] = set()  # shapes of batches that there is a program for
+        self._compiled: set[tuple[tuple[int, ...], ...]] = set()  # batch shapes whose program is compiled
 
     def run(self, start: int, unreported: list[float]) -> bool:
-        """Steps; returns whether the course is over. `stopped` says whether a signal came; everything is saved then.
+        """Trains; returns whether the course is over. After a signal, everything is saved and `stopped` is True.
 
         Args:
           start: step of the state. unreported: sums that were saved for the next progress line.
 
         Raises:
-          ValueError: what is frozen changed, or something cannot be written. NonFiniteLoss: training diverged.
+          ValueError: frozen parameters changed, or a file cannot be written. NonFiniteLoss: training diverged.
         """
         self._window = Window(self._learning, unreported)
         with self._watchdog:
@@ -190,8 +192,8 @@ class Loop:
                     self._report(step)
                 judgement = self._evaluate(step) if course.evaluates(step) else None
                 over = course.over(step)
-                stop = stopped(step)  # asked once, so that what is said to be saved is: a signal may come at any time
-                if over and self._frozen is not None:  # before it is saved, or the run would pass for finished
+                stop = stopped(step)  # asked once: a signal after this line must not be reported as saved
+                if over and self._frozen is not None:  # check before saving, or the run would count as finished
                     log.info("%s", check_unchanged(self.state.params, course.freeze, self._frozen))
                 worth = judgement is not None and judgement.worth_saving
                 if worth or stop or over or step % course.checkpoint_every == 0:
@@ -214,23 +216,23 @@ class Loop:
         placed = self._program.place(batch)
         new = self._compile(placed)
         self.state, sums, norm = self._program.train_step(self.state, placed)
-        self._read_sums()  # the step before this one: reading it now keeps the device busy with this one
+        self._read_sums()  # reads the previous step's sums, while the device computes this step
         self._unread = (step, sums, norm)
         self._watchdog.progress(f"step {step}")
-        if new:  # the speed on the progress lines leaves such a step out
+        if new:  # leave the step with the compilation out of the reported speed
             jax.block_until_ready(self.state)
             self._window.forget_speed()
 
     def _compile(self, batch: Batch) -> bool:
-        """Compiles the step for a batch of another shape than those before; returns whether it is one."""
+        """Compiles the step if the batch has a new shape; returns whether it has."""
         shape = tuple(x.shape for x in jax.tree.leaves(batch))
         if shape in self._compiled:
             return False
         first, started = not self._compiled, time.perf_counter()
         if first:
             log.info("compiling the training step")
-        # Alone, so that what the compiler takes is given back before the step takes its own. Before the first step
-        # there is nothing to be saved.
+        # Compiled separately, so that the compiler's memory is returned before the step allocates its own. Before the
+        # first step there is nothing to save, so Ctrl-C ends the process at once.
         with interrupts.deferred(until_saved=not first):
             compiled = self._program.train_step.lower(self.state, batch).compile()
         self._watchdog.progress("the compilation of a step")
@@ -260,7 +262,7 @@ class Loop:
         )
 
     def _go_on(self) -> str:
-        """Says from where the run can go on."""
+        """Returns the text that says from which checkpoint the run can resume."""
         self._store.wait()
         last = self._store.latest
         none = "there is no checkpoint yet"
@@ -291,7 +293,7 @@ class Loop:
         if not math.isfinite(judgement.loss):
             raise self._not_finite(step, f"{self._course.judged_on} loss {judgement.loss}")
         self._write(step, metrics)
-        if not hosts.alone():  # what is kept is written by all processes, too: orbax's two writes would wait crosswise
+        if not hosts.alone():  # `judged` may write a checkpoint with all processes: two writes at once would deadlock
             self._store.wait()
         self._course.judged(step, self.state, metrics)
         self._window.pause(time.perf_counter() - paused)

@@ -1,4 +1,4 @@
-"""The compiled step of a run, and where its state and batches lie on the devices."""
+"""The compiled step of a run, and the placement of its state and batches on the devices."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Learned = TypeVar("Learned", bound=Learning)
 
 @dataclasses.dataclass
 class Program(Generic[Learned]):
-    """What the loop runs.
+    """The functions and placements that the training loop needs.
 
     Attributes:
-      learning: what is learned. train_step: compiled for each shape of batches that it meets.
+      learning: the loss and its metrics. train_step: the jitted step, compiled once for each shape of batches.
       place: puts a host batch, [accumulation, S', ...] with the S' shards of this process, onto the devices.
       abstract_state: shapes and placement of the state.
     """
@@ -36,7 +36,7 @@ class Program(Generic[Learned]):
 
     @property
     def placement(self) -> TrainState:
-        """Where every array of the state lies."""
+        """The sharding of every array of the state."""
         return jax.tree.map(lambda x: x.sharding, self.abstract_state)
 
 
@@ -52,12 +52,12 @@ def make_program(
     """Returns the program of a run; nothing is compiled yet.
 
     Args:
-      config: of the run; its sections `model` and `optim` are read. seed: of dropout. shards: S of a micro-batch.
-      abstract: shapes of the state.
+      config: the run's config, of which `model` and `optim` are read. seed: seed of dropout. shards: S of a
+        micro-batch. abstract: shapes of the state.
     """
     placed, spread = state_sharding(abstract, mesh), batch_sharding(mesh)
     everywhere = NamedSharding(mesh, PartitionSpec())
-    # Pinned outputs: left to themselves, the first step returns other placements and the step compiles twice.
+    # Output shardings are fixed; otherwise the first step may return other placements, and the step compiles twice.
     train_step = jax.jit(
         make_train_step(learning.loss_sums, optimizer, seed, tuple(config.optim.freeze), weights=learning.weights),
         in_shardings=(placed, spread),

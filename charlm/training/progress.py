@@ -1,4 +1,4 @@
-"""What a run tells its user: the lines at its start, on its way and at its end, and the metrics they come from."""
+"""The log lines of a run at its start, during training and at its end, the metrics behind them, and stop signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("charlm")
 
 
 def report_start(run: Run, workdir: str) -> None:
-    """Logs devices, parameters part by part, the text, and what the objective says of vocabularies and batches."""
+    """Logs devices, parameters by part, the text, and the objective's lines about vocabularies and batches."""
     log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
     for part, count in count_parameters(run.abstract_state.params).items():
         log.info("parameters  %-28s %13s", part, f"{count:,}")
@@ -40,16 +40,16 @@ def report_start(run: Run, workdir: str) -> None:
 
 
 class Window:
-    """What happened since the last progress line.
+    """Sums and timing since the last progress line.
 
-    Its sums travel with the checkpoints, so that the metrics of a resumed run are those of an unbroken one.
+    The sums are saved with checkpoints, so that a resumed run reports the same metrics as an uninterrupted one.
     """
 
     def __init__(self, learning: Learning, unreported: Sequence[float] = ()) -> None:
         self._learning = learning
-        self.steps = self.units = 0  # of this process: they give the speed
+        self.steps = self.units = 0  # counts of this process, for the speed
         self.waited = self.flops = 0.0
-        # The sums of what is learned, of gradient norms, and the steps.
+        # The sums of the loss and its metrics, then the sum of gradient norms, then the number of steps.
         self.unreported = list(unreported or [0.0] * (len(learning.sums._fields) + 2))
         self._started, self._taken = time.perf_counter(), 0.0
 
@@ -58,13 +58,13 @@ class Window:
         self._started, self._taken = time.perf_counter(), 0.0
 
     def forget_speed(self) -> None:
-        """Starts timing afresh."""
+        """Restarts the clock and the counts for the speed."""
         self.steps = self.units = 0
         self.waited = self.flops = 0.0
         self.start()
 
     def pause(self, seconds: float) -> None:
-        """Leaves evaluation and saving out of the speed."""
+        """Leaves `seconds`, spent on evaluation or saving, out of the speed."""
         self._started += seconds
 
     def take_seconds(self) -> float:
@@ -78,11 +78,11 @@ class Window:
         self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
 
     def scalars(self, peak: float | None = None) -> dict[str, float]:
-        """Returns the metrics of the window, speed among them.
+        """Returns the metrics of the window, including the speed; all processes must call it.
 
         Args:
-          peak: FLOP/s of all devices; given, the share that was used is among the metrics ("mfu") where operations are
-            counted.
+          peak: peak FLOP/s of all devices together. If it is given and operations are counted, the metrics include
+            "mfu", the share of it that was used.
         """
         units, flops = hosts.total(self.units), hosts.total(self.flops)
         seconds = max(time.perf_counter() - self._started, 1e-9)
@@ -102,9 +102,9 @@ class Window:
 
 @contextmanager
 def stop_signal() -> Iterator[Callable[[int], bool]]:
-    """Yields a function that says after a step whether SIGTERM or SIGINT came: the loop then saves and ends.
+    """Yields a function that returns, after a step, whether SIGTERM or SIGINT arrived: the loop then saves and ends.
 
-    Of several processes, one that was asked to stop is enough: all are told so after the same step.
+    With several processes, a signal to one of them is enough: it returns True on all of them after the same step.
     """
     if not hosts.alone():
         yield from _stop_together()
@@ -120,7 +120,7 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
 
         for number in handled:
             signal.signal(number, receive)
-    except ValueError:  # not in the main thread (a notebook's worker): signals keep their meaning
+    except ValueError:  # not in the main thread (a notebook's worker): signals keep their usual effect
         yield lambda step: False
         return
     try:
@@ -132,7 +132,10 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
 
 
 def _stop_together() -> Iterator[Callable[[int], bool]]:
-    """JAX listens for SIGTERM itself and lets the processes agree on a step; a second Ctrl-C ends this one at once."""
+    """The version of `stop_signal` for several processes, which turns Ctrl-C into SIGTERM.
+
+    JAX listens for SIGTERM itself and lets the processes agree on a step. A second Ctrl-C ends this process at once.
+    """
 
     def interrupted(signum: int, frame: Any) -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
@@ -147,7 +150,7 @@ def _stop_together() -> Iterator[Callable[[int], bool]]:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as people say them: "2d 3h", "3h 5m" or "5m 7s"."""
+    """Returns seconds in readable form: "2d 3h", "3h 5m" or "5m 7s"."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
     if days:
         return f"{days}d {hours % 24}h"
@@ -162,17 +165,17 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def report_heldout(objective: type[Objective] | Objective, folder: Path) -> None:
-    """Logs what training changed on held-out text."""
+    """Logs the held-out metrics before and after training."""
     curve = [m for m in read_metrics(folder) if "heldout_loss" in m]
-    if curve:  # the metrics file is the user's to move
+    if curve:  # the user may have moved the metrics file
         log.info("%s", objective.change(curve[0], curve[-1]))
 
 
 def report_finished(objective: type[Objective], folder: Path, workdir: str, step: int, steps_key: str) -> None:
-    """Logs what lies in the workdir of a run that has done all its steps, and what can be done with it.
+    """Logs the results of a run that has done all its steps, and what the user can do next.
 
     Args:
-      steps_key: of the config, by which it would train on.
+      steps_key: the config key to raise for further training.
     """
     log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
     report_heldout(objective, folder)

@@ -1,4 +1,4 @@
-"""Whether a run can go on from its newest checkpoint, and what becomes of one that is damaged."""
+"""Checks the newest checkpoint of a run before it resumes, and sets damaged checkpoints aside (`--skip_damaged`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ SUFFIX = ".damaged"
 
 
 def check_newest(folder: Path, skip_damaged: bool) -> None:
-    """Checks that the newest checkpoint of a run is whole, before anything is built on it.
+    """Checks that the newest checkpoint of a run is undamaged, before the run resumes from it.
 
     Args:
-      folder: of checkpoints. skip_damaged: set damaged ones aside, so that the newest is whole.
+      folder: the folder of checkpoints. skip_damaged: rename damaged checkpoints, up to the newest undamaged one.
 
     Raises:
-      ValueError: when it is damaged and may not be set aside, or there is no other; nothing is set aside then.
+      ValueError: the newest checkpoint is damaged and `skip_damaged` is False, or all checkpoints are damaged; no
+        checkpoint is renamed then.
     """
     damaged: list[Path] = []
     for step in sorted(complete_steps(folder), reverse=True):

@@ -1,4 +1,4 @@
-"""A pre-training run: what config and data say, built once: objective, batches, optimizer, compiled steps."""
+"""Builds a pre-training run from config and data: its objective, batches, optimizer and compiled steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EvalStep = Callable[[Any, Batch], Sums]
 
 
 def make_eval_step(objective: Objective) -> EvalStep:
-    """Returns parameters and a batch [1, S, ...] -> its sums, without dropout."""
+    """Returns the evaluation step: parameters, batch [1, S, ...] -> sums of the batch, without dropout."""
 
     def eval_step(params: Any, batch: Batch) -> Sums:
         return objective.loss_sums(params, jax.tree.map(lambda x: x[0], batch), None)
@@ -46,10 +46,10 @@ def count_parameters(params: Any) -> dict[str, int]:
 
 @dataclasses.dataclass
 class Run(Program[Objective]):
-    """A pre-training run: what is built once from config and data.
+    """A pre-training run: the training program, and what evaluation and initialisation need.
 
     Attributes:
-      empty: a host batch without text, for evaluation. init: makes the state of step 0.
+      empty: a host batch without text, for processes whose held-out text has ended. init: makes the state of step 0.
     """
 
     eval_step: EvalStep
@@ -60,12 +60,12 @@ class Run(Program[Objective]):
 
     @property
     def objective(self) -> Objective:
-        """What is learned."""
+        """The objective of pre-training."""
         return self.learning
 
 
 def rate_of(config: ml_collections.ConfigDict) -> optax.Schedule:
-    """Returns the learning rate of a pre-training run by step."""
+    """Returns the learning-rate schedule of a pre-training run."""
     return learning_rate(config.optim, config.train.steps, config.optim.warmup_steps)
 
 
@@ -76,13 +76,13 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optax.GradientTransformat
 
 
 def build(config: ml_collections.ConfigDict, data: Any) -> Run:
-    """Compiles nothing yet: returns the run of a resolved config.
+    """Returns the run of a resolved config; nothing is compiled yet.
 
     Args:
-      data: what `charlm.families.registry.prepare` returned.
+      data: the result of `charlm.families.registry.prepare`.
 
     Raises:
-      ValueError: when config, data and devices do not fit each other.
+      ValueError: config, data and devices do not fit each other.
     """
     mesh = make_mesh(config)
     shards = table_shards(config, mesh)

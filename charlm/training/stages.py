@@ -1,9 +1,10 @@
-"""A run in stages, one after another, each an ordinary run in a folder of its own that starts from the one before.
+"""Pre-training in stages: each stage is an ordinary run in a folder of its own that starts from the stage before it.
 
     runs/c2s/1_approximation  2_contextual  3_approximation
 
-The same command goes on wherever it stopped: stages that are finished say so and are left as they are. What a later
-stage could not do is said before anything trains, and so is that one did not start from what lies there now.
+The same command resumes wherever training stopped; finished stages are logged and left unchanged. Before anything
+trains, the module checks that later stages can be built, and that no stage started from another checkpoint than the
+one that the stage before it now has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ log = logging.getLogger("charlm")
 
 
 class Stage(NamedTuple):
-    """A stage of a run: its config, with what it starts from; its folder; the step that it has come to, None: none."""
+    """A stage of a run: its config with `init_from` set, its folder, and its latest saved step; None: not begun."""
 
     config: ml_collections.ConfigDict
     folder: Path
@@ -37,7 +38,7 @@ class Stage(NamedTuple):
 
     @property
     def finished(self) -> bool:
-        """Whether it has done all its steps."""
+        """Whether the stage has done all its steps."""
         return self.done is not None and self.done >= self.config.train.steps
 
 
@@ -47,13 +48,12 @@ def train_stages(
     """Trains all stages that a config names; returns whether the last one is finished.
 
     Args:
-      profile: as in `charlm.training.train.train`: of each stage that trains, in a folder of its own. skip_damaged: as
-      there,
-        of each stage.
+      profile: folder for traces, with a subfolder for each stage that trains; "": none.
+      skip_damaged: as in `charlm.training.train.train`, for each stage.
 
     Raises:
-      ValueError: as `charlm.training.train.train`; and before anything trains, when a later stage could not train, or
-        did not start from what the one before it has made, naming what to remove.
+      ValueError: as in `charlm.training.train.train`. Also, before anything trains: a later stage cannot be built, or
+        started from another checkpoint than the stage before it has; names the folders to remove.
     """
     if config.stage:
         return train(family(config.family).of_stage(config, config.stage), workdir, profile, skip_damaged)
@@ -86,7 +86,7 @@ def _plan(config: ml_collections.ConfigDict, workdir: Path) -> list[Stage]:
 
 
 def _check_sources(stages: Sequence[Stage]) -> None:
-    """Checks that every stage that has begun started from what the one before it has come to, where that is there."""
+    """Checks that every started stage began with the final checkpoint of the stage before it, if that still exists."""
     for at, (before, stage) in enumerate(itertools.pairwise(stages), start=1):
         later = [s for s in stages[at:] if s.done is not None]
         if before.done is None or not later:
@@ -107,7 +107,7 @@ def _check_sources(stages: Sequence[Stage]) -> None:
 
 
 def _check_later(now: Stage, later: Sequence[Stage]) -> None:
-    """Builds the stages to come that are of another kind: what one cannot do without is better missed before."""
+    """Builds each later stage of another kind, so that missing data or a wrong config shows before anything trains."""
     kinds = {stage.config.stage: stage for stage in reversed(later) if stage.done is None}
     run = None if now.done is None else now.folder
     for kind, stage in kinds.items():

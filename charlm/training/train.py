@@ -1,4 +1,4 @@
-"""Pre-training from its first check to its last line; open it to follow a run. The loop: `charlm.training.loop`."""
+"""Pre-training from the first check to the last log line; open it to follow a run. It uses `charlm.training.loop`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ log = logging.getLogger("charlm")
 
 
 def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False) -> bool:
-    """Pre-trains as `config` says, or goes on with the run found in `workdir`; returns False if a signal stopped it.
+    """Pre-trains as `config` says, or resumes the run found in `workdir`; returns False if a signal stopped it.
 
     Args:
       profile: folder for a trace of a few steps; "": none. skip_damaged: set the newest checkpoint aside if it is
-        damaged, and go on from the one before.
+        damaged, and resume from the one before.
 
     Raises:
-      ValueError: when config, data or workdir do not allow it. NonFiniteLoss: when training diverged.
+      ValueError: config, data or workdir are not usable. NonFiniteLoss: training diverged.
     """
     folder, profiler = workdirs.folder_of(workdir), StepProfiler(profile)
     new = not folder.exists()
@@ -53,14 +53,14 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
             with clear_exhaustion(_smaller(config)):
                 return _train(config, folder, workdir, profiler, skip_damaged)
     finally:
-        if new and hosts.is_primary():  # of a run that could not begin, nothing stays
+        if new and hosts.is_primary():  # remove the empty folders of a run that could not begin
             for empty in (folder / checkpoints.FOLDER, folder):
                 with suppress(OSError):
                     empty.rmdir()
 
 
 def _smaller(config: ml_collections.ConfigDict) -> str:
-    """Says which keys make a step need less memory."""
+    """Returns advice on which config keys reduce the memory of a step."""
     size, parts = set_by(config, "data.batch_size"), set_by(config, "data.accumulation")
     flat = flatten(config)
     remat = "" if config.model.remat else ", or set model.remat=True"
@@ -89,20 +89,20 @@ def _train(
 
 
 def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, skip_damaged: bool) -> int | None:
-    """Checks that the run in a folder may go on with this config; returns the step it has come to, None: none.
+    """Checks that the run in a folder can resume with this config; returns its latest saved step, None without one.
 
     Raises:
-      ValueError: when it may not, or the folder cannot be written.
+      ValueError: it cannot resume, or the folder cannot be written.
     """
     workdirs.check_same_config(config)
     newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
     hosts.primary_first(newest)
     done = workdirs.newest_step(folder)
     finished = done is not None and done >= config.train.steps
-    if hosts.total(not finished):  # on any host; a finished run may lie on a disk that is read-only
+    if hosts.total(not finished):  # unfinished on any host; a finished run may lie on a read-only disk
         hosts.primary_first(lambda: workdirs.check_writable(folder))
         workdirs.check_shared(folder)
-    # Without a checkpoint there is nothing to go on from, whatever config lies there.
+    # Without a checkpoint there is nothing to resume, so a config found in the folder does not matter.
     saved = None if done is None else workdirs.saved_config(folder)
     if saved is not None:
         check_resumable(config, saved, where=workdir)
@@ -112,7 +112,7 @@ def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, 
 
 
 def _text(config: ml_collections.ConfigDict, folder: Path, done: int | None) -> Any:
-    """Returns vocabularies and encoded corpora; ValueError when they are not those that a run goes on with."""
+    """Returns vocabularies and encoded corpora; ValueError if they differ from those of the run that is resumed."""
     if done is None and config.resume:
         check_resumed(config)
     data = hosts.primary_first(lambda: prepare(config, None if done is None else folder))
@@ -128,7 +128,7 @@ def _run(
     """Trains; returns the loop, and whether all steps are done.
 
     Args:
-      source: the checkpoint whose run goes on; None: a new one begins.
+      source: the checkpoint to resume from; None: a new run begins.
     """
     past = {} if source is None else checkpoints.description(source)
     metadata = {"config": config.to_dict(), **run.objective.metadata()}
@@ -148,7 +148,7 @@ def _run(
         if hosts.is_primary():
             write_text(folder / workdirs.CONFIG_FILE, to_json(config))
             run.objective.save_vocab(folder)
-            # From scratch, step 0 is evaluated again.
+            # A new run evaluates step 0 again, so lines of step 0 are removed, too.
             writer = MetricWriter(folder, resume_step=start or -1)
             stack.callback(writer.close)
             goodput = Goodput(folder, start)
@@ -159,10 +159,12 @@ def _run(
 
 
 class PreTraining(Course):
-    """The course of pre-training: so many steps, held-out text now and then, the best checkpoint kept beside the last.
+    """The course of pre-training: a fixed number of steps, evaluated on held-out text at regular intervals.
+
+    A state with the lowest held-out loss so far is saved.
 
     Args:
-      folder: of the run; its metrics tell the best loss so far.
+      folder: the run's folder; the best loss so far is read from its metrics.
     """
 
     judged_on = "held-out"
@@ -180,15 +182,15 @@ class PreTraining(Course):
         self._best = hosts.from_primary(min(best, default=math.inf))
 
     def over(self, step: int) -> bool:
-        """Says whether the step is the last."""
+        """Returns whether all steps are done."""
         return step >= self.steps
 
     def evaluates(self, step: int) -> bool:
-        """Says whether it is time for held-out text; before the first step and after the last it always is."""
+        """Returns whether to evaluate on held-out text; always True before the first step and after the last."""
         return step % self._every == 0 or step == self.steps
 
     def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
-        """Reads held-out text; a state that is better than all before is worth saving."""
+        """Evaluates on held-out text; a state with the lowest loss so far is worth saving."""
         found = evaluate(self._run, state.params, self._most)
         better = step > 0 and found["loss"] < self._best
         if better:
@@ -196,7 +198,7 @@ class PreTraining(Course):
         return Judgement(found["loss"], better, found), {f"heldout_{name}": value for name, value in found.items()}
 
     def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
-        """Logs what held-out text says, and what the objective watches."""
+        """Logs the held-out metrics, and calls the objective's `watch`."""
         objective = self._objective
         found = {name.removeprefix("heldout_"): value for name, value in metrics.items()}
         line, unit = objective.heldout_line(found), objective.unit

@@ -1,4 +1,4 @@
-"""The folder of a run: who may write there, what lies there, and whether all processes mean the same run."""
+"""The workdir of a run: creating and locking it, reading what it holds, and checking that a run may resume in it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def folder_of(workdir: str | os.PathLike[str]) -> Path:
     """Returns the folder that `--workdir` names.
 
     Raises:
-      ValueError: it is empty, or an address.
+      ValueError: the name is empty, or an address such as gs://bucket/run.
     """
     check_path("--workdir", os.fspath(workdir), needed=True)
     return Path(workdir)
 
 
 def create(folder: Path, key: str = "--workdir") -> None:
-    """Makes the folder of a run, if need be; `key` names it in errors.
+    """Creates the folder of a run if it does not exist; `key` names it in errors.
 
     Raises:
-      ValueError: when it cannot be made.
+      ValueError: it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,27 +49,27 @@ def create(folder: Path, key: str = "--workdir") -> None:
 
 
 def check_writable(folder: Path, key: str = "--workdir") -> None:
-    """Checks that a run can write its folder; a finished one need not, and may lie on a disk that is read-only.
+    """Checks that a run can write to its folder. Not needed for a finished run, which may lie on a read-only disk.
 
     Args:
-      key: what names the folder, for messages.
+      key: the option that names the folder, for messages.
 
     Raises:
-      ValueError: when it cannot.
+      ValueError: it cannot.
     """
     try:
         probe = folder / f".writable.{os.getpid()}"
         probe.touch()
-        probe.unlink(missing_ok=True)  # another host may have a process of this number
+        probe.unlink(missing_ok=True)  # a process with the same id on another host may have removed it
     except OSError as error:
         raise ValueError(f"{key}={folder} cannot be written: {error.strerror}") from error
 
 
 def check_shared(folder: Path, key: str = "--workdir") -> None:
-    """Checks that all processes see one folder; all must call it.
+    """Checks that all processes see the same folder; all must call it.
 
     Raises:
-      ValueError: on every process, when they do not.
+      ValueError: they do not; raised on every process.
     """
     if not hosts.shares(folder):
         raise ValueError(f"{key}={folder} must be one folder that all hosts share; not all see what process 0 writes")
@@ -77,23 +77,23 @@ def check_shared(folder: Path, key: str = "--workdir") -> None:
 
 @contextmanager
 def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
-    """Makes a folder as `create` does; of what could not begin, nothing stays."""
+    """Creates a folder as `create` does; removes it after the block if it is new and still empty."""
     new = not folder.exists()
     create(folder, key)
     try:
         yield
     finally:
         if new:
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # the folder is not empty
                 folder.rmdir()
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keeps a second process out of the workdir; the lock goes with the process, however it ends.
+    """Locks the workdir against a second run; the lock is released when the process ends, however it ends.
 
     Raises:
-      ValueError: when there is one.
+      ValueError: another process holds the lock.
     """
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -109,10 +109,10 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def newest_step(folder: Path) -> int | None:
-    """Returns the step of the newest complete checkpoint of a run, None when there is none.
+    """Returns the step of the newest complete checkpoint of a run; None if there is none.
 
     Raises:
-      ValueError: when the folder is a checkpoint itself.
+      ValueError: the folder is a checkpoint itself.
     """
     try:
         found = checkpoints.find(folder)
@@ -124,10 +124,10 @@ def newest_step(folder: Path) -> int | None:
 
 
 def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
-    """Returns the config of the run in a folder, None when there is none.
+    """Returns the config of the run in a folder; None if there is no run.
 
     Raises:
-      ValueError: when the file is damaged, naming it.
+      ValueError: the config file is damaged; names it.
     """
     path = folder / CONFIG_FILE
     if not path.exists():
@@ -140,10 +140,10 @@ def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
 
 
 def check_same_config(config: ml_collections.ConfigDict) -> None:
-    """Checks that all processes were given the same config, but for what may differ between hosts.
+    """Checks that all processes were given the same config, except for the keys `OF_THE_HOST`.
 
     Raises:
-      ValueError: on every process, when one was not, naming the keys there.
+      ValueError: a config differs; raised on every process, and names the keys on the process where they differ.
     """
     own = {key: value for key, value in flatten(config).items() if key not in OF_THE_HOST}
     first = hosts.from_primary(own)
@@ -161,25 +161,26 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
 
 
 def started_from(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    """Returns what a run starts from, JSON-able: `init_from` as it was given, and what tells a checkpoint there."""
+    """Returns `init_from` as it was given and the identity of the checkpoint there, JSON-able."""
     given = config.init_from
     return {"init_from": given, "checkpoint": checkpoints.identity(given) if given else None}
 
 
 def origin_of(folder: Path) -> checkpoints.Identity | None:
-    """Returns what tells the checkpoint that the run in a folder started from; None where that is not known."""
+    """Returns the identity of the checkpoint that the run in a folder started from; None if it is not known."""
     stored = checkpoints.description(checkpoints.find(folder)).get("started_from") or {}
     found = stored.get("checkpoint")
     return checkpoints.Identity(*found) if found else None
 
 
 def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
-    """Checks that `init_from` is what the run in a folder started from; a run does not need that any more.
+    """Checks that `init_from` is the source that the run in a folder started from.
 
-    It may be empty, have been moved, or be gone.
+    A resumed run does not read its source again, so `init_from` may be empty, and the source may have been moved or
+    removed.
 
     Raises:
-      ValueError: it is something else, naming both.
+      ValueError: `init_from` is another source; names both.
     """
     given = config.init_from
     if not given:
@@ -201,15 +202,15 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
 
 
 def text_of(data: Any) -> list[list[int]]:
-    """What a saved data position refers to: records and words of each training corpus."""
+    """Returns the [records, words] of each training corpus; a saved data position is valid only for the same ones."""
     return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
 
 
 def check_text(checkpoint: Path, objective: type[Objective], data: Any) -> None:
-    """Checks that a run goes on with the vocabularies and the text it began with.
+    """Checks that a run resumes with the vocabularies and the training text that it began with.
 
     Raises:
-      ValueError: when they changed, naming both and the way out.
+      ValueError: they changed; names the difference and what to do.
     """
     objective.check_vocab(checkpoint, data)
     stored = checkpoints.read_metadata(checkpoint, objective.families).get("train_text", text_of(data))
