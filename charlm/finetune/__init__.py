@@ -1,5 +1,5 @@
-"""Fine-tuning: one road for every family of models (`charlm.families.units`) and every task (`charlm.tasks`).
+"""Fine-tuning, the same for every family of models (`charlm.families.units`) and every task (`charlm.tasks`).
 
-`batching` lays rows of units out in batches of a few shapes, `model` puts a task's head on a pre-trained model, `loop`
-trains and evaluates.
+`run` is the whole command, `fine_tuning` one run of it. `batching` packs rows of units into batches of a few shapes,
+`model` puts a task's head on a pre-trained model, `course` decides when to evaluate and stop, `evaluate` predicts.
 """

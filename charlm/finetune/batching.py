@@ -1,6 +1,6 @@
-"""Rows of any length in batches of a few shapes: like lengths together, each shape compiled once.
+"""Packs rows of any length into batches of a few shapes: rows of similar length together, each shape compiled once.
 
-What a batch holds depends on seed and epoch alone, so a resumed run goes on with the very batch it stopped before.
+The content of a batch depends only on seed and epoch, so a resumed run continues with exactly the next batch.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import numpy as np
 from charlm.families.units import Units
 from charlm.tasks.base import Row
 
-QUANTILES = (0.5, 0.9, 1.0)  # of the rows' lengths: where the lengths of batches end
-STEP = 8  # lengths of batches are multiples of it
-SLACK = 0.1  # room of a shape beyond what was measured, for the other epochs
-MEASURED = 64  # batches of each length that a shape is measured on
+QUANTILES = (0.5, 0.9, 1.0)  # quantiles of the rows' lengths that become lengths of batches
+STEP = 8  # lengths of batches are rounded up to a multiple of this
+SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
+MEASURED = 64  # number of batches of each length that a shape is measured on
 
 
 class Group(NamedTuple):
-    """Rows of one batch, and the positions they are padded to."""
+    """The indices of the rows of one batch, and the length they are padded to."""
 
     length: int
     rows: list[int]
 
 
 class Batch(NamedTuple):
-    """A batch: the model's input and the loss's targets by name; leading axes [A, S] of micro-batches and shards."""
+    """A batch: the model's input, and the targets of the loss by name; leading axes [A, S]: micro-batches, shards."""
 
     inputs: Any
     targets: dict[str, Any]
 
 
 class Packed(NamedTuple):
-    """A batch as one process packs it: arrays [A, S', ...] of its shards, and how many rows they hold."""
+    """A batch as one process packs it: arrays [A, S', ...] with its shards, and the number of rows in them."""
 
     batch: Batch
     rows: int
 
 
 def lengths_of(rows: Sequence[Row], longest: int) -> tuple[int, ...]:
-    """Returns the lengths of batches, ascending: quantiles of those of the rows, then `longest`."""
+    """Returns the lengths of batches, ascending: the `QUANTILES` of the rows' lengths, then `longest`."""
     if not rows:
         return (longest,)
     lengths = np.array([row.joined.length for row in rows])
@@ -51,7 +51,7 @@ def lengths_of(rows: Sequence[Row], longest: int) -> tuple[int, ...]:
 
 
 def grid(longest: int) -> tuple[int, ...]:
-    """Returns the lengths of batches of any text: powers of two and what lies halfway between, up to `longest`."""
+    """Returns the lengths of batches for any text: powers of two and the numbers halfway between, up to `longest`."""
     powers = [2**n for n in range(4, longest.bit_length() + 1)]
     lengths = sorted({*powers, *(3 * power // 2 for power in powers if power >= 32)})
     return (*(length for length in lengths if length < longest), longest)
@@ -60,8 +60,8 @@ def grid(longest: int) -> tuple[int, ...]:
 def epoch_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int, seed: int, epoch: int) -> list[Group]:
     """Returns the batches of an epoch: every row once, in a new order.
 
-    Rows are drawn at random and wait for others of their length; a batch leaves as soon as it is full, so the batches
-    of all lengths are mixed. Those still waiting at the end are put together, the shortest first.
+    Rows are drawn at random and collected by length. A batch is emitted as soon as it is full, so batches of all
+    lengths are mixed. The rows left at the end form the last batches, the shortest first.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
     waiting: dict[int, list[int]] = {length: [] for length in lengths}
@@ -76,7 +76,7 @@ def epoch_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int,
 
 
 def eval_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
-    """Returns batches of rows by their lengths, every row once."""
+    """Returns batches of rows sorted by length, every row once."""
     order = sorted(range(len(rows)), key=lambda index: rows[index].joined.length)
     return _in_order(order, rows, lengths, batch_size)
 
@@ -91,12 +91,12 @@ def _length_for(length: int, lengths: tuple[int, ...]) -> int:
 
 
 class Packer:
-    """Lays groups of rows out as batches of few shapes: of each length those measured, and one that holds all.
+    """Packs groups of rows into batches of a few shapes: for each length the measured ones, and one that fits any rows.
 
     Args:
-      units: of the model. batch_size: rows of a batch. accumulation, shards: micro-batches A of it, and shards S of
-        each of them. slack: share of room of a shape beyond what it was measured on.
-      local: which of the shards are of this process, ascending; None: all.
+      units: text side of the model. batch_size: rows per batch. accumulation: A, micro-batches per batch. shards: S,
+        shards per micro-batch. slack: share of room that a shape has beyond what was measured.
+      local: indices of the shards of this process, ascending; None: all.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Packer:
         self._shapes: dict[int, list[Any]] = {}
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
-        """Makes a shape for the first groups of each length, where none that is known holds them: each is compiled."""
+        """Adds a shape for the first groups of each length, unless a known shape fits them: every shape is compiled."""
         for length in {group.length for group in groups}:
             chosen = [group for group in groups if group.length == length][:MEASURED]
             parts = [[row.joined for row in part] for group in chosen for part in self._cut(rows, group)]
@@ -129,11 +129,11 @@ class Packer:
                 known.append(self._units.measure([part for part in parts if part], self._rows, length, self._slack))
 
     def _cut(self, rows: Sequence[Row], group: Group) -> list[list[Row]]:
-        """Returns the rows of each piece, dealt in turn so that none is much fuller than the others."""
+        """Returns the rows of each piece (shard of a micro-batch), dealt in turn so that all are about equally full."""
         return [[rows[index] for index in group.rows[piece :: self._pieces]] for piece in range(self._pieces)]
 
     def order(self, group: Group) -> list[int | None]:
-        """Returns the row of every place of a packed batch, in the order of the logits; None for padding."""
+        """Returns the index of the row at each place of a packed batch, in the order of the logits; None: padding."""
         found: list[int | None] = []
         for piece in range(self._pieces):
             part = group.rows[piece :: self._pieces]
@@ -141,14 +141,14 @@ class Packer:
         return found
 
     def pack(self, rows: Sequence[Row], group: Group) -> Packed:
-        """Returns a batch with arrays [A, S', ...], of the S' shards of this process.
+        """Returns a batch with arrays [A, S', ...] of the S' shards of this process.
 
-        Every process packs all shards: whether a shape holds a batch is to be the same for all of them.
+        Every process packs all shards, so that all choose the same shape.
         """
         parts = self._cut(rows, group)
         shapes = [*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)]
         tried = ([self._units.pack([row.joined for row in part], shape) for part in parts] for shape in shapes)
-        packed = next(found for found in tried if all(part is not None for part in found))  # the widest holds any rows
+        packed = next(found for found in tried if all(part is not None for part in found))  # the widest fits any rows
         targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
         here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
         own = lambda of: self._stack([of[piece] for piece in here])
@@ -163,7 +163,7 @@ class Packer:
 
 
 def _targets(rows: Sequence[Row], count: int, length: int, like: Row) -> dict[str, np.ndarray]:
-    """Returns the targets of rows, padded: 0 beyond a row's positions and the rows; "weight" tells what is real."""
+    """Returns the targets of rows, padded with 0 to `count` rows of `length` positions; "weight" marks real ones."""
     found: dict[str, np.ndarray] = {}
     for name, first in like.targets.items():
         value = np.asarray(first)

@@ -1,4 +1,4 @@
-"""The course of a fine-tuning run: epochs, development scores after each, the best epoch's model kept, patience."""
+"""The course of a fine-tuning run: evaluates on development examples after each epoch, and keeps the best model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ log = logging.getLogger("charlm")
 
 
 class Epochs(Course):
-    """So many epochs, or fewer when `train.patience` runs out.
+    """Trains for `train.epochs` epochs, or fewer if the score does not improve for `train.patience` epochs.
 
     Args:
-      steps: of all epochs. rate: of learning. batches: of the run. evaluator: of its model. dev: development examples.
-      model: without parameters, as it is kept. metadata: that is kept with it. folder: of the run.
+      steps: steps of all epochs. rate: learning-rate schedule. batches: the run's batches. evaluator: evaluates its
+        model. dev: development examples.
+      model: the model to save, without parameters. metadata: saved with it. folder: the run's folder.
     """
 
     judged_on = "development"
@@ -59,14 +60,14 @@ class Epochs(Course):
         self._score = f"dev_{self._task.metric}"
         past = (metrics[self._score] for metrics in read_metrics(folder) if "dev_loss" in metrics)
         self._best = batches.position.best_among(past)
-        self._seconds = 0.0  # that the last evaluation took
+        self._seconds = 0.0  # duration of the last evaluation
 
     @property
     def _task(self) -> Task[Any, Any]:
         return self._evaluator.task
 
     def over(self, step: int) -> bool:
-        """Says whether all epochs are done, or no better score came in time."""
+        """Returns whether all epochs are done, or the patience has run out."""
         return self._batches.position.place.epoch >= self._epochs or self._out_of_patience
 
     @property
@@ -74,15 +75,18 @@ class Epochs(Course):
         return bool(self._patience) and self._best.since >= self._patience
 
     def evaluates(self, step: int) -> bool:
-        """Says whether an epoch has ended."""
+        """Returns whether an epoch has ended."""
         return step > 0 and self._batches.epoch_ended
 
     def reports(self, step: int) -> bool:
-        """Says whether there is a progress line: also at the end of an epoch."""
+        """Returns whether to log a progress line: every `log_every` steps, and at the end of an epoch."""
         return step % self.log_every == 0 or self._batches.epoch_ended
 
     def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
-        """Predicts the development examples; what their labels choose is set anew. Every epoch's state is saved."""
+        """Predicts the development examples, and tunes the task's settings on their labels.
+
+        The state of every epoch is worth saving.
+        """
         started = time.perf_counter()
         predictions, losses_E2 = self._evaluator.predict_with_loss(state.params, self._dev)
         total, weight = losses_E2.sum(axis=0).tolist()
@@ -92,7 +96,7 @@ class Epochs(Course):
         return Judgement(found["loss"], worth_saving=True), {f"dev_{name}": value for name, value in found.items()}
 
     def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
-        """Logs the scores; keeps the model if it is the best so far."""
+        """Logs the scores, and saves the model if it is the best so far."""
         epoch, _, _ = self._batches.taken
         scores = {name.removeprefix("dev_"): value for name, value in metrics.items() if name != "dev_loss"}
         log.info("epoch %d  dev loss %.4f  %s  (%.0f s)", epoch, metrics["dev_loss"], shown(scores), self._seconds)
@@ -102,7 +106,7 @@ class Epochs(Course):
             log.info("no better score in %d epochs: training ends", self._patience)
 
     def _keep(self, step: int, state: TrainState) -> None:
-        """Keeps the model as the best so far; the one before goes when this one is complete."""
+        """Saves the model as the best so far; removes the previous best once this one is complete."""
         params = state.params if hosts.alone() else hosts.on_host(state.params)
         folder = self._folder / checkpoints.FOLDER
         before = hosts.from_primary(checkpoints.complete_steps(folder))
@@ -118,7 +122,7 @@ class Epochs(Course):
                     shutil.rmtree(folder / str(older), ignore_errors=True)
 
     def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
-        """Returns the metrics of a progress line, with how many epochs are done."""
+        """Returns the metrics of a progress line, with the prefix "train_", and the number of epochs done."""
         epoch, at, of = self._batches.taken
         return {f"train_{name}": value for name, value in scalars.items()} | {"train_epoch": epoch - 1 + at / of}
 
@@ -129,5 +133,5 @@ class Epochs(Course):
 
 
 def shown(scores: dict[str, float]) -> str:
-    """Returns scores as people read them."""
+    """Returns scores as readable text."""
     return "  ".join(f"{name} {value:.4f}" for name, value in scores.items() if isinstance(value, int | float))

@@ -1,4 +1,4 @@
-"""The examples of a fine-tuning run: read, split, and given noise."""
+"""Reads the examples of a fine-tuning run, splits them into parts or folds, and adds noise to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("charlm")
 
 
 class Examples(NamedTuple):
-    """The examples to learn from, to choose the best epoch by, and to predict at the end."""
+    """Examples: `train` to learn from, `dev` to choose the best epoch by, `test` to predict at the end."""
 
     train: list[Any]
     dev: list[Any]
@@ -27,10 +27,10 @@ class Examples(NamedTuple):
 
 
 def check_files(config: ml_collections.ConfigDict) -> None:
-    """Checks that the files of a config are there: models load slowly, and so do other files.
+    """Checks that the files of a config exist, before the model and other files are loaded, which is slow.
 
     Raises:
-      ValueError: naming the key and what is missing.
+      ValueError: a file is missing; names the key and the file.
     """
     for key in ("train", "dev", "test"):
         _files(config.data[key], f"data.{key}")
@@ -38,7 +38,7 @@ def check_files(config: ml_collections.ConfigDict) -> None:
 
 
 def read_misspellings(path: str) -> Misspellings | None:
-    """Returns the list of `data.misspellings`, None where it names none; ValueError when it cannot be read."""
+    """Returns the list at `path` (`data.misspellings`); None for an empty path; ValueError if it cannot be read."""
     try:
         return Misspellings.read(path) if path else None
     except OSError as error:
@@ -49,7 +49,7 @@ def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
     """Returns the examples that a config names, and sets the task's labels.
 
     Raises:
-      ValueError: naming the key, file and line of what is wrong.
+      ValueError: an example or its labels are wrong; names the key, file and line.
     """
     train = task.read(_files(config.data.train, "data.train"), training=True)
     if not train:
@@ -66,7 +66,7 @@ def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
 
 
 def _check_ids(examples: Sequence[Any], key: str) -> None:
-    """Checks that no two examples have one id: predictions are written under them."""
+    """Checks that ids are unique, because predictions are written under them."""
     places: dict[str, str] = {}
     for example in examples:
         if example.id in places:
@@ -75,7 +75,7 @@ def _check_ids(examples: Sequence[Any], key: str) -> None:
 
 
 def _files(specs: Sequence[str], key: str) -> list[str]:
-    """Returns the files that are meant; TFDS data sets as they are."""
+    """Returns the files that match the specs; leaves specs of TFDS data sets ("tfds:...") unchanged."""
     found: list[str] = []
     for spec in specs:
         found += [spec] if spec.startswith("tfds:") else matching_files(spec, key)
@@ -83,15 +83,16 @@ def _files(specs: Sequence[str], key: str) -> list[str]:
 
 
 def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int) -> Examples:
-    """Returns the examples with a random part of those to learn from as development examples, if there are none.
+    """Returns the examples with a random part of `train` moved to `dev`, if `dev` is empty.
 
-    Those about one context stay together, and so do those that the task scores together, as the passages of a query.
+    Examples about one context stay together, and so do examples that the task scores together, such as the passages of
+    a query.
 
     Args:
-      share: of the examples.
+      share: the share of contexts or groups to move.
 
     Raises:
-      ValueError: when there are too few to part.
+      ValueError: there are too few examples to split.
     """
     if examples.dev:
         return examples
@@ -109,7 +110,7 @@ def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int)
 
 
 def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list[str]:
-    """Returns the fold of every example: its own, or dealt in turn after a shuffle."""
+    """Returns the fold of every example: that of `data.fold_column`, or else dealt in turn after a shuffle."""
     if config.data.folds > len(examples):
         raise ValueError(f"data.folds={config.data.folds}, but there are {len(examples)} examples")
     if config.data.fold_column:
@@ -122,10 +123,10 @@ def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list
 
 
 class NoisyExamples:
-    """Draws noise for examples as `data.noise` says: other noise in each epoch, the same for the same seed.
+    """Adds noise to examples as `data.noise` says: different noise in each epoch, the same for the same seed.
 
     Args:
-      kinds: of noise, one is drawn for each example. share: of examples that get any.
+      kinds: kinds of noise, of which one is drawn for each example. share: share of examples that get noise.
     """
 
     def __init__(self, kinds: Sequence[str], share: float, seed: int, misspellings: str = "") -> None:
@@ -137,7 +138,7 @@ class NoisyExamples:
         return bool(self._noisers)
 
     def draw(self, task: Task[Any, Any], examples: Sequence[Any], key: str) -> list[Any]:
-        """Returns the examples with noise; `key` says which draw."""
+        """Returns the examples with noise; the same `key` gives the same noise."""
         if not self._noisers:
             return list(examples)
         rng = np.random.default_rng([self._seed, zlib.crc32(key.encode()), 3])

@@ -1,4 +1,4 @@
-"""The batches of all epochs in their order, and where a fine-tuning run stands in them; saved with its checkpoints."""
+"""The batches of a fine-tuning run over all epochs, and its position in them, which is saved with checkpoints."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from charlm.tasks.base import Row
 
 
 class Place(NamedTuple):
-    """The next batch: of which epoch, from 0, and which of its batches."""
+    """The next batch: its epoch and its number in the epoch, both from 0."""
 
     epoch: int
     batch: int
 
 
 class Best:
-    """The best development score so far, and how many epochs ago it was first reached; None: there is none yet."""
+    """The best development score so far (None: none yet), and how many epochs ago it was first reached."""
 
     def __init__(self, score: float | None = None, since: int = 0) -> None:
         self.score, self.since = score, since
 
     def add(self, score: float) -> bool:
-        """Counts an epoch with its score; returns whether it is better than all before. An equal one is not.
+        """Adds the score of an epoch; returns whether it is strictly better than all before.
 
-        A score that is not a number (a correlation with a constant, say) is worse than any other.
+        A score that is not finite (such as a correlation with a constant) counts as worse than any other.
         """
         score = score if math.isfinite(score) else -math.inf
         better = self.score is None or score > self.score
@@ -36,24 +36,24 @@ class Best:
 
 
 class Position:
-    """Where a run stands."""
+    """The position of a run: its next batch, and its best score so far."""
 
     def __init__(self) -> None:
         self.place = Place(0, 0)
-        self.best: Best | None = Best()  # None: of a checkpoint that does not hold it
+        self.best: Best | None = Best()  # None after loading a checkpoint that does not store it
 
     def get_state(self) -> dict[str, Any]:
-        """Returns it as JSON."""
+        """Returns the position as JSON-able values."""
         best = self.best and {"score": self.best.score, "since": self.best.since}
         return self.place._asdict() | {"best": best}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes there."""
+        """Moves to a saved position."""
         self.place = Place(state["epoch"], state["batch"])
         self.best = Best(**state["best"]) if state.get("best") else None
 
     def best_among(self, scores: Iterable[float]) -> Best:
-        """Returns the best score; where the checkpoint did not hold it, that of these, of all epochs in order."""
+        """Returns the best score; if the checkpoint did not store it, computes it from `scores`, one per epoch."""
         if self.best is None:
             self.best = Best()
             for score in scores:
@@ -62,15 +62,15 @@ class Position:
 
 
 class EpochBatches:
-    """Packed batches, one epoch after another without end, as `charlm.training.loop.Loop` takes them.
+    """An endless iterator over packed batches, epoch after epoch; `charlm.training.loop.Loop` reads it.
 
     Args:
-      rows_of: epoch -> its rows, and which of them form a batch. packer: lays them out.
-      ahead: batches packed before they are asked for, in a thread.
+      rows_of: epoch -> its rows, and the groups of rows that form batches. packer: packs them.
+      ahead: number of batches that a thread packs in advance.
 
     Attributes:
-      position: of the next batch. taken: epoch and number of the batch that was taken last, both from 1, and how many
-        its epoch has.
+      position: position of the next batch. taken: epoch of the last batch taken and its number in the epoch, both from
+        1, and the number of batches of that epoch.
     """
 
     def __init__(
@@ -115,15 +115,15 @@ class EpochBatches:
 
     @property
     def epoch_ended(self) -> bool:
-        """Whether the batch that was taken last was the last of its epoch."""
+        """Whether the last batch taken was the last of its epoch."""
         return self.taken[1] == self.taken[2]
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the position as JSON."""
+        """Returns the position as JSON-able values."""
         return self.position.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes to a position."""
+        """Moves to a saved position."""
         self.close()
         self.position.set_state(state)
 

@@ -1,4 +1,4 @@
-"""What a model says of examples: rows through the compiled model, logits back to predictions."""
+"""Predicts examples with a model: packs their rows, runs the compiled model, and turns logits into predictions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from charlm.families.units import Units
 from charlm.finetune.batching import Batch, Group, Packer, eval_groups, grid
 from charlm.tasks.base import Row, Task
 
-SLACK = 0.25  # room of a shape beyond the text it was measured on: for other texts, and typos that part equal words
+# Share of room that a shape has beyond the text it was measured on: for other texts, and for typos, which turn
+# occurrences of one word into different words.
+SLACK = 0.25
 
 
 class Prepared(NamedTuple):
-    """Examples with their rows and batches, made once and predicted as often as one likes."""
+    """Examples with their rows and batches, prepared once and predicted any number of times."""
 
     examples: list[Any]
     rows: list[Row]
@@ -27,18 +29,18 @@ class Prepared(NamedTuple):
 
 
 class Evaluator:
-    """A model that predicts examples of a task.
+    """Predicts examples of a task with a model.
 
     Args:
-      model: with the task's head; its parameters may be missing, they are given to every call.
-      batch_size: rows of a batch, rounded up to the devices it is spread over.
+      model: a model with the task's head; its own parameters are not used, every call gets parameters.
+      batch_size: rows of a batch, rounded up to a multiple of the devices it is sharded over.
     """
 
     def __init__(self, model: Pretrained, task: Task[Any, Any], units: Units, mesh: Mesh, batch_size: int) -> None:
         self.task, self.units = task, units
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._batch_size = -(-batch_size // shards) * shards
-        # Kept from text to text: their shapes differ little, and to compile takes longer than to run.
+        # One packer for all texts, so that they share shapes: compiling a shape takes longer than running it.
         self.packer = Packer(units, self._batch_size, shards=shards, slack=SLACK, local=local_shards(mesh, shards))
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
         self._place = lambda tree: place_state(tree, state_sharding(tree, mesh))
@@ -56,7 +58,7 @@ class Evaluator:
         self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
 
     def place(self, params: Any) -> Any:
-        """Returns parameters on the devices."""
+        """Puts parameters onto the devices."""
         return self._place(params)
 
     def prepare(self, examples: Sequence[Any]) -> Prepared:
@@ -65,13 +67,13 @@ class Evaluator:
         return Prepared(list(examples), rows, self.groups(rows))
 
     def groups(self, rows: Sequence[Row]) -> list[Group]:
-        """Returns the batches of rows; there is a shape for each afterwards."""
+        """Returns the batches of rows, and adds shapes for them to the packer."""
         groups = eval_groups(rows, grid(self.units.longest), self._batch_size)
         self.packer.measure(rows, groups)
         return groups
 
     def logits(self, params: Any, prepared: Prepared) -> list[np.ndarray]:
-        """Returns the logits of each row, padding cut off."""
+        """Returns the logits of each row, without padding."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         for group in prepared.groups:
             batch = self._place_batch(self.packer.pack(prepared.rows, group))
@@ -89,7 +91,7 @@ class Evaluator:
         return self.task.predict(prepared.examples, prepared.rows, self.logits(params, prepared))
 
     def predict_with_loss(self, params: Any, prepared: Prepared) -> tuple[list[Any], np.ndarray]:
-        """Returns the predictions of examples whose labels are known, and of each its loss and weight [E, 2]."""
+        """Returns the predictions of labelled examples, and the loss and weight of each, [E, 2]."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         losses_E2 = np.zeros((len(prepared.examples), 2))
         for group in prepared.groups:

@@ -1,4 +1,7 @@
-"""One fine-tuning run: what is built from model, task and examples, its training, and its result; resumable."""
+"""One fine-tuning run, for one seed and fold: builds, trains or resumes the model, and writes the result.
+
+`charlm.finetune.run` starts one such run for each seed and fold of a command.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +49,22 @@ from charlm.training.recovery import check_newest
 
 log = logging.getLogger("charlm")
 
-STATE_FOLDER = "state"  # of a workdir: what a run that was stopped goes on from; gone when it is finished
+STATE_FOLDER = "state"  # folder in a workdir with the checkpoints to resume from; removed when the run is finished
 RESULT_FILE = "result.json"
-DEV, TEST, SUMS = "dev", "test", "test_sums"  # the last: what the scores of a fold are made of
+DEV, TEST, SUMS = "dev", "test", "test_sums"  # keys of the result; the last holds the sums behind a fold's test scores
 
 
 class Stopped(Exception):
-    """A signal asked the run to stop; everything is saved."""
+    """Raised when a signal has stopped the run, after everything is saved."""
 
 
 class FineTuning:
-    """One run.
+    """One fine-tuning run.
 
     Args:
-      config: of fine-tuning. seed: of this run. source: the pre-trained model. task: with its labels.
-      examples: to learn from, to choose by, to predict at the end. folder: of the run.
+      config: config of fine-tuning. seed: seed of this run. source: the pre-trained model. task: the task, with its
+        labels set.
+      examples: the examples of this run. folder: the folder of this run. profile: folder for a trace; "": none.
     """
 
     def __init__(
@@ -109,7 +113,7 @@ class FineTuning:
         self._init = lambda: jax.jit(init, out_shardings=placed)(place_state(params, placed.params))
 
     def _epoch(self, epoch: int) -> tuple[list[Row], list[Group]]:
-        """Returns the rows of an epoch and its batches."""
+        """Returns the rows and the batches of an epoch."""
         rows = self._rows
         if self._noise or self._units.draws:
             noisy = self._noise.draw(self._task, self._data.train, f"epoch {epoch}")
@@ -118,17 +122,17 @@ class FineTuning:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has its result."""
+        """Whether the run has a result file."""
         return hosts.from_primary((self._folder / RESULT_FILE).exists())
 
     def run(self, skip_damaged: bool = False) -> dict[str, Any]:
-        """Trains, or goes on with, and returns the result, which `RESULT_FILE` then holds, too.
+        """Trains, or resumes training, and returns the result, which is also written to `RESULT_FILE`.
 
         Args:
           skip_damaged: as in `charlm.training.train.train`.
 
         Raises:
-          ValueError: when training diverged. Stopped: when a signal came.
+          ValueError: training diverged. Stopped: a signal stopped the run.
         """
         done = self._folder / RESULT_FILE
         if self.finished:
@@ -181,7 +185,7 @@ class FineTuning:
 
     def _finish(self) -> dict[str, Any]:
         """Predicts with the best epoch's model, writes the predictions and returns the scores."""
-        hosts.total(0)  # the model is there
+        hosts.total(0)  # a barrier: after it, process 0 has written the model
         best = from_pretrained(self._folder)
         self._task = self._evaluator.task = from_settings(best.metadata["task"])
         params = self._evaluator.place(best.params)

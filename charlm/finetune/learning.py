@@ -1,4 +1,4 @@
-"""A task as something to learn: the loss of a model with the task's head over batches of rows, and its optimizer."""
+"""What the training loop needs to fine-tune a task: its loss as a `Learning`, its learning rate and its optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from charlm.tasks.base import Task, TaskSums
 
 
 def rate_of(config: ml_collections.ConfigDict, steps: int, peak: float | None = None) -> optax.Schedule:
-    """Returns the learning rate of a fine-tuning run of so many steps; peak: None: `optim.learning_rate`."""
+    """Returns the learning-rate schedule of a fine-tuning run of `steps` steps; peak None: `optim.learning_rate`."""
     return learning_rate(config.optim, steps, round(config.optim.warmup_share * steps), peak)
 
 
@@ -30,7 +30,7 @@ def optimizer_of(
     """Returns the optimizer of a fine-tuning run.
 
     Args:
-      steps: of the whole run. family: of the model. new: names of the parameters that begin at random.
+      steps: length of the whole run. family: family of the model. new: names of randomly initialised parameters.
     """
     head = config.optim.head_learning_rate
     own_rate = rate_of(config, steps, head) if head else None
@@ -38,10 +38,11 @@ def optimizer_of(
 
 
 class TaskLearning(Learning):
-    """The loss of a task.
+    """The loss of a task and its metrics.
 
     Args:
-      task: with its labels. model: with the task's head. units: how it reads text. config: of fine-tuning.
+      task: the task, with its labels set. model: a model with the task's head. units: text side of the model.
+      config: config of fine-tuning.
     """
 
     sums = TaskSums
@@ -60,23 +61,23 @@ class TaskLearning(Learning):
         return self._task.sums(logits, targets)
 
     def count(self, batch: Packed) -> int:
-        """Returns the rows of this process."""
+        """Returns the number of rows of this process."""
         return batch.rows
 
     def training_flops(self, batch: Packed) -> float:
-        """Returns the useful operations of a step, without the task's small head; 0 where something is frozen.
+        """Returns the useful operations of a step, without the task's small head; 0 if parameters are frozen.
 
-        How far a gradient runs back then depends on what is.
+        With frozen parameters, the cost of the backward pass depends on which ones are frozen.
         """
         if self._frozen:
             return 0.0
         return TRAINING * self._units.forward_flops(self._model.config, batch.batch.inputs)
 
     def summarize(self, sums: TaskSums) -> dict[str, float]:
-        """Returns the mean loss (nats, or squared errors) and the share of what was predicted exactly."""
+        """Returns the mean loss (nats, or squared errors) and the share of exactly right predictions."""
         weight = max(float(sums.weight), 1.0)
         return {"loss": float(sums.loss) / weight, "right": float(sums.right) / weight}
 
     def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns loss and share of right answers."""
+        """Returns the text with the loss and the share of right predictions."""
         return f"loss {scalars['loss']:.4f}  right {100 * scalars['right']:.1f} %"

@@ -1,4 +1,4 @@
-"""A task's head on a pre-trained model: whatever the source holds is taken over, the rest begins at random."""
+"""Puts a task's head on a pre-trained model: takes over the source's parameters, and initialises the rest randomly."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ log = logging.getLogger("charlm")
 
 
 def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") -> tuple[Pretrained, Target]:
-    """Returns a model of the source's shape with the task's head, parameters left out, and its description.
+    """Returns a model of the source's shape with the task's head but without parameters, and its `Target`.
 
     Args:
-      label_head: "paper" or "reference", of an HLM; "": "paper". Other families have one head each.
+      label_head: "paper" or "reference" for an HLM; "": "paper". Other families have one head each.
 
     Raises:
-      ValueError: when the family has no such head.
+      ValueError: the family has no such head.
     """
     converter = converter_of(source.family)
     if task.head not in converter.heads:
@@ -47,9 +47,9 @@ def with_task(source: Pretrained, task: Task[Any, Any], label_head: str = "") ->
 
 
 def first_params(source: Pretrained, model: Pretrained, target: Target, seed: int) -> Any:
-    """Returns the parameters that fine-tuning begins with: the source's, and random ones where it has none.
+    """Returns the initial parameters of fine-tuning: those of the source, and random ones where it has none.
 
-    The output layer is taken over only where the source was fine-tuned for the same task and labels.
+    The output layer is taken over only if the source was fine-tuned for the same task and labels.
     """
     fresh = flat(target.params)
     held = held_params(source)
@@ -73,13 +73,13 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
 
 
 def held_params(source: Pretrained) -> dict[str, Any]:
-    """Returns a model's parameters by name; an encoder alone has the names that it has under a head."""
+    """Returns a model's parameters by name; those of an encoder without head get the names they have under a head."""
     alone = converter_of(source.family).scope_alone(source.model)
     return {alone + name: value for name, value in flat(source.params).items()}
 
 
 def _random(target: Target, smallest: Any, seed: int, names: list[str]) -> dict[str, Any]:
-    """Returns random parameters of a model, on the host: only those named, since the generators of all take seconds."""
+    """Returns random values, on the host, of only the named parameters: compiling the generators of all is slow."""
 
     def draw() -> dict[str, Any]:
         params = target.module.init(stream_key(seed, "init"), smallest)["params"]

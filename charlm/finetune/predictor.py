@@ -1,4 +1,4 @@
-"""A fine-tuned model, ready to be asked: tags of words, classes, numbers, answers, ranks."""
+"""Applies a fine-tuned model to texts: tags of words, classes, numbers, answers or ranking scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from charlm.text.words import Span, get_splitter
 
 
 class TaggedText(NamedTuple):
-    """Words of a text, their characters (start, end) in it, and their tags."""
+    """The words of a text, their character offsets (start, end) in it, and their tags."""
 
     words: list[str]
     offsets: list[Span]
@@ -32,10 +32,10 @@ class FineTuned:
     """A fine-tuned model with its task and text side.
 
     Args:
-      pretrained: a model with a head for labels, of a run or imported. batch_size: rows at a time.
+      pretrained: a model with a head for labels, from a run or imported. batch_size: rows per batch.
 
     Attributes:
-      task: what it was fine-tuned for. evaluator, params: for whoever has examples of the task at hand.
+      task: the task it was fine-tuned for. evaluator, params: for predicting examples of the task directly.
     """
 
     def __init__(self, pretrained: Pretrained, batch_size: int = 32, mesh: Mesh | None = None) -> None:
@@ -50,23 +50,23 @@ class FineTuned:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Any) -> FineTuned:
-        """Loads the workdir of a fine-tuning run, a checkpoint, or a fine-tuned model as Hugging Face has it.
+        """Loads a fine-tuned model from the workdir of a run, a checkpoint, or a folder in Hugging Face's format.
 
         Args:
-          options: of `charlm.families.pretrained.from_pretrained`.
+          options: options of `charlm.families.pretrained.from_pretrained`.
 
         Raises:
-          ValueError: when there is no model, or it has no head for labels.
+          ValueError: there is no model, or it has no head for labels.
         """
         return cls(from_pretrained(path, **options), batch_size)
 
     @property
     def ability(self) -> str:
-        """The method that the model answers."""
+        """The name of the method that the model supports, such as "tag"."""
         return self.task.ability
 
     def require(self, ability: str) -> None:
-        """Raises ValueError naming what the model was fine-tuned for, unless it can do this."""
+        """Raises ValueError, naming the model's task, unless the model has this ability."""
         if ability != self.ability:
             raise ValueError(f"this model was fine-tuned for {self.task.name}: it can {self.ability}, not {ability}")
 
@@ -75,7 +75,7 @@ class FineTuned:
         return self.predict(examples)
 
     def predict(self, examples: Sequence[Any]) -> list[Any]:
-        """Returns what the model says of examples of its task, whatever that is."""
+        """Returns the predictions for examples of the model's task."""
         return self.evaluator.predict(self.params, self.evaluator.prepare(examples)) if examples else []
 
     def tag(
@@ -84,12 +84,12 @@ class FineTuned:
         """Returns a tag for every word.
 
         Args:
-          texts: texts, or sequences of words that are split already (offsets are then those of the words with a
-            space between them).
-          language, splitter: how texts become words; see `charlm.text.words.get_splitter`.
+          texts: texts, or sequences of words that are split already (offsets then refer to the words joined by
+            spaces).
+          language, splitter: how texts are split into words; see `charlm.text.words.get_splitter`.
 
         Raises:
-          ValueError: when the model was fine-tuned for something else.
+          ValueError: the model was fine-tuned for another kind of task.
         """
         cut = get_splitter(splitter, language)
         words, offsets = [], []
@@ -108,7 +108,7 @@ class FineTuned:
         return [TaggedText(w, o, tags) for w, o, tags in zip(words, offsets, predicted, strict=True)]
 
     def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[ClassPrediction]:
-        """Returns the likeliest class of each text (with its pair, if it has one), and the probabilities of all."""
+        """Returns the likeliest class and the probabilities of all classes for each text (with its pair, if any)."""
         return self._predict("classify", _text_examples(texts, pairs))
 
     def measure(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[float]:
@@ -116,12 +116,12 @@ class FineTuned:
         return self._predict("measure", _text_examples(texts, pairs))
 
     def rank(self, query: str, passages: Iterable[str]) -> list[float]:
-        """Returns a score for each passage: the larger, the likelier it answers the query."""
+        """Returns a score for each passage: the higher, the likelier the passage answers the query."""
         passages = _several(passages)
         return self._predict("rank", _text_examples([query] * len(passages), passages))
 
     def answer(self, questions: Iterable[str], contexts: Iterable[str]) -> list[AnswerPrediction]:
-        """Returns the best answers to each question in its context; `task.answer` says which one counts, if any."""
+        """Returns the best answers to each question in its context; `task.answer` picks the final one, if any."""
         questions, contexts = _several(questions), _several(contexts)
         if len(questions) != len(contexts):
             raise ValueError(f"{len(questions)} questions, but {len(contexts)} contexts: one for each")

@@ -1,4 +1,4 @@
-"""A fine-tuning command: one run for each seed and fold, and what they come to together."""
+"""The fine-tuning command: trains one run for each seed and fold, and writes a summary of all of them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "dat
 def fine_tune(
     config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
 ) -> dict[str, Any]:
-    """Fine-tunes as `config` says, or goes on with what is found in `workdir`; returns the summary of all runs.
+    """Fine-tunes as `config` says, or resumes what is found in `workdir`; returns the summary of all runs.
+
+    The summary is {} if a signal stopped training.
 
     Args:
       profile, skip_damaged: as in `charlm.training.train.train`.
 
     Raises:
-      ValueError: when config, data, model or workdir do not allow it, or training diverged.
+      ValueError: config, data, model or workdir are not usable, or training diverged.
     """
     folder = workdirs.folder_of(workdir)
     sizes = {name: config.data[name] for name in ("batch_size", "eval_batch_size", "max_length", "accumulation")}
@@ -56,7 +58,7 @@ def fine_tune(
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(workdirs.created(folder)))
             finished = hosts.from_primary((folder / SUMMARY_FILE).exists())
-            if not finished:  # a finished run may lie on a disk that is read-only
+            if not finished:  # a finished run may lie on a read-only disk
                 hosts.primary_first(lambda: workdirs.check_writable(folder))
                 workdirs.check_shared(folder)
             hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
@@ -113,13 +115,13 @@ def _read_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
-    """Returns the model that is fine-tuned; ValueError when there is none, or keys are set that are not for it."""
+    """Returns the model to fine-tune; ValueError if there is none, or if keys are set that its family does not have."""
     model = config.model
     changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
     changes |= {name: model[name] for one in families() for name in one.check_options if model.get(name)}
-    if model.policy:  # a stored one for use belongs to the policy that is replaced
+    if model.policy:  # an eval_policy stored with the model belongs to the policy that is replaced here
         changes["eval_policy"] = model.eval_policy
     try:
         return from_pretrained(config.init_from, **changes)
@@ -138,7 +140,7 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
 def _runs(
     config: ml_collections.ConfigDict, task: Task[Any, Any], examples: Examples
 ) -> dict[str, tuple[int, Examples]]:
-    """Returns the runs by name: seed and examples."""
+    """Returns the seed and the examples of each run, by its name."""
     seeds = range(config.seed, config.seed + config.seeds)
     if not config.data.folds and not config.data.fold_column:
         return {f"seed_{seed}": (seed, examples) for seed in seeds}
@@ -155,10 +157,11 @@ def _runs(
 
 
 def _summary(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[str, Any]:
-    """Returns all results, mean and standard deviation of every score, and the scores of all folds together.
+    """Returns all results, the mean and standard deviation of every score, and the scores of all folds together.
 
-    The last are those of the whole, every example predicted by the run that had not seen it: a mean over folds counts
-    examples of small folds more. Over several seeds their mean and standard deviation are given.
+    For the scores of all folds, every example is predicted by the run that was not trained on it, and all predictions
+    are scored at once; a mean over folds would give examples of small folds more weight. With several seeds, the mean
+    and standard deviation of these scores are given.
     """
     scores: dict[str, Any] = {}
     for part in (DEV, TEST):
@@ -181,7 +184,7 @@ def _all_folds(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict
 
 
 def _digests(examples: Examples) -> dict[str, str]:
-    """Returns a digest of the examples of each part, wherever their files lie."""
+    """Returns a digest of the examples of each part, independent of where their files are."""
     found = {}
     for name, part in examples._asdict().items():
         digest = hashlib.sha256()
@@ -192,10 +195,10 @@ def _digests(examples: Examples) -> dict[str, str]:
 
 
 def _check_same_data(digests: dict[str, str], folder: Path) -> None:
-    """Checks that all processes have the same examples, and that a run found in a folder had them.
+    """Checks that all processes have the same examples, and that a run found in the folder had the same ones.
 
     Raises:
-      ValueError: naming the parts that differ.
+      ValueError: examples differ; names the parts.
     """
     first = hosts.from_primary(digests)
     other = [f"data.{name}" for name, digest in digests.items() if first[name] != digest]
@@ -220,10 +223,10 @@ def _mean_and_sd(values: list[float]) -> dict[str, Any]:
 
 
 def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
-    """Checks that the run found in a folder is this one.
+    """Checks that the run found in a folder has the same config, except for the keys `MAY_CHANGE`.
 
     Raises:
-      ValueError: naming the keys that differ.
+      ValueError: the configs differ; names the keys.
     """
     path = folder / workdirs.CONFIG_FILE
     if not path.exists():
