@@ -1,1 +1,4 @@
-"""Weights to and from the authors' PyTorch code: one rule table per family, read in both directions."""
+"""Converts weights to and from PyTorch, with one table of rules per family that is used in both directions.
+
+In this package, "theirs" is the PyTorch side (the authors' code or transformers), "ours" is charlm's.
+"""

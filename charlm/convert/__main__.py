@@ -26,7 +26,7 @@ from charlm.families.family import FAMILIES, families, family, load
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FORMS = ("table_free", "words", "backbone_only")  # options of export that write a model in another form
+FORMS = ("table_free", "words", "backbone_only")  # options of `export` that write the model in another form
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     check_options(vars(args), needed=("input", "output", "checkpoint", "golden_dir"))
-    # Imported late: --help and mistakes need no jax.
+    # Imported late, so that --help and wrong options do not import jax.
     if args.command == "check":
         from charlm.convert import golden
 
@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _converter(args: argparse.Namespace) -> Converter:
-    """Returns the converter of the family that was named, or that the config or the checkpoint is of."""
+    """Returns the converter of the family named on the command line, or else recognised from the input."""
     from charlm.core import checkpoint as checkpoints
     from charlm.families.registry import converter_of, recognise
 
@@ -157,7 +157,7 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
 
 
 def _export_form(args: argparse.Namespace, converter: Converter, form: str) -> str:
-    """Writes a model in a form that its family alone has."""
+    """Writes a model in a form that only its family has (`FORMS`); returns the line to print."""
     from charlm.convert.files import new_folder
     from charlm.core import checkpoint as checkpoints
 

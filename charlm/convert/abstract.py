@@ -1,4 +1,4 @@
-"""The parameters that a model has, without their numbers: they are traced once, however often they are asked for."""
+"""Returns the names, shapes and dtypes of a model's parameters without computing them; each model is traced once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import jax
 
 
 def abstract_params(module: nn.Module, smallest: Callable[[nn.Module], tuple[Any, ...]]) -> Any:
-    """Returns the tree of a model's parameters, of `jax.ShapeDtypeStruct`; computes nothing.
+    """Returns the tree of a model's parameters as `jax.ShapeDtypeStruct`; computes no values.
 
-    Tracing a model takes up to seconds, and loading one, giving it a head and saving it again each ask for it.
+    Results are cached, because tracing a model may take seconds, and loading it, giving it another head and saving it
+    each need the tree.
 
     Args:
       module: the model.
-      smallest: a function of a file, not a lambda, since results are kept by it: takes the model, returns what
-        `module.init` reads after the key, as small as it may be.
+      smallest: takes the model and returns the smallest possible arguments of `module.init` after the key. It is part
+        of the cache key, so it must be a function of a module, not a lambda.
     """
-    return jax.tree.map(lambda leaf: leaf, _traced(module, smallest))  # a copy: the caller may change its own
+    return jax.tree.map(lambda leaf: leaf, _traced(module, smallest))  # a copy, because the caller may change it
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""What is said when fields of a model's config are to be changed that it does not have. Needs no JAX."""
+"""The error for changes to config fields that a model does not have; a module of its own, to be used without JAX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class NotChangeable(ValueError):
-    """Fields that are to be changed, and which the config of a family does not have.
+    """Raised when fields are to be changed that the config of the model's family does not have.
 
     Attributes:
-      names: of the fields. family: of the model.
+      names: names of the fields. family: family of the model.
     """
 
     def __init__(self, reason: str, names: Sequence[str], family: str) -> None:

@@ -1,4 +1,7 @@
-"""State dicts on disk: safetensors, whole or in shards, and PyTorch's own files, read without running any code."""
+"""Reads and writes state dicts on disk: safetensors, single or sharded, and PyTorch's own files (reading only).
+
+PyTorch's files are read without running any code from them.
+"""
 
 from __future__ import annotations
 
@@ -36,26 +39,26 @@ _DTYPES = {
 
 
 class Tensor(Protocol):
-    """An array in memory, or one that is read when NumPy asks for it."""
+    """An array in memory, or one that is read from disk when it is converted to a NumPy array."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of its axes."""
+        """The sizes of the axes."""
         ...
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of its elements."""
+        """The type of the elements."""
         ...
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> np.ndarray:
-        """Returns it as an array."""
+        """Returns the tensor as a NumPy array."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """A tensor of a safetensors file, read anew each time it is asked for; a mapped file would stay in memory."""
+    """A tensor of a safetensors file, read from disk at every conversion; a memory-mapped file would stay in memory."""
 
     path: Path
     offset: int
@@ -63,20 +66,20 @@ class Stored:
     dtype: np.dtype
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Reads it; `copy` makes no difference, the array is always a new one."""
+        """Reads the tensor into a new array; `copy` is ignored."""
         count = int(np.prod(self.shape))
         value = np.fromfile(self.path, self.dtype, count, offset=self.offset) if count else np.empty(0, self.dtype)
         return value.reshape(self.shape).astype(dtype or self.dtype, copy=False)
 
 
 def find_state(path: str | os.PathLike[str]) -> Path:
-    """Returns the file to read: `path`, or what lies in that folder (`WHOLE`, then `INDEXES`, then any other index).
+    """Returns the file to read: `path` itself, or in a folder the first of `WHOLE`, `INDEXES` and any other index.
 
     Args:
-      path: file or folder; or, where there is none of that name, a model in the cache of huggingface_hub.
+      path: file or folder; if neither exists, the name of a model in the cache of huggingface_hub.
 
     Raises:
-      ValueError: when there is none.
+      ValueError: there is no state dict.
     """
     path = Path(path)
     try:
@@ -94,23 +97,24 @@ def find_state(path: str | os.PathLike[str]) -> Path:
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Returns the tensors of a file or folder by name, in the order and the dtype they are stored in.
+    """Returns the tensors of a file or folder by name, in their stored order and dtype.
 
     Raises:
-      ValueError: the file is missing, truncated, of another kind, or asks for code; PyTorch is needed and missing.
+      ValueError: the file is missing, truncated, not a state dict, or needs code to be run; or PyTorch is needed but
+        not installed.
     """
     return {name: np.asarray(tensor) for name, tensor in open_state(path).items()}
 
 
 def open_state(path: str | os.PathLike[str], mapped: bool = True) -> dict[str, Tensor]:
-    """Returns what `read_state` does, but tensors of safetensors files as `Stored`: a large model is never in memory.
+    """Returns tensors as `read_state` does, but those of safetensors files as `Stored`, so that they are read lazily.
 
     Args:
-      mapped: of PyTorch's zip files, map the file instead of reading it: nothing is read that nobody asks for, but what
-        was read stays until every tensor is let go.
+      mapped: memory-map PyTorch's zip files instead of reading them: only tensors that are used are read, but they stay
+        in memory until all tensors of the file are released.
 
     Raises:
-      ValueError: as `read_state`.
+      ValueError: as in `read_state`.
     """
     path = find_state(path)
     if path.suffix == ".json":
@@ -120,7 +124,7 @@ def open_state(path: str | os.PathLike[str], mapped: bool = True) -> dict[str, T
 
 def _open_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, "numpy") as file:  # checks that the file is whole and its header makes sense
+        with safe_open(path, "numpy") as file:  # checks that the file is complete and its header is valid
             names = list(file.keys())
         with open(path, "rb") as opened:
             size = int.from_bytes(opened.read(_HEADER_SIZE), "little")
@@ -164,7 +168,7 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
 
 
 def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:
-    """Reads what torch.save wrote, tensors only: anything else in the pickle is refused, never run."""
+    """Reads a file of torch.save that holds only tensors; anything else in the pickle is refused, never run."""
     torch = extras.load(f"{path} is read with PyTorch", "torch")
     asked: list[str] = []
     try:
@@ -172,11 +176,11 @@ def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:
         if wanted := [name for name in asked if name in OF_MEMORY]:
             raise pickle.UnpicklingError(f"GLOBAL {wanted[0]}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a pickle that is about to be refused
+            warnings.simplefilter("ignore")  # warnings about a pickle that is about to be refused
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_zip(path))
     except TooLarge:
         raise
-    except Exception as error:  # of every kind: KeyError, EOFError, UnpicklingError, RuntimeError, ...
+    except Exception as error:  # a damaged file may raise KeyError, EOFError, UnpicklingError, RuntimeError, ...
         if isinstance(error, pickle.UnpicklingError) and (wanted := _refused_global(str(error), asked)):
             raise ValueError(
                 f"{path} is refused: its pickle asks for {wanted}, which is not a tensor and could run code; "
@@ -192,19 +196,19 @@ def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:
     try:
         check_tensors(path, (value.numel() * value.element_size() for value in state.values()))
         return {name: _to_numpy(value, torch) for name, value in state.items()}
-    except (TypeError, RuntimeError, NotImplementedError) as error:  # quantised, of 8 bits, without data, ...
+    except (TypeError, RuntimeError, NotImplementedError) as error:  # tensors that are quantised, 8-bit, without data
         raise ValueError(f"{path} holds tensors that NumPy cannot: {_one_line(error)[:200]}") from None
 
 
 def _to_numpy(tensor: Any, torch: Any) -> np.ndarray:
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # NumPy has no such type of its own
+    if tensor.dtype == torch.bfloat16:  # NumPy itself has no bfloat16; ml_dtypes has
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.to_dense().numpy()
 
 
 def _refused_global(message: str, asked: Sequence[str]) -> str:
-    """Returns the refused global, e.g. "posix.system": as PyTorch's message has it, else the first of the pickle."""
+    """Returns the refused global, e.g. "posix.system": from PyTorch's message, else the first one of the pickle."""
     named = re.search(r"GLOBAL\s+([\w.]+)", message)
     return named[1].rstrip(".") if named else next(iter(asked), "")
 
@@ -213,7 +217,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns the object of a UTF-8 JSON file.
 
     Raises:
-      ValueError: the file is missing or holds anything else.
+      ValueError: the file is missing or does not hold a JSON object.
     """
     try:
         content = loads(read_bytes(path))
@@ -227,12 +231,12 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarray]) -> None:
-    """Writes a file that appears when it is complete; "pt" is the format that PyTorch's readers look for."""
+    """Writes a safetensors file atomically, with the metadata entry format="pt", which PyTorch's readers require."""
     arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
     try:
         with replacing(path) as partial:
             Path(partial).touch()
-            mode = os.stat(partial).st_mode  # safetensors would let nobody else read it
+            mode = os.stat(partial).st_mode  # safetensors would make the file readable by its owner only
             save_file(arrays, partial, {"format": "pt"})
             os.chmod(partial, mode)
     except SafetensorError as error:
@@ -241,13 +245,13 @@ def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarr
 
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator[Path]:
-    """Gives a temporary folder beside `path` that becomes `path` on success and is removed on any failure.
+    """Yields a temporary folder beside `path` that is renamed to `path` on success and removed on any failure.
 
     Args:
-      key: what errors put before the path.
+      key: prefix of the path in error messages.
 
     Raises:
-      ValueError: when `path` exists and is not an empty folder, or cannot be written.
+      ValueError: `path` exists and is not an empty folder, or it cannot be written.
     """
     check_path(key.removesuffix("=") or "path", os.fspath(path), needed=True)
     target = Path(path).absolute()
@@ -262,14 +266,14 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
         rename(partial, target)
     except OSError as error:
         failed = target if error.filename is None else Path(os.fsdecode(error.filename))
-        # What is written lies in the new folder; what is read may lie beside it.
+        # An error about a path in the new folder, or about one above it, is an error of writing; else of reading.
         if not (failed.is_relative_to(partial) or target.is_relative_to(failed)):
             raise ValueError(f"{error.filename} cannot be read: {error.strerror}") from error
         raise ValueError(f"{key}{path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         for folder in made:
-            with contextlib.suppress(OSError):  # it holds the output
+            with contextlib.suppress(OSError):  # the folder holds the output
                 folder.rmdir()
 
 

@@ -1,8 +1,8 @@
-"""Compares our model with arrays that a family's own code computed (golden cases), one line an array.
+"""Compares our models with arrays that the authors' code computed (golden cases), and prints a line for each array.
 
-A case NAME of a folder is NAME.json (its config), NAME.safetensors (the state dict) and NAME.npz (inputs and arrays),
-optionally NAME_mlm_grads.safetensors (gradients). A family joins with one function, `Outputs`: it converts the weights
-with its rule table, runs our model and returns what it computed under the names of the golden arrays.
+A case NAME consists of NAME.json (its config), NAME.safetensors (the state dict) and NAME.npz (inputs and arrays), and
+optionally NAME_mlm_grads.safetensors (gradients). Each family provides one function, `Outputs`: it converts the weights
+with its table of rules, runs our model and returns its results under the names of the golden arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from charlm.core.reading import TooLarge, check_zip
 
 GRADIENTS_FILE = "{}_mlm_grads.safetensors"
 GRADIENT = "gradient of "
-GRADIENT_TOLERANCE = 1e-4  # of a tensor's largest value
+GRADIENT_TOLERANCE = 1e-4  # relative to a tensor's largest value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Ours:
-    """What our model computed for one golden array.
+    """The result of our model for one golden array.
 
     Attributes:
       value: in the shape of the golden array; integers and booleans must be equal.
-      valid: bool, shape of the leading axes of `value`; elsewhere nothing is compared. None: everywhere.
-      scale: errors are divided by it. tolerance: of the error; None: that of the command line.
+      valid: bool, in the shape of the leading axes of `value`: the positions to compare; None: all.
+      scale: divisor of the errors. tolerance: largest allowed error; None: that of the command line.
     """
 
     value: Any
@@ -50,7 +50,7 @@ class Ours:
 
 
 class Skipped(NamedTuple):
-    """A golden array that is not compared, and why."""
+    """The reason why a golden array is not compared."""
 
     reason: str
 
@@ -59,7 +59,7 @@ Outputs = Callable[[Case], Mapping[str, Ours | Skipped]]
 
 
 class Result(NamedTuple):
-    """One comparison: the error (nan when shapes differ or a value is not finite), its tolerance, and a remark."""
+    """One comparison: the error (nan if shapes differ or a value is not finite), its tolerance, and a remark."""
 
     error: float
     tolerance: float
@@ -67,7 +67,7 @@ class Result(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """True when the error is within the tolerance."""
+        """Whether the error is within the tolerance."""
         return self.error <= self.tolerance  # False for nan
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
     """Yields the complete cases of a folder in order of name.
 
     Raises:
-      ValueError: when the folder is missing or a file of a case cannot be read.
+      ValueError: the folder is missing, or a file of a case cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -99,14 +99,14 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns the arrays of an .npz file; ValueError when it cannot be read."""
+    """Returns the arrays of an .npz file; ValueError if it cannot be read."""
     try:
         check_zip(path)
         with np.load(path) as opened:
             return dict(opened)
     except TooLarge:
         raise
-    except Exception as error:  # NumPy raises every kind about a damaged file
+    except Exception as error:  # NumPy raises exceptions of many classes for a damaged file
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
@@ -131,13 +131,16 @@ def check(
     atol: float,
     cases: Callable[[str | Path], Iterator[Case]] = find_cases,
 ) -> int:
-    """Prints every comparison of every case, what was not compared, and a summary; returns the exit status.
+    """Prints every comparison of every case, the arrays that were not compared, and a summary; returns the exit status.
+
+    A case that cannot be computed counts as a failure, and so does one that has weights but no array that depends on
+    them.
 
     Args:
-      atol: largest absolute error. cases: finds those of a folder; a case without weights need not depend on any.
+      atol: largest absolute error. cases: finds the cases of a folder.
 
     Raises:
-      ValueError: when a case cannot be read or its weights do not fit our model.
+      ValueError: `atol` is not positive, or a case cannot be read.
     """
     if not 0 < atol < np.inf:
         raise ValueError(f"--atol={atol}: expected a positive number")
@@ -146,7 +149,7 @@ def check(
         try:
             with jax.default_matmul_precision("highest"):
                 computed = outputs(case)
-        except Exception as error:  # a case is a stranger's data: whatever is wrong with it, the others are compared
+        except Exception as error:  # a case may be wrong in any way; the other cases are still compared
             print(
                 f"{case.name:<10} FAIL  it cannot be computed: {' '.join(str(error).split()) or type(error).__name__}"
             )

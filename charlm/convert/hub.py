@@ -1,4 +1,4 @@
-"""Models in the local cache of the `huggingface_hub` library, by their name; nothing is ever downloaded."""
+"""Finds models by name in the local cache of the `huggingface_hub` library; nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def find_cached(name: str) -> Path:
     """Returns the folder of a model in the cache.
 
     Raises:
-      ValueError: when it is not there, or `name` is neither a path nor the name of a model.
+      ValueError: the cache does not have it, or `name` is not a valid name of a model.
     """
     if not _NAME.fullmatch(name) or name.strip(".") == "":
         raise ValueError(f"{name} does not exist")

@@ -1,6 +1,6 @@
-"""The road that weights of every family take: a folder of theirs -> a `Model` -> a checkpoint of ours, and back.
+"""Converts the weights of any family: PyTorch folder -> `Model` -> charlm checkpoint, and back.
 
-What differs between families is a `Converter`; `charlm.families.converters` lists them.
+Each family implements a `Converter`; `charlm.families.registry.converter_of` returns the one of a family.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from charlm.nn.kernels import KERNELS
 from charlm.text.subwords import SubwordTokenizer
 
 STATE_FILE = "model.safetensors"
-# Fields of a config that weights do not know; a family may have more of its own, see `Converter.own_options`.
+# Config fields that can be changed because the weights do not depend on them; for those of single families, see
+# `Converter.own_options`.
 CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel", "compat_reference")
-CONFIG_FILES = ("config_model.json", "config.json")  # of theirs, looked for beside the weights in this order
+CONFIG_FILES = ("config_model.json", "config.json")  # their config files, looked for beside the weights in this order
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
 
 def _changed(name: str, value: Any) -> Any:
-    """Returns a changed value as a checkpoint stores it."""
+    """Returns the new value of a field of `CHANGEABLE` as a checkpoint stores it; ValueError if it is not allowed."""
     if name == "dtype":
         named = getattr(value, "__name__", None) or getattr(value, "name", None) or value
         if named not in DTYPES:
@@ -51,13 +52,13 @@ def _changed(name: str, value: Any) -> Any:
 
 
 class Model(NamedTuple):
-    """A model at rest.
+    """A model in memory: its parameters and description, but no module.
 
     Attributes:
       params: our nested parameters, float32.
-      metadata: what its checkpoint stores beside them; enough to build the module.
-      folder: where it was read; a tokenizer's files lie there.
-      source: what it was read from, for messages.
+      metadata: what its checkpoint stores beside the parameters; enough to build the module.
+      folder: the folder it was read from, with the files of its tokenizer.
+      source: the file or checkpoint it was read from, for messages.
     """
 
     params: Any
@@ -67,10 +68,10 @@ class Model(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a state dict goes: our config and module, its abstract parameters, the table of names.
+    """The model that a state dict is converted to: our config and module, its abstract parameters, the table of names.
 
     Attributes:
-      aliases: second names of tensors, which their code wants to find in a file.
+      aliases: second names of tensors, which their code expects in a file.
     """
 
     config: Any
@@ -81,7 +82,7 @@ class Target(NamedTuple):
 
 
 class Names(NamedTuple):
-    """A state dict of theirs, not yet read: its tensors by today's names, the head they make, and what is known."""
+    """A state dict of theirs, not yet read: its tensors by their current names, its head, and the rules for it."""
 
     state: dict[str, Tensor]
     head: str
@@ -90,17 +91,17 @@ class Names(NamedTuple):
 
 
 class Converter(abc.ABC):
-    """A family of models: what their folders hold, what our checkpoints of it store."""
+    """Reads and writes the models of one family, in their folders and in our checkpoints."""
 
     name: str
-    title: str  # for people
-    encoders: tuple[type[nn.Module], ...] = ()  # modules without a head
-    # Further fields of the config that may be changed, each with what raises ValueError for a value it cannot have.
+    title: str  # the name shown to users
+    encoders: tuple[type[nn.Module], ...] = ()  # the classes of modules without a head
+    # Further config fields that may be changed, each with a function that raises ValueError for a value not allowed.
     own_options: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
-    replaces_table: str = ""  # where the parameters lie of a module in the place of the table of subwords; "": none
-    config_elsewhere: bool = False  # whether the config need not lie beside the weights
-    hides_behind: tuple[str, ...] = ()  # families that released configs of this one may say they are of
-    label_heads: Sequence[str] = ()  # ways to read labels, the default first; (): there is one
+    replaces_table: str = ""  # path of the parameters of a module that replaces the subword embeddings; "": none
+    config_elsewhere: bool = False  # whether the config may lie elsewhere than beside the weights
+    hides_behind: tuple[str, ...] = ()  # other families that released configs of this family may name as their own
+    label_heads: Sequence[str] = ()  # variants of the head for labels, the default first; (): there is only one
 
     @property
     @abc.abstractmethod
@@ -113,30 +114,30 @@ class Converter(abc.ABC):
 
     @abc.abstractmethod
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; computes nothing.
+        """Returns the `Target` of a model with that metadata; computes no parameters.
 
         Raises:
-          ValueError: naming `where` and what is wrong with the metadata.
+          ValueError: the metadata are wrong; names `where` and the problem.
         """
 
     @abc.abstractmethod
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config of theirs is of this family."""
+        """Returns whether a config of theirs is of this family."""
 
     @abc.abstractmethod
     def read(self, source: str, head: str = "") -> Model:
-        """Reads a folder or file of theirs; a family that needs to be told more has arguments of its own.
+        """Reads a folder or file of theirs; implementations may have further arguments.
 
         Args:
-          head: one of `heads`; "": what the file holds.
+          head: one of `heads`; "": the head that the file holds.
 
         Raises:
-          ValueError: when anything is missing or does not fit.
+          ValueError: anything is missing or does not fit.
         """
 
     @abc.abstractmethod
     def names(self, source: Path, head: str = "") -> Names:
-        """Returns what is in a file of theirs; ValueError when it cannot be read, or is of another family."""
+        """Returns the names in a file of theirs; ValueError if it cannot be read, or is of another family."""
 
     @abc.abstractmethod
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
@@ -144,24 +145,24 @@ class Converter(abc.ABC):
 
     @abc.abstractmethod
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed; the names have been checked."""
+        """Returns the metadata with config fields changed; the caller has checked names and values."""
 
     @abc.abstractmethod
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Writes the files that lie beside our parameters: a tokenizer, characters."""
+        """Writes the files that belong beside our parameters: a tokenizer, characters."""
 
     @abc.abstractmethod
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes the files that lie beside their parameters: the config, a tokenizer, characters."""
+        """Writes the files that belong beside their parameters: the config, a tokenizer, characters."""
 
     def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
-        """Says whether weights that no config assigns to a family are of this one.
+        """Returns whether weights whose config does not tell their family belong to this one.
 
         Args:
-          theirs: the config beside them; None: there is none.
+          theirs: the config beside the weights; None: there is none.
 
         Raises:
-          ValueError: when the file cannot be read.
+          ValueError: the file cannot be read.
         """
         return False
 
@@ -174,15 +175,15 @@ class Converter(abc.ABC):
         raise ValueError(f"a {self.title} has no encoder that is used alone")
 
     def scope_alone(self, module: nn.Module) -> str:
-        """Returns what stands before the names of a module's parameters where it is inside a model with a head."""
+        """Returns the prefix that a module's parameter names have if the module is part of a model with a head."""
         scope = getattr(module, "scope_name", "")
         return f"{scope}/" if scope else ""
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
-        """Returns the tokenizer whose files lie with a model; None: the family has none.
+        """Returns the tokenizer from the files beside a model; None: the family has none.
 
         Raises:
-          ValueError: when there should be one, or it is damaged.
+          ValueError: the tokenizer is missing or damaged.
         """
         return None
 
@@ -190,10 +191,11 @@ class Converter(abc.ABC):
         """Reads a checkpoint of ours onto the first device.
 
         Args:
-          metadata: what it stores. head: to read less than it holds; "": all. changes: of its config; see `change`.
+          metadata: the checkpoint's metadata. head: the head to keep, see `cut`; "": the whole model. changes: changes
+            of its config, see `change`.
 
         Raises:
-          ValueError: when it does not hold that head, or its parameters do not fit the changed config.
+          ValueError: the checkpoint has no such head, or its parameters do not fit the changed config.
         """
         metadata = self.change(metadata, changes, str(checkpoint))
         target = self.target(metadata, str(checkpoint))
@@ -202,11 +204,10 @@ class Converter(abc.ABC):
         return self.cut(model, head) if head else model
 
     def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed that weights do not know: one of `CHANGEABLE`, or of
-        `own_options`.
+        """Returns the metadata with config fields changed, which must be fields of `CHANGEABLE` or `own_options`.
 
         Raises:
-          ValueError: naming a field that is none of them, or a value that it cannot have.
+          NotChangeable: a field cannot be changed; names it. ValueError: a field cannot have the value; names both.
         """
         if not changes:
             return metadata
@@ -224,10 +225,10 @@ class Converter(abc.ABC):
         return value
 
     def cut(self, model: Model, head: str) -> Model:
-        """Returns the model with another head that needs no other parameters, such as the encoder alone.
+        """Returns the model with another head that needs no new parameters, such as the encoder without a head.
 
         Raises:
-          ValueError: when the family has no such head, or the model lacks parameters for it.
+          ValueError: the family has no such head, or the model lacks parameters for it.
         """
         if head not in self.heads:
             raise ValueError(f"head={head} is not one of {', '.join(self.heads)}")
@@ -242,23 +243,23 @@ class Converter(abc.ABC):
         )
 
     def save(self, model: Model, folder: Path) -> None:
-        """Writes a checkpoint that stands alone; `folder` becomes it. ValueError when it cannot be written."""
+        """Writes the model as a self-contained checkpoint to `folder`; ValueError if it cannot be written."""
         checkpoints.save_params(folder, model.params, model.metadata)
         self.write_beside(model, folder)
 
     def export(self, model: Model, folder: Path) -> None:
-        """Writes what their code reads; ValueError when it has no such model."""
+        """Writes the model in the format that their code reads; ValueError if their code has no such model."""
         target = self.target(model.metadata, str(model.source))
         self.write_theirs(model, folder)
         write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
 
     def export_checkpoint(self, checkpoint: Path, metadata: dict[str, Any], folder: Path) -> int:
-        """Writes a checkpoint of ours as what their code reads; returns the number of tensors.
+        """Writes a checkpoint of ours in the format that their code reads; returns the number of tensors.
 
-        It is read in parts: a large model is never in memory twice.
+        The checkpoint is read in parts, so that a large model is never in memory twice.
 
         Raises:
-          ValueError: when their code has no such model, or the checkpoint does not hold the parameters of its config.
+          ValueError: their code has no such model, or the checkpoint does not hold the parameters of its config.
         """
         target = self.target(metadata, str(checkpoint))
         self.write_theirs(Model(None, metadata, checkpoints.files_of(checkpoint), checkpoint), folder)
@@ -276,7 +277,7 @@ class Converter(abc.ABC):
         """Yields a line for each tensor of theirs: name, shape, dtype, and our parameter or why it has none.
 
         Raises:
-          ValueError: when it cannot be read, or is of another family.
+          ValueError: the file cannot be read, or is of another family.
         """
         file = find_state(source)
         state, head, rules, leave = self.names(file, head)

@@ -1,7 +1,8 @@
-"""PyTorch's own files, looked through before PyTorch reads them: how much they unpack to, and what they ask for.
+"""Checks PyTorch's own files before PyTorch reads them: how much they unpack to, and which globals they ask for.
 
-Nothing is run here: the opcodes of a pickle are listed, as a text. What may run at all is decided by PyTorch's reader
-of tensors (`weights_only`), which knows a few functions and refuses the rest; two of those make memory out of numbers.
+Nothing is run here: the module only lists the opcodes of a pickle. PyTorch's reader of tensors (`weights_only`) decides
+what may run: it allows a few functions and refuses the rest. Two of the allowed functions can allocate any amount of
+memory, so they are refused here (`OF_MEMORY`).
 """
 
 from __future__ import annotations
@@ -15,32 +16,34 @@ from pathlib import Path
 
 from charlm.core.reading import MIB, check_unpacked, check_zip, scaled, shown, too_large
 
-PICKLE = 8 * MIB  # bytes of pickles; names, shapes and places of 50,000 tensors, an opcode may take 60 bytes of memory
-# bytearray(number) and encode(text), again and again; no tensor needs them.
+# Largest pickle in bytes: enough for names, shapes and places of 50,000 tensors. An opcode may take 60 bytes of memory.
+PICKLE = 8 * MIB
+# Functions that allocate memory: bytearray(number), and encode(text), which may be repeated. No tensor needs them.
 OF_MEMORY = ("builtins.bytearray", "__builtin__.bytearray", "_codecs.encode")
-_LEGACY_PICKLES = 5  # before the numbers: magic number, version, system, the state dict, names of its storages
+_LEGACY_PICKLES = 5  # before the tensor data: magic number, version, system, the state dict, names of its storages
 
 
 def is_zip(path: Path) -> bool:
-    """Whether PyTorch takes a file for a zip: by its first bytes."""
+    """Returns whether PyTorch reads the file as a zip, which it decides by the first bytes."""
     with open(path, "rb") as file:
         return file.read(4) == b"PK\x03\x04"
 
 
 def globals_of(path: Path) -> list[str]:
-    """Returns the globals, such as "collections.OrderedDict", that the pickles of a file ask for, in their order.
+    """Returns the globals, such as "collections.OrderedDict", that the pickles of a file ask for, in order.
 
     Raises:
-      TooLarge: zip or pickles unpack to more than they may. OSError: the file cannot be read. Any other: it is damaged.
+      TooLarge: the zip or its pickles exceed their limits. OSError: the file cannot be read. Any other exception: the
+        file is damaged.
     """
     pickles = _of_zip(path) if is_zip(path) else _of_legacy(path)
     return list(dict.fromkeys(name for data in pickles for name in _globals(data)))
 
 
 def check_tensors(path: Path, sizes: Iterable[int]) -> None:
-    """Raises TooLarge when the tensors of a file, of so many bytes each, are far larger than it.
+    """Raises TooLarge if the tensors of a file, with these sizes in bytes, are far larger than the file.
 
-    A tensor may say that it repeats one number a billion times.
+    This is possible because a tensor in a file may repeat one number a billion times.
     """
     check_unpacked(str(path), "the state dict", os.path.getsize(path), sum(sizes))
 
@@ -50,14 +53,14 @@ def _of_zip(path: Path) -> Iterator[bytes]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             if member.filename.endswith(".pkl"):
-                with archive.open(member) as file:  # what the zip says of its sizes may be a lie
+                with archive.open(member) as file:  # read up to the limit: the size that the zip declares may be false
                     data = file.read(scaled(PICKLE) + 1)
                 _check_size(path, max(len(data), member.file_size))
                 yield data
 
 
 def _of_legacy(path: Path) -> Iterator[bytes]:
-    """Yields the pickles that a file begins with."""
+    """Yields the pickles at the beginning of a file in PyTorch's format before zip."""
     most = scaled(PICKLE)
     with open(path, "rb") as file:
         data = file.read(most + 1)
@@ -70,7 +73,7 @@ def _of_legacy(path: Path) -> Iterator[bytes]:
             for _ in pickletools.genops(stream):
                 pass
         except Exception:
-            _check_size(path, len(data))  # the pickle may be whole, and longer than what was read
+            _check_size(path, len(data))  # the pickle may be valid but longer than the limit
             raise
         yield data[start : start + stream.tell()]
         start += stream.tell()

@@ -1,7 +1,7 @@
-"""One table of rules serves both directions: their tensor names and layout to our parameter paths, and back.
+"""Rules that map their tensor names and layouts to our parameter paths; used for both import and export.
 
-From the rules and the abstract parameters of our model follows a complete one-to-one table. Import reports everything
-that does not fit it at once; export is its exact inverse, byte for byte.
+The rules and the abstract parameters of our model determine a complete one-to-one table. Import reports all mismatches
+with the table at once; export is its exact inverse, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from charlm.convert.files import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Names one parameter on both sides; `{n}` and the like stand for a number, the same in both names.
+    """The names of one parameter on both sides; a placeholder such as `{n}` is a number, the same in both names.
 
     Attributes:
       theirs: name in the state dict, e.g. "encoder.layer.{n}.output.dense.weight".
       ours: path in our tree, e.g. "encoder/layer_{n}/ffn_out/kernel".
-      transpose: True for matrices: PyTorch keeps [out, in], Flax [in, out].
-      parts: names for "{part}" in `ours`: their tensor is those of ours side by side, along our last axis.
-      roll: how many places later our rows stand, those that fall off the end first: XRayEmb's padding is its last row.
+      transpose: True for matrices: PyTorch stores [out, in], Flax [in, out].
+      parts: values for "{part}" in `ours`: their tensor is the concatenation of these parameters along our last axis.
+      roll: number of rows by which ours are rotated (`np.roll`) relative to theirs: XRayEmb's padding is its last row.
     """
 
     theirs: str
@@ -49,7 +49,7 @@ def norm_rules(theirs: str, ours: str) -> list[Rule]:
 
 @dataclasses.dataclass(frozen=True)
 class Leave:
-    """A tensor that is knowingly not imported: why, and the tensor it must equal if it is an alias of one."""
+    """A tensor that is deliberately not imported: the reason, and the tensor it must equal if it is an alias."""
 
     theirs: str
     reason: str
@@ -57,11 +57,12 @@ class Leave:
 
 
 class Entry(NamedTuple):
-    """What a tensor of theirs becomes: our paths with their last sizes, its shape; see `Rule` for the others.
+    """How a tensor of theirs maps to ours; see `Rule` for `transpose` and `roll`.
 
     Attributes:
-      rows: the row of ours that each row of theirs is, -1 for a row of zeros; every row of ours is among them, some
-        perhaps several times. (): both have the same rows.
+      ours: our paths, each with the size of its last axis. shape: the shape of their tensor.
+      rows: for each row of theirs the index of our row, -1 for a row of zeros; every row of ours occurs, possibly
+        several times. (): both have the same rows.
     """
 
     ours: dict[str, int]
@@ -72,7 +73,7 @@ class Entry(NamedTuple):
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Compiles a name whose placeholders stand for numbers."""
+    """Compiles a name with placeholders for numbers to a regular expression."""
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
@@ -80,7 +81,7 @@ def build_table(rules: Iterable[Rule], params: Any) -> dict[str, Entry]:
     """Returns their name -> `Entry` for every parameter of a tree (arrays or `jax.ShapeDtypeStruct`).
 
     Raises:
-      ValueError: when a parameter has no rule or several, or two parameters get the same name: the table is wrong.
+      ValueError: the rules are wrong: a parameter has no rule or several, or two parameters get the same name.
     """
     compiled = [(rule, part, _pattern(_named(rule.ours, part))) for rule in rules for part in rule.parts or ("",)]
     found: dict[tuple[str, Rule], dict[str, tuple[str, tuple[int, ...]]]] = {}
@@ -117,12 +118,13 @@ def import_state(
     """Returns our nested parameters, float32, from their state dict.
 
     Args:
-      table: from `build_table`. leave: what is not imported. state: their tensors, floating point of any width, in
-        memory or `files.Stored`: each is read when its turn comes, and let go: the dict ends empty of them.
-      where: what the error calls the state dict, for example its path.
+      table: from `build_table`. leave: tensors that are not imported.
+      state: their tensors, floating point of any width, in memory or `files.Stored`. Each imported tensor is read and
+        removed from the dict in turn, so that its memory can be freed.
+      where: the name of the state dict in errors, for example its path.
 
     Raises:
-      ValueError: one line that names every missing, unexpected, misshapen and otherwise unfit tensor.
+      ValueError: tensors do not fit; one line names every missing, unexpected, misshapen and otherwise unfit tensor.
     """
     left = {
         name: rule for name in state for rule in leave if name not in table and _pattern(rule.theirs).fullmatch(name)
@@ -159,7 +161,7 @@ def import_state(
 
 
 def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any) -> dict[str, np.ndarray]:
-    """Returns their state dict, float32 and contiguous, from our parameters; with its aliases."""
+    """Returns their state dict, float32 and contiguous, from our parameters; includes the aliases in `leave`."""
     flat = traverse_util.flatten_dict(params, sep="/")
     state = {}
     for name, entry in table.items():
@@ -184,12 +186,12 @@ def _rows_of_ours(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
 
 
 def same_rows(value: np.ndarray, rows: tuple[int, ...]) -> bool:
-    """Says whether a tensor of theirs has the same numbers wherever `Entry.rows` has the same row of ours."""
+    """Returns whether their tensor agrees with `Entry.rows`: rows mapped to one row of ours are equal, -1 are zeros."""
     return np.array_equal(_rows_of_theirs(_rows_of_ours(value, rows), rows), value)
 
 
 def in_parts(table: Mapping[str, Entry], size: int) -> Iterator[dict[str, Entry]]:
-    """Yields the table in parts of about `size` bytes of float32, each with at least one tensor."""
+    """Yields the table in parts of at most `size` bytes of float32 parameters, each with at least one tensor."""
     part: dict[str, Entry] = {}
     held = 0
     for name, entry in table.items():
@@ -204,13 +206,13 @@ def in_parts(table: Mapping[str, Entry], size: int) -> Iterator[dict[str, Entry]
 
 
 def names_any(rules: Iterable[Rule], names: Iterable[str]) -> bool:
-    """Says whether any of their names is in the rules, whatever the number of layers."""
+    """Returns whether any of their names matches a rule, for any number of layers."""
     patterns = [_pattern(rule.theirs) for rule in rules]
     return any(pattern.fullmatch(name) for name in names for pattern in patterns)
 
 
 def describe(rules: Iterable[Rule], leave: Sequence[Leave], name: str) -> str:
-    """Returns what becomes of a tensor of theirs, for people, whatever the number of layers."""
+    """Returns readable text on how a tensor of theirs is imported, or why it is not, for any number of layers."""
     for rule in rules:
         if match := _pattern(rule.theirs).fullmatch(name):
             ours = _named(rule.ours, f"[{' '.join(rule.parts)}]").format(**match.groupdict())
@@ -222,7 +224,7 @@ def describe(rules: Iterable[Rule], leave: Sequence[Leave], name: str) -> str:
 
 
 def _is_float(state: Mapping[str, Tensor], name: str) -> bool:
-    # bfloat16 is none of NumPy's own kinds.
+    # bfloat16 is not of NumPy's kind "f".
     return name not in state or state[name].dtype.kind == "f" or state[name].dtype.name == "bfloat16"
 
 
@@ -231,7 +233,7 @@ def _same(state: Mapping[str, Tensor], name: str, other: str) -> bool:
 
 
 def group(names: Iterable[str]) -> list[str]:
-    """Returns the names in order, those of several layers written once: "layer.[0-2,5].bias"."""
+    """Returns the names in order, with names that differ only in the layer merged: "layer.[0-2,5].bias"."""
     groups: dict[str, list[str]] = {}
     for name in sorted(names):
         groups.setdefault(re.sub(r"\.\d+\.", ".{}.", name), []).append(name)
