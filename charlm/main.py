@@ -47,13 +47,13 @@ def _default_workdir() -> str:
 
 
 def main(config: ml_collections.ConfigDict) -> None:
-    """Trains or fine-tunes as the config says."""
+    """Pre-trains or fine-tunes as the config says."""
     workdir = _WORKDIR.value
     if workdir is None:
         workdir = _default_workdir()
         log.info("no --workdir given: writing to %s", workdir)
     use_one_arena()
-    from charlm.core import hosts  # imported late: --help and mistakes need no jax
+    from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
     from charlm.finetune.run import fine_tune
     from charlm.training.stages import train_stages
     from charlm.training.train import train

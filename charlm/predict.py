@@ -9,11 +9,11 @@
     python -m charlm.predict classify --checkpoint=runs/mnli --pair="It rained." "The street was wet."
     python -m charlm.predict answer --checkpoint=runs/squad --context=article.txt "Who wrote it?"
 
-The checkpoint is a workdir of a run, one of its checkpoints, or a folder of a model as Hugging Face has it; tag,
-classify, measure, answer and rank take one that was fine-tuned. Texts are arguments, or lines of standard input. Every
-text has one JSON line, in the order of the texts: line n of the output is of text n. What cannot be answered has the
-keys "text" and "error" alone, a line on standard error that names the text, and makes the exit status 1 at the end; the
-other texts are answered. On a terminal fill-mask shows a table.
+The checkpoint is a workdir of a run, one of its checkpoints, or a model's folder in Hugging Face's format; tag,
+classify, measure, answer and rank need a fine-tuned model. Texts are arguments, or lines of standard input. The output
+has one JSON line for each text, in the same order. A text that cannot be answered gets a JSON line with only the keys
+"text" and "error", and a line on standard error that names it; all other texts are still answered, and the exit status
+is 1. On a terminal, fill-mask shows a table instead.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
-CUT = 80  # characters shown of a text that is too long
-MOST_ANSWERS = 10_000  # to a text; free spellings are kept in memory while they are ranked
-BATCHES_AT_A_TIME = 4  # read before they are answered, so that texts of like length share a batch
+CUT = 80  # number of characters shown of a text that is too long
+MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while they are ranked
+BATCHES_AT_A_TIME = 4  # batches of texts read before they are answered, so that texts of similar length share a batch
 
 
 class _Asked(NamedTuple):
-    """A text, where it stands ("text 2", "line 2"), how often it was asked before, and whether it was cut."""
+    """An input text: where it comes from ("text 2", "line 2"), how often it came before, and whether it was cut."""
 
     text: str
     where: str
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status: 1 when any text could not be answered."""
+    """The command line; returns the exit status: 1 if any text could not be answered."""
     args = _parser().parse_args(argv)
     size = getattr(args, "batch_size", 1)
     smaller = f"lower --batch-size (now {size})" if size > 1 else "give shorter texts, or set JAX_PLATFORMS=cpu"
@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
 def _answer_all(args: argparse.Namespace) -> int:
     check_options(vars(args), texts=("text", "pair", "query"), needed=("checkpoint", "context"))
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
-    _check(args)  # mistakes first: models load slowly
+    _check(args)  # before the model is loaded, which is slow
     predictor = None
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"
@@ -138,11 +138,11 @@ def _answer_all(args: argparse.Namespace) -> int:
         answer, size = makers[args.command](predictor, args, length)
     else:
         answer, size = _ask_fine_tuned(args)
-    answer([])  # mistakes in the options are said once
+    answer([])  # reports errors in the options once, not for every text
     readable = args.command == "fill-mask" and sys.stdout.isatty()
     status, texts = 0, _texts(args.text)
     if not args.text and sys.stdin.isatty():
-        size = 1  # a person waits
+        size = 1  # interactive input: answer every line at once
     while chunk := list(itertools.islice(texts, size)):
         for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
             if isinstance(result, str):
@@ -160,7 +160,7 @@ def _answer_all(args: argparse.Namespace) -> int:
 
 
 def for_people(text: str, result: dict[str, Any]) -> str:
-    """Returns what `fill-mask` found as a table: the text, and for each gap a line a word with its score."""
+    """Returns the result of `fill-mask` as a table: the text, then for each gap one line per word with its score."""
     lines, several = [text], len(result["fills"]) > 1
     for number, gap in enumerate(result["fills"], start=1):
         lines += [f"  gap {number}"] * several
@@ -171,7 +171,7 @@ def for_people(text: str, result: dict[str, Any]) -> str:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ValueError for what is wrong with the options whatever the model."""
+    """Raises ValueError for options that are wrong for any model."""
     for name in ("top", "batch_size"):
         if getattr(args, name, 1) < 1:
             raise ValueError(f"--{name.replace('_', '-')}={getattr(args, name)}: expected at least 1")
@@ -182,10 +182,10 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
-    """Answers texts together, or one by one when something is wrong with any: the others are answered.
+    """Answers texts together; if that fails, one by one, so that one bad text does not affect the others.
 
     Returns:
-      For each text its answer, or what is wrong with it. No text ends the stream, whatever is raised for it.
+      For each text its answer, or an error message. No exception ends the stream.
     """
     try:
         for asked in chunk:
@@ -204,7 +204,7 @@ def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
 def _texts(arguments: list[str]) -> Iterator[_Asked]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were no UTF-8 become JSON's own escape, as "\udcff"
+    if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were not UTF-8 are written as JSON escapes like "\udcff"
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     seen: Counter[str] = Counter()
     kind, lines = ("text", ((text, False) for text in arguments)) if arguments else ("line", _lines())
@@ -214,7 +214,7 @@ def _texts(arguments: list[str]) -> Iterator[_Asked]:
 
 
 def _lines() -> Iterator[tuple[str, bool]]:
-    """Yields the lines of standard input; of one that is too long the beginning, and True."""
+    """Yields (line, False) for each line of standard input; (its beginning, True) for a line that is too long."""
     most = scaled(LINE)
     while line := sys.stdin.readline(most + 1):
         if not (cut := len(line) > most):
@@ -312,7 +312,7 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
 
 def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
     context = read_text(args.context) if args.command == "answer" else ""
-    from charlm.finetune.predictor import FineTuned  # --help needs no jax
+    from charlm.finetune.predictor import FineTuned  # imported late, so that --help does not import jax
 
     model = load_with_policy(FineTuned.from_checkpoint, args, args.batch_size)
     model.require(args.command)
@@ -341,7 +341,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
     def reply(texts: list[str]) -> list[dict[str, Any]]:
         found = model.answer(texts, [context] * len(texts))
         keep = [[c._asdict() for c in p.candidates[: args.top]] for p in found]
-        task: Any = model.task  # of question answering, which `require` has seen to
+        task: Any = model.task  # a question-answering task, as `require` has checked
         return [{"answer": task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
 
     def rank(texts: list[str]) -> list[dict[str, Any]]:
@@ -352,7 +352,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
 
 
 def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    check_seeds(args.seed)  # said once; the seeds of texts follow from it
+    check_seeds(args.seed)  # reported once here; the seeds of the texts are derived from it
 
     def result(found: Generation) -> dict[str, Any]:
         total = round(float(found.log_probs_T.sum()), 6)

@@ -1,19 +1,19 @@
-"""Adds families, tasks, kinds of noise and fusions of your own to charlm. Import it where you define them.
+"""Registers your own families, tasks, kinds of noise and fusions with charlm. Import it where you define them.
 
     from charlm import register
 
     @register.noise("vowels", share_of="vowels of words", rate=0.1, line="deletes a vowel")
     def vowels(characters, how, rng): ...
 
-What is added stands beside charlm's own: in configs, on command lines, in help texts and in messages. A command line
-knows what code of yours adds when an installed package names it by an entry point, of the group `charlm.noises`,
-`charlm.tasks`, `charlm.fusions` or `charlm.families`:
+Registered entries can be used like charlm's own, in configs and on command lines, and appear in help texts and
+messages. For charlm's command lines to find them, an installed package must name them by entry points, in the group
+`charlm.noises`, `charlm.tasks`, `charlm.fusions` or `charlm.families`:
 
     [project.entry-points."charlm.noises"]
     vowels = "mypackage.noises:vowels"
 
-A package is imported when what it brings is first asked for. A name that is taken, and a thing that lacks a part, are
-refused in one line (ValueError).
+The package is imported when one of its entries is first used. A name that is taken, or an object that lacks a part,
+raises ValueError with a one-line message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def family(added: Family) -> Family:
     """Adds a family and returns it.
 
     Raises:
-      ValueError: its name is taken, a part is missing, or the module of a part is not there.
+      ValueError: its name is taken, a part is missing, or the module of a part does not exist.
     """
     name = getattr(added, "name", "")
     return FAMILIES.add(name if isinstance(name, str) else "", added)
@@ -56,12 +56,13 @@ def noise(
     resizes: bool = False,
     listed: bool = False,
 ) -> Callable[[Operation], Operation]:
-    """Adds a kind of noise: decorates its operation, see `charlm.text.noise.operations` and, for words, `per_word`.
+    """Returns a decorator that adds a kind of noise, given its operation.
 
-    The arguments are the fields of `charlm.text.noise.Kind`.
+    See `charlm.text.noise.operations` for operations and, for words, `per_word`. The arguments are the fields of
+    `charlm.text.noise.Kind`.
 
     Raises:
-      ValueError: the name is taken, or a field cannot have its value.
+      ValueError: the name is taken, or a field has a wrong value.
     """
 
     def add(operation: Operation) -> Operation:
@@ -80,11 +81,12 @@ def task(
     keys: Mapping[str, Key] | None = None,
     unlabelled: bool | None = None,
 ) -> Callable[[C], C]:
-    """Adds a task: decorates a subclass of `charlm.tasks.base.Task`, or of one of charlm's.
+    """Returns a decorator that adds a task, a subclass of `charlm.tasks.base.Task` or of one of charlm's tasks.
 
     Args:
-      line: what is predicted; None: the first line of its docstring. reads, unlabelled: see
-        `charlm.tasks.table.TaskEntry`; None: as the task of charlm's that it is a subclass of. keys: of its own.
+      line: says what is predicted; None: the first line of the class's docstring.
+      reads, unlabelled: see `charlm.tasks.table.TaskEntry`; None: those of the charlm task that it is a subclass of.
+      keys: config keys of the task's own.
 
     Raises:
       ValueError: the name or a key is taken, or the class lacks a part.
@@ -100,10 +102,10 @@ def task(
 
 
 def fusion(name: str, *, line: str = "", shared: bool = False, one_window: bool = False) -> Callable[[C], C]:
-    """Adds a fusion: decorates a subclass of `charlm.nn.fusions.Fusion`; `model.fusion` of a CharBERT may name it.
+    """Returns a decorator that adds a fusion, a subclass of `charlm.nn.fusions.Fusion`, for `model.fusion` of CharBERT.
 
     Args:
-      line: what it does; "": the first line of its docstring. shared, one_window: see
+      line: says what it does; "": the first line of the class's docstring. shared, one_window: see
         `charlm.families.fusions.FusionEntry`.
 
     Raises:

@@ -1,3 +1,1 @@
-"""The families of models, a folder each; `family` says what a family is and lists them, the modules beside it are
-their interfaces.
-"""
+"""The families of models, one folder each; `family` defines and lists them, the other modules are their interfaces."""

@@ -1,8 +1,8 @@
-"""What a family of models is, and the one table of all families. Open it to add a family, or to ask which one this is.
+"""Defines what a family of models consists of, and holds the table of all families. Open it to add a family.
 
-A family lives in a folder of its own. Its `__init__.py` says in one `Family` where its parts are, as "module:name";
-each part is imported when it is first asked for, so that a help text needs no JAX. The parts have interfaces, which are
-the modules beside this one: `objective` (pre-training), `units` (how text is read), `predictor` (use), and
+A family has a folder of its own. Its `__init__.py` holds a `Family`, which names the parts of the family as
+"module:name"; each part is imported when it is first used, so that help texts need no JAX. The interfaces of the parts
+are the modules beside this one: `objective` (pre-training), `units` (how text is read) and `predictor` (use), and
 `charlm.convert.model` (weights to and from PyTorch).
 """
 
@@ -25,27 +25,28 @@ if TYPE_CHECKING:
     from charlm.families.units import Units
 
 
-KEYS_HAVE = ("KEYS", "validate")  # and more where there is more to say, see `charlm.config.pretraining`
+# The names that a module of config keys must define; it may define more, see `charlm.config.pretraining`.
+KEYS_HAVE = ("KEYS", "validate")
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Where the parts of a family are, each as "module:name".
+    """The parts of a family, each given by its place, "module:name".
 
     Attributes:
-      name: as configs and checkpoints say it. title: as people do.
-      converter: its `Converter`. units: a function of a `Pretrained` and a longest row that returns its `Units`.
+      name: the name in configs and checkpoints. title: the name shown to users.
+      converter: its `Converter`. units: a function of a `Pretrained` and the longest row that returns its `Units`.
       predictor: its `Predictor`. golden: a module with `outputs`, `find_cases` and `ATOL`, see `charlm.convert.golden`.
       keys: the module of its own config keys, see `charlm.config.pretraining`; "": it is not pre-trained here.
-      objectives: what it is pre-trained on, by stage; a family without stages has one, under "".
-      corpora: a function of a config that encodes what its pre-training reads and returns it, where no one objective
-        reads it; "": that of the objective.
-      stage_config: a function of a config and the name of a stage that returns the config of that stage alone.
-      check_options: by field of a model's config that only this family has, a function that raises ValueError for a
-        value that the field cannot have.
-      undecayed: regular expressions found in the names of the matrices and tables that weight decay spares in every
-        training, see `charlm.core.optimizer.decayed`.
-      exports: by option of `python -m charlm.convert export`, a function that writes the model in that form.
+      objectives: the objectives of its pre-training, by stage; a family without stages has one, under "".
+      corpora: a function of a config that encodes and returns the corpora of pre-training, for families where no single
+        objective reads all of them; "": the corpora of the objective.
+      stage_config: a function of a config and the name of a stage that returns the config of that stage.
+      check_options: for each config field that only models of this family have, a function that raises ValueError for a
+        wrong value.
+      undecayed: regular expressions for the names of matrices and tables without weight decay in every training, see
+        `charlm.core.optimizer.decayed`.
+      exports: for each option of `python -m charlm.convert export`, a function that writes the model in that form.
     """
 
     name: str
@@ -63,43 +64,43 @@ class Family:
     exports: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def get_converter(self) -> Converter:
-        """Returns what reads and writes weights of the family."""
+        """Returns the converter that reads and writes weights of the family."""
         return load(self.converter)
 
     def get_units(self, pretrained: Any, longest: int) -> Units:
-        """Returns how a model of the family reads text; see `charlm.families.registry.units_of`."""
+        """Returns the text side of a model of the family; see `charlm.families.registry.units_of`."""
         return load(self.units)(pretrained, longest)
 
-    def get_predictor(self) -> Any:  # a class of `predictor`, which itself asks for families
-        """Returns the class of the `Predictor` that answers questions with a model of the family."""
+    def get_predictor(self) -> Any:  # a subclass of `Predictor`, whose module imports this one
+        """Returns the subclass of `Predictor` for models of the family."""
         return load(self.predictor)
 
     def get_golden(self) -> ModuleType:
-        """Returns the module that computes what golden cases of the family hold."""
+        """Returns the module that computes the family's results for golden cases."""
         return load(self.golden)
 
     def get_keys(self) -> ModuleType:
         """Returns the module of the family's config keys.
 
         Raises:
-          ValueError: when the family is not pre-trained here.
+          ValueError: the family is not pre-trained here.
         """
         if not self.keys:
             raise ValueError(f"family={self.name!r} cannot be pre-trained; {', '.join(pretrainable())} can")
         return load(self.keys)
 
     def get_objective(self, stage: str = "") -> type[Objective]:
-        """Returns what the family is pre-trained on, in that stage if it has some.
+        """Returns the family's objective of pre-training, for the given stage if it has stages.
 
         Raises:
-          ValueError: when there is no such stage.
+          ValueError: there is no such stage.
         """
         if stage not in self.objectives:
             raise ValueError(f"stage={stage!r} of {self.name} is not one of {', '.join(self.objectives)}")
         return load(self.objectives[stage])
 
     def of_stage(self, config: ml_collections.ConfigDict, stage: str) -> ml_collections.ConfigDict:
-        """Returns the config of one stage; ValueError when there is no such stage."""
+        """Returns the config of one stage; ValueError if there is no such stage."""
         return load(self.stage_config)(config, stage)
 
     @property
@@ -108,15 +109,15 @@ class Family:
         return bool(self.stage_config)
 
     def option_checks(self) -> Mapping[str, Callable[[Any], None]]:
-        """Returns `check_options` as functions, each of which is imported when it is first called."""
+        """Returns `check_options` as functions; each is imported when it is first called."""
         return {name: functools.partial(self.check_option, name) for name in self.check_options}
 
     def check_option(self, name: str, value: Any) -> None:
-        """Raises ValueError when a field that only this family has cannot have a value."""
+        """Raises ValueError if the value is wrong for a config field that only this family has."""
         load(self.check_options[name])(value)
 
 
-# charlm's own: a line a family, in the order in which messages name them and files are recognised.
+# charlm's own families, in the order in which messages name them and files are matched with them.
 _OWN: dict[str, str | Family] = {
     "hlm": "charlm.families.hlm:FAMILY",
     "bert": "charlm.families.subword:BERT",
@@ -130,7 +131,7 @@ _OWN: dict[str, str | Family] = {
 
 
 def _checked(name: str, thing: Any) -> Family:
-    """Returns a family that is added; ValueError naming the part that it lacks."""
+    """Returns the added family if it is complete; ValueError naming the missing or wrong part."""
     if not isinstance(thing, Family):
         raise ValueError(f"family {name!r}: expected a charlm.families.family.Family, got {thing!r}")
     if thing.name != name:
@@ -164,7 +165,7 @@ def family(name: str) -> Family:
     """Returns the family of that name.
 
     Raises:
-      ValueError: when there is none, naming the nearest.
+      ValueError: there is none; names the nearest.
     """
     if name not in FAMILIES:
         raise ValueError(f"family={FAMILIES.unknown(name)}")
@@ -172,7 +173,7 @@ def family(name: str) -> Family:
 
 
 def families() -> Iterator[Family]:
-    """Returns all families in the order of the table; those that a broken package brings are left out."""
+    """Returns all families in the order of the table, except those of broken packages."""
     return (one for _, one in FAMILIES.usable())
 
 
@@ -182,5 +183,5 @@ def pretrainable() -> tuple[str, ...]:
 
 
 def families_with_option(name: str) -> list[Family]:
-    """Returns the families, not all, whose models' configs have a field."""
+    """Returns the families that have the config field `name` as one of their own (`Family.check_options`)."""
     return [one for one in families() if name in one.check_options]

@@ -1,6 +1,6 @@
-"""The table of fusions, layers where two channels meet, by the names that `model.fusion` of a config has.
+"""The table of fusions, the layers that combine CharBERT's two channels, by the names used in `model.fusion`.
 
-Open it to add one to charlm; `charlm.register.fusion` adds one from outside.
+Open it to add a fusion to charlm; other packages use `charlm.register.fusion`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from charlm.core.registry import Table, load
 
 @dataclasses.dataclass(frozen=True)
 class FusionEntry:
-    """What there is to know of a fusion before its code is imported.
+    """The description of a fusion, available before its code is imported.
 
     Attributes:
-      line: what it does, for people. layer: the subclass of `charlm.nn.fusions.Fusion`, or where it is:
-        "module:Class"; "": the channels never meet.
-      shared: whether one is used after every layer of a model; False: each layer has its own.
-      one_window: whether it has one convolution, so that `model.windows` names one size.
+      line: what it does, shown to users. layer: the subclass of `charlm.nn.fusions.Fusion`, or its place,
+        "module:Class"; "": the channels are never combined.
+      shared: whether all layers of a model share one fusion; False: each layer has its own.
+      one_window: whether it has only one convolution, so that `model.windows` must name one size.
     """
 
     line: str
@@ -44,7 +44,7 @@ _OWN = {
 
 
 def _checked(name: str, thing: Any) -> FusionEntry:
-    """Returns the entry of a fusion that is added: a class, or an entry; ValueError for what it lacks."""
+    """Returns the entry for an added fusion, given as a class or an entry; ValueError naming what it lacks."""
     said = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
     entry = thing if isinstance(thing, FusionEntry) else FusionEntry(said, thing)
     if not entry.line:
@@ -63,7 +63,7 @@ def _check_layer(name: str, layer: Any) -> None:
 
 
 def layer_of(name: str) -> Any:
-    """Returns the class of a fusion, a subclass of `charlm.nn.fusions.Fusion`; None where the channels never meet.
+    """Returns the class of a fusion, a subclass of `charlm.nn.fusions.Fusion`; None for "none".
 
     Raises:
       KeyError: there is no such fusion. ValueError: it cannot be loaded, or lacks a part.

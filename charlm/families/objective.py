@@ -1,8 +1,8 @@
-"""What a family pre-trains on: all that the training loop needs to be told.
+"""The interface of pre-training: each family implements it as a subclass of `Objective`.
 
-The loop (`charlm.training.loop`) takes batches, steps, reports, evaluates, saves and resumes; an `Objective` says what
-a batch is, what its loss is, and what a person should read of it. A new family is a subclass, a module of config keys,
-and a `charlm.families.family.Family` that names both.
+The loop (`charlm.training.loop`) takes batches, steps, reports, evaluates, saves and resumes; the `Objective` defines
+the batches, their loss, and the log lines about them. Pre-training of a new family needs a subclass, a module of config
+keys, and a `charlm.families.family.Family` that names both.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from charlm.core.learning import Batch, Learning
 
 
 class Objective(Learning):
-    """A family's pre-training, made once from config and prepared text.
+    """A family's pre-training, created once per run from config and prepared text.
 
     Attributes:
-      parts, sums, unit: as of every `Learning`; the size of an evaluation is counted in `unit`, too.
-      families: of the models that it trains, as checkpoints name them.
-      use: a command that uses what was trained, with {workdir} in it.
-      idle: regular expressions found in the names of the parameters that pre-training gives no gradient: they must not
-        decay, since that alone would only shrink what fine-tuning starts from.
-      has_files: whether the vocabularies are files that lie with every checkpoint, not part of its metadata.
-      trains: beginning of the names of the parameters that alone are trained, so that `optim.freeze` must name all
-        others; empty: any may be.
-      watched: the parts of the parameters that `watch` reads; none: it is not called.
-      of_shape: beginnings of the config keys that must not change when a run of another workdir goes on.
+      parts, sums, unit: as in every `Learning`; the size of an evaluation is also counted in `unit`.
+      families: the families of the models that it trains, as named in checkpoints.
+      use: a command that uses the trained model, with {workdir} in it.
+      idle: regular expressions for the names of parameters that get no gradient in pre-training. They have no weight
+        decay, which would only shrink the values that fine-tuning starts from.
+      has_files: whether the vocabularies are files stored with every checkpoint, rather than part of its metadata.
+      trains: prefix of the names of the only parameters to be trained, so that `optim.freeze` must match all others;
+        "": any parameter may be trained.
+      watched: the top-level parts of the parameters that `watch` reads; (): it is not called.
+      of_shape: prefixes of the config keys that must not change if the run resumes from another workdir (`resume`).
     """
 
     families: ClassVar[tuple[str, ...]]
@@ -43,13 +43,13 @@ class Objective(Learning):
     watched: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: ml_collections.ConfigDict, data: Any, shards: int) -> None:
-        """Makes the objective; measures what the config leaves open.
+        """Creates the objective; measures on the data what the config leaves open.
 
         Args:
-          data: what `prepare` returned. shards: S.
+          data: the result of `prepare`. shards: S, the table shards of a micro-batch.
 
         Raises:
-          ValueError: when config and data do not fit each other.
+          ValueError: config and data do not fit each other.
         """
         self.config, self.data, self.shards = config, data, shards
 
@@ -61,31 +61,31 @@ class Objective(Learning):
         """Returns the vocabularies and the encoded corpora of a run, `train` and `heldout` (`EncodedCorpus` each).
 
         Args:
-          run: the workdir, when it holds a run that goes on.
+          run: the workdir, if it holds a run that is resumed.
 
         Raises:
-          ValueError: when the text cannot be read or encoded, or nothing is held out.
+          ValueError: the text cannot be read or encoded, or nothing is held out.
         """
 
     @staticmethod
     @abc.abstractmethod
     def check_vocab(checkpoint: Path, data: Any) -> None:
-        """Raises ValueError, naming the way out, when a checkpoint's vocabularies are not those of `data`."""
+        """Raises ValueError, with what to do, if a checkpoint's vocabularies differ from those of `data`."""
 
     @staticmethod
     @abc.abstractmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
-        """Returns what training changed, from two lines of metrics of held-out text: "NAME: X before, Y after"."""
+        """Returns the effect of training, from two lines of held-out metrics: "NAME: X before, Y after"."""
 
     # Batches
 
     @abc.abstractmethod
     def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[Batch]:
-        """Returns batches [accumulation, len(lanes), ...] without end, of these shards; their position can be saved."""
+        """Returns endless batches [accumulation, len(lanes), ...] of the shards `lanes`; the position can be saved."""
 
     @abc.abstractmethod
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[Batch]:
-        """Returns held-out batches [1, len(lanes), ...]: all text once, always masked alike."""
+        """Returns held-out batches [1, len(lanes), ...]: all text once, always with the same masks."""
 
     @abc.abstractmethod
     def empty(self, shards: int) -> Batch:
@@ -99,51 +99,50 @@ class Objective(Learning):
 
     @abc.abstractmethod
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters that `init_from` gives, and logs where they are from.
+        """Returns the initial parameters from the source `init_from`, and logs where they are from.
 
         Args:
-          source: what the config names. abstract_params: of this run, with their placement. fresh: those made at
-            random, for what the source does not have.
+          source: the config's `init_from`. abstract_params: shapes and placement of this run's parameters. fresh:
+            random parameters, for those that the source does not have.
 
         Raises:
-          ValueError: when there are none, or they do not fit.
+          ValueError: the source has no parameters, or they do not fit.
         """
 
     # What a person reads, and what is stored
 
     @abc.abstractmethod
     def measured(self) -> dict[str, Any]:
-        """Returns the config keys that were measured, with their values: a resumed run takes them over."""
+        """Returns the config keys that were measured, with their values; a resumed run reuses them."""
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """Returns what a checkpoint stores beside its config, JSON-able: enough to use the model without the text."""
+        """Returns a checkpoint's metadata beside its config, JSON-able: enough to use the model without the text."""
 
     @abc.abstractmethod
     def save_vocab(self, folder: Path) -> None:
-        """Writes the files of the vocabularies into an existing folder: the run's, and with `has_files` each
-        checkpoint's."""
+        """Writes the vocabulary files into an existing folder: the run's and, with `has_files`, each checkpoint's."""
 
     @abc.abstractmethod
     def start_lines(self) -> list[str]:
-        """Returns what there is to say of vocabularies and batches when a run starts."""
+        """Returns the log lines about vocabularies and batches for the start of a run."""
 
     @abc.abstractmethod
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns what a line says of held-out text."""
+        """Returns the text about held-out metrics for a log line."""
 
     def watch(self, params: Any) -> None:
-        """Logs what a person wants to see of the model at every evaluation; by default nothing.
+        """Logs details of the model at every evaluation; the default logs nothing.
 
         Args:
-          params: those of `watched`, on this host.
+          params: the parts named by `watched`, on this host.
         """
         del params
 
     @abc.abstractmethod
     def show_examples(self, params: Any) -> None:
-        """Logs what the trained model says of some held-out words, `train.examples` of each kind.
+        """Logs predictions of the trained model for some held-out words, `train.examples` of each kind.
 
         Args:
-          params: on this host.
+          params: all parameters, on this host.
         """

@@ -1,4 +1,4 @@
-"""The option --policy of the command line: which words an XRayEmb reads as characters."""
+"""The command-line option --policy, which sets the words that an XRayEmb reads as characters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HELP = 'XRayEmb: words read as characters, such as "none", "all_multi" or "no_su
 
 
 def load_with_policy(load: Callable[..., T], args: argparse.Namespace, *more: Any) -> T:
-    """Returns what `load` makes of `args.checkpoint`, with the policy of `args` if it has one.
+    """Returns `load(args.checkpoint, ...)`, with the policy of `args` if it is set.
 
     Args:
-      more: further arguments of `load`, which takes changes of the model's config by name.
+      load: loads a model; accepts changes of its config as keyword arguments. more: further arguments of `load`.
 
     Raises:
-      ValueError: there is no such policy, or the model is no XRayEmb.
+      ValueError: there is no such policy, or the model is not an XRayEmb.
     """
     policy = getattr(args, "policy", None)
     if policy is None:

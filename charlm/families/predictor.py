@@ -1,4 +1,7 @@
-"""What every predictor offers, and what it returns. Needs no JAX: a command line that explains itself starts fast."""
+"""The interface of predictors, which apply a trained model to texts, and the types of their results.
+
+The module needs no JAX, so that `charlm.predict --help` starts fast.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ if TYPE_CHECKING:
     from charlm.core.cache import WordCache
     from charlm.families.pretrained import Pretrained
 
-CANNOT = {  # ability: what is said of a model without it
+CANNOT = {  # for each ability, the message about a model without it
     "fill_mask": "fills no gaps",
     "score": "scores no texts",
     "generate": "generates no text",
     "neighbors": "makes no rows of a table from strings",
 }
 
-LENGTH_DIGITS = 18  # of the length of a word, as it is written: more are no length, and int() takes no end of them
+LENGTH_DIGITS = 18  # most digits of a word's length: more cannot be a length, and int() would refuse very many
 
 
 class Encoding(NamedTuple):
@@ -32,8 +35,8 @@ class Encoding(NamedTuple):
     Attributes:
       words: the words, or the pieces as the vocabulary spells them. offsets: their character positions (start, end) in
         the text.
-      vectors_WD: float32, a contextual vector a word. sentence_D: float32, the mean over all positions that were read;
-        zeros where there was none.
+      vectors_WD: float32, one contextual vector per word. sentence_D: float32, the mean over all positions that the
+        model read; zeros if there was none.
     """
 
     words: list[str]
@@ -45,7 +48,7 @@ class Encoding(NamedTuple):
 class Fill(NamedTuple):
     """A word for a gap, its log-probability (nats), and `score`: the geometric mean probability of its parts.
 
-    The parts are characters to a model that predicts characters, pieces to one that predicts pieces.
+    The parts are characters for a model that predicts characters, and pieces for one that predicts pieces.
     """
 
     word: str
@@ -54,7 +57,7 @@ class Fill(NamedTuple):
 
 
 class Neighbor(NamedTuple):
-    """An entry of a vocabulary, pieces inside words behind "##", and its cosine with what was asked."""
+    """An entry of a vocabulary ("##" marks pieces inside words), and its cosine with the string that was asked for."""
 
     subword: str
     cosine: float
@@ -65,8 +68,8 @@ class Score(NamedTuple):
 
     Attributes:
       pieces: as the vocabulary spells them. offsets: their character positions (start, end) in the text.
-      log_probs_P: float32, nats, of each piece given all before it; NaN for a first one that was not scored.
-      chars: characters of the text that were scored.
+      log_probs_P: float32, nats, of each piece given all before it; NaN for a first piece that was not scored.
+      chars: number of characters of the text that were scored.
     """
 
     pieces: list[str]
@@ -81,17 +84,17 @@ class Score(NamedTuple):
 
     @property
     def bits_per_char(self) -> float:
-        """Bits that the model needs for a character of the text; 0.0 where there is none."""
+        """The model's bits per character of the text; 0.0 if no character was scored."""
         return -self.log_prob / math.log(2) / self.chars if self.chars else 0.0
 
 
 class Generation(NamedTuple):
-    """How a prompt went on.
+    """The continuation of a prompt.
 
     Attributes:
-      text: what was added to the prompt, without special tokens.
-      ids: of the tokens added, the end-of-text token included. log_probs_T: float32, nats, what the model gave each of
-        them, before any temperature or cut.
+      text: the generated text, without the prompt and special tokens.
+      ids: ids of the generated tokens, including the end-of-text token. log_probs_T: float32, nats, the model's
+        log-probability of each of them, before temperature, top-k or top-p.
       finished: whether the model ended the text itself.
     """
 
@@ -102,18 +105,18 @@ class Generation(NamedTuple):
 
 
 class KnownWords(Protocol):
-    """A list of words made for one model by `Predictor.known_words`; its length is the number of words it holds."""
+    """A list of words prepared for one model by `Predictor.known_words`; its length is its number of words."""
 
     def __len__(self) -> int: ...
 
 
 class Predictor(abc.ABC):
-    """A model with all that it needs to read text.
+    """A model together with all that it needs to read text.
 
     Attributes:
-      name: of the kind of model. suited: what models of this kind can do.
-      headless: "", or what this one lacks for all but `encode`. unknown_words: what is said of words that
-        `known_words` leaves out.
+      name: name of the kind of model. suited: names of the methods that models of this kind support.
+      headless: "", or for a model that supports only `encode`, the message about what it lacks. unknown_words: the
+        message about words that `known_words` leaves out.
     """
 
     name: str
@@ -123,16 +126,17 @@ class Predictor(abc.ABC):
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Loads whatever `charlm.families.pretrained.from_pretrained` can: a workdir or checkpoint, a Hugging Face
-        folder.
+        """Returns the predictor of a model, loaded by `charlm.families.pretrained.from_pretrained`.
 
         Args:
-          path: where it is. options: of `from_pretrained`, e.g. `head="encoder"`, `dtype=jnp.bfloat16`.
+          path: a workdir, checkpoint or Hugging Face folder. options: options of `from_pretrained`, e.g.
+            `head="encoder"`, `dtype=jnp.bfloat16`.
 
         Raises:
-          ValueError: when there is no model, it does not fit its config, or it is no model of this class.
+          ValueError: there is no model, it does not fit its config, or it is not of this class of predictors.
         """
-        pretrained = load("charlm.families.pretrained:from_pretrained")(path, **options)  # late: help needs no JAX
+        # Imported late, because it needs JAX.
+        pretrained = load("charlm.families.pretrained:from_pretrained")(path, **options)
         kind = family(pretrained.family).get_predictor()
         if not issubclass(kind, cls):
             raise ValueError(f"{path}: expected a model for {cls.__name__}, got one of the family {pretrained.family}")
@@ -141,15 +145,15 @@ class Predictor(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        """Returns the predictor of a loaded model; ValueError when what should lie with it is missing or damaged."""
+        """Returns the predictor of a loaded model; ValueError if files that belong to it are missing or damaged."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
-        """The methods that this model can answer."""
+        """The names of the methods that this model supports."""
         return ("encode",) if self.headless else self.suited
 
     def require(self, ability: str) -> None:
-        """Raises ValueError naming the model and what it can do, unless it can do this."""
+        """Raises ValueError, naming the model's abilities, unless the model has this ability."""
         if ability not in self.abilities:
             raise self._refusal(ability)
 
@@ -163,7 +167,7 @@ class Predictor(abc.ABC):
     def _splits(self) -> bool:
         """Whether `encode` may read a batch in several calls, see `charlm.families.windows.rows_a_call`.
 
-        A model that encodes words and has no cache does better in one: the rows of a call share their words.
+        A model that encodes words but has no cache is faster with one call, because the rows of a call share words.
         """
         return getattr(self, "cache", True) is not None
 
@@ -171,17 +175,17 @@ class Predictor(abc.ABC):
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
     ) -> list[Encoding]:
-        """Returns words (or pieces), offsets and vectors of each text, whatever its length.
+        """Returns words (or pieces), offsets and vectors of each text; texts may have any length.
 
         Raises:
-          ValueError: when `texts` is one string, `batch_size` is not positive, or the model has no such unit.
+          ValueError: `texts` is one string, `batch_size` is not positive, or the model has no such unit.
         """
 
     def known_words(self, words: KnownWords | Iterable[str]) -> KnownWords:
-        """Returns a list for `fill_mask(known=...)`, prepared once, without the words that the model cannot write.
+        """Returns a prepared list for `fill_mask(known=...)`, without the words that the model cannot write.
 
         Raises:
-          ValueError: when the model fills no gaps, or `words` is one string, or such a list of another model.
+          ValueError: the model cannot fill gaps, or `words` is one string or the prepared list of another model.
         """
         raise self._refusal("fill_mask")
 
@@ -193,19 +197,20 @@ class Predictor(abc.ABC):
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
-        """Returns for each "[MASK]" of the text the likeliest words, best first.
+        """Returns the likeliest words for each "[MASK]" of the text, best first.
 
         Args:
-          length: characters of the words for gaps that do not say it ("[MASK:5]" does). top: words a gap.
-          known: rank these words only; None: all that the model can write.
+          length: number of characters of the words, for gaps without a number ("[MASK:5]" has one). top: number of
+            words per gap.
+          known: rank only these words; None: all that the model can write.
 
         Raises:
-          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+          ValueError: the model cannot fill gaps, the text has none, or an argument is out of range.
         """
         raise self._refusal("fill_mask")
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
-        """Returns how likely each text is; see `SubwordPredictor.score`. ValueError when the model cannot tell."""
+        """Returns how likely each text is; see `SubwordPredictor.score`. ValueError if the model cannot score texts."""
         raise self._refusal("score")
 
     def generate(
@@ -219,20 +224,20 @@ class Predictor(abc.ABC):
         seed: int | Sequence[int] = 0,
         batch_size: int = 32,
     ) -> list[Generation]:
-        """Returns how each text goes on; see `SubwordPredictor.generate`. ValueError when the model cannot."""
+        """Returns a continuation of each text; see `SubwordPredictor.generate`. ValueError if the model cannot."""
         raise self._refusal("generate")
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
         """Returns the entries of the vocabulary nearest to a string; see `Char2SubwordPredictor.neighbors`.
 
         Raises:
-          ValueError: when the model makes no vectors of strings.
+          ValueError: the model cannot compute vectors of strings.
         """
         raise self._refusal("neighbors")
 
 
 def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:
-    """Returns the texts as a list; ValueError for one string, for what is no text, or for a batch size below 1."""
+    """Returns the texts as a list; ValueError for a single string, an item of another type, or a batch size below 1."""
     if isinstance(texts, str) or batch_size < 1:
         raise ValueError(f"{what} takes a list of texts and a positive batch_size; for one text write [text]")
     texts = list(texts)
@@ -243,10 +248,13 @@ def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -
 
 
 def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Literal["auto"]:
-    """Returns the characters of the word in a gap: what "[MASK:5]" says, or `length` where it says nothing.
+    """Returns the number of characters of the word in a gap: the number in "[MASK:5]", or `length` for "[MASK]".
+
+    Args:
+      written: the digits in the gap; None: there are none.
 
     Raises:
-      ValueError: more digits are written than any length has.
+      ValueError: there are more than `LENGTH_DIGITS` digits.
     """
     if written is not None and len(written) > LENGTH_DIGITS:
         raise ValueError(f"[MASK:{written[:LENGTH_DIGITS]}...]: expected a length of at most {LENGTH_DIGITS} digits")
@@ -254,14 +262,14 @@ def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Lite
 
 
 def checked_list(words: KnownWords | Iterable[str]) -> list[str]:
-    """Returns distinct words in their order; ValueError for one string, or the list of another model."""
+    """Returns distinct words in order; ValueError for a single string, or for the prepared list of another model."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
     return list(dict.fromkeys(word for word in words if word))
 
 
 def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[str], WordCache]:
-    """Returns what `precompute` puts into which cache; ValueError when there is none, or `words` is one string."""
+    """Returns the words that `precompute` adds, and the cache; ValueError without a cache, or for a single string."""
     if cache is None:
         raise ValueError("precompute: this predictor has no cache")
     if isinstance(words, str):
@@ -272,10 +280,11 @@ def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[s
 def words_of(
     spans: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], inner_PD: np.ndarray
 ) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Returns those words of a text that a piece stands for, and their vectors: means of their pieces' [W, D].
+    """Returns the spans of the words that have at least one piece, and their vectors [W, D], the means of their pieces.
 
     Args:
-      spans: characters of each word. offsets: characters of each piece. inner_PD: float32, vectors of the pieces.
+      spans: characters (start, end) of each word. offsets: characters of each piece. inner_PD: float32, vectors of the
+        pieces.
     """
     starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
     found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]

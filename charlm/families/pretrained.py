@@ -1,4 +1,4 @@
-"""Models with their weights, of every family and from everywhere: `charlm.from_pretrained` and `save_pretrained`."""
+"""Loads and saves models with their weights, of any family and format: `from_pretrained` and `save_pretrained`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FORMATS = ("charlm", "pytorch")
 
 @dataclasses.dataclass(frozen=True)
 class Pretrained:
-    """A model and its parameters: `model.apply({"params": params}, ...)`; `dataclasses.replace` puts others in.
+    """A model and its parameters: `model.apply({"params": params}, ...)`; use `dataclasses.replace` to change them.
 
     Attributes:
-      config: the shape, a dataclass of the family.
-      family: its name, see `charlm.families.family`. head: which model of it; see `charlm.convert.heads`.
-      folder: where it was read. metadata: what describes it in a checkpoint.
+      config: the model's shape, a dataclass of the family.
+      family: name of the family, see `charlm.families.family`. head: name of the head, see `charlm.convert.heads`.
+      folder: the folder it was read from. metadata: its description, as stored in a checkpoint.
     """
 
     model: nn.Module
@@ -44,10 +44,10 @@ class Pretrained:
     metadata: Mapping[str, Any]
 
     def tokenizer(self) -> SubwordTokenizer:
-        """Returns the tokenizer whose files lie with the model.
+        """Returns the tokenizer from the files beside the model.
 
         Raises:
-          ValueError: when there are none, or the family reads characters.
+          ValueError: there are no such files, or the family reads characters.
         """
         tokenizer = converter_of(self.family).open_tokenizer(self.folder)
         if tokenizer is None:
@@ -56,26 +56,29 @@ class Pretrained:
         return tokenizer
 
     def vocab(self) -> CharVocab:
-        """Returns the characters of a model that reads them; ValueError for others."""
+        """Returns the character vocabulary of a model that reads characters; ValueError for other models."""
         if "char_vocab" not in self.metadata:
             raise ValueError(f"{self.folder}: a model of the family {self.family} has no characters; see tokenizer()")
         return CharVocab.from_dict(self.metadata["char_vocab"])
 
     def run_config(self) -> ml_collections.ConfigDict:
-        """Returns the whole config of the run that made an HLM: word splitter, window; ValueError for others."""
+        """Returns the whole config of the run that trained the model; ValueError for a model without one.
+
+        For an HLM it holds the word splitter and the window.
+        """
         if "config" not in self.metadata:
             raise ValueError(f"{self.folder}: a model of the family {self.family} was imported, no run made it")
         return from_dict(self.metadata["config"])
 
     def save_pretrained(self, path: str | os.PathLike[str], format: Literal["charlm", "pytorch"] = "charlm") -> None:
-        """Writes the model as it is now, with all that `from_pretrained` needs, into a new folder.
+        """Writes the current model, with all that `from_pretrained` needs, into a new folder.
 
         Args:
-          format: "charlm": a checkpoint; "pytorch": what transformers reads, or the authors' code of HLM.
+          format: "charlm": a checkpoint; "pytorch": the format of transformers, or of the authors' code for HLM.
 
         Raises:
-          ValueError: when the parameters are not those of the config, `path` holds something already or cannot be
-            written, the folder that the model came from is gone, or that code has no such model.
+          ValueError: the parameters do not fit the config; `path` is not empty or cannot be written; the folder that
+            the model was read from is gone; or the code that reads the format has no such model.
         """
         if format not in FORMATS:
             raise ValueError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -92,7 +95,7 @@ class Pretrained:
 
 
 def encoder_alone(pretrained: Pretrained) -> Pretrained:
-    """Returns a model that reads subwords without its head for labels; as it is, if it has none."""
+    """Returns a subword model without its head for labels; unchanged if it has none."""
     if pretrained.head not in FINE_TUNED:
         return pretrained
     model, params = converter_of(pretrained.family).headless(pretrained.config, pretrained.params)
@@ -100,27 +103,28 @@ def encoder_alone(pretrained: Pretrained) -> Pretrained:
 
 
 def is_encoder(pretrained: Pretrained) -> bool:
-    """Says whether a model has no head at all."""
+    """Returns whether a model has no head at all."""
     return isinstance(pretrained.model, converter_of(pretrained.family).encoders)
 
 
 def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
-    """Returns a model on the first device; nothing is downloaded.
+    """Loads a model onto the first device; nothing is downloaded.
 
     Args:
-      path: a workdir or one of its checkpoints; a checkpoint that an import or `save_pretrained` made; a folder or file
+      path: a workdir or one of its checkpoints; a checkpoint made by an import or `save_pretrained`; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
         CharBERT; or the name of a model in the cache of huggingface_hub.
-      family: its name, see `charlm.families.family`; needed where an old config does
-        not say it, an error where it differs.
-      head: read this head of the model only, such as "encoder"; "": all that is there.
-      changes: fields of the config that weights do not know: dtype, remat, dropout, attention_dropout, embed_dropout,
-        attention_kernel, compat_reference; of a Char2Subword mode, what text becomes, "full" or "hybrid", and how it
-        is cut into words, splitter and language (`charlm.text.words.get_splitter`); of an XRayEmb which words are read
-        as characters, policy and eval_policy.
+      family: name of the family, see `charlm.families.family`. Needed only if an old config does not name it; an error
+        if the model is of another family.
+      head: keep only this head, such as "encoder"; "": the whole model.
+      changes: config fields that do not depend on the weights. For all families: dtype, remat, dropout,
+        attention_dropout, embed_dropout, attention_kernel, compat_reference, as far as the config has them. For
+        Char2Subword: mode ("full" or "hybrid": what text is turned into), and splitter and language (how text is split
+        into words, see `charlm.text.words.get_splitter`). For XRayEmb: policy and eval_policy (which words are read as
+        characters).
 
     Raises:
-      ValueError: when there is no model, it is damaged or of another family, or does not fit the changed config.
+      ValueError: there is no model, it is damaged or of another family, or it does not fit the changed config.
     """
     if family and family not in FAMILIES:
         raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")

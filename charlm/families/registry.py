@@ -1,4 +1,4 @@
-"""Which family something is of: a config, a model, a folder of PyTorch weights; and the part of that family for it."""
+"""Finds the family of a config, a model or a folder of PyTorch weights, and returns the part of it that is needed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
-    """Encodes what a run of the config will read, or finds it in the cache, and returns it.
+    """Returns the encoded corpora that a run of the config will read; they are taken from the cache if possible.
 
     Raises:
-      ValueError: when it reads no text, or as `prepare`.
+      ValueError: the run reads no text, or as in `prepare`.
     """
     one = family(config.family)
     if one.corpora:
@@ -33,7 +33,7 @@ def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
 
 
 class Loaded(Protocol):
-    """A model that was loaded: `charlm.families.pretrained.Pretrained`."""
+    """The part of a loaded model, `charlm.families.pretrained.Pretrained`, that this module needs."""
 
     @property
     def family(self) -> str:
@@ -42,7 +42,7 @@ class Loaded(Protocol):
 
 
 def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
-    """Returns what the config's family pre-trains on; in a family with stages, what its stage does."""
+    """Returns the objective of the config's family; in a family with stages, that of the config's stage."""
     return family(config.family).get_objective(config.get("stage", ""))
 
 
@@ -58,24 +58,25 @@ def units_of(pretrained: Loaded, longest: int = 0) -> Units:
       longest: positions of the longest row; 0: as many as the model has.
 
     Raises:
-      ValueError: when the model has fewer positions, or its tokenizer is missing.
+      ValueError: the model has fewer positions, or its tokenizer is missing.
     """
     return family(pretrained.family).get_units(pretrained, longest)
 
 
 def converter_of(name: str) -> Converter:
-    """Returns the converter of a family; ValueError when there is no family of that name."""
+    """Returns the converter of a family; ValueError if there is no family of that name."""
     return family(name).get_converter()
 
 
 def recognise(source: str) -> Converter:
-    """Returns the family of a folder or file of theirs: by the config beside the weights, else by the tensors.
+    """Returns the converter for a PyTorch folder or file, chosen by the config beside the weights, else by the tensors.
 
-    Configs of some families say that they are of another (`Converter.hides_behind`): there the tensors tell.
-    Weights without a config may be an HLM's, whose config may lie elsewhere: its reader says how to name it.
+    The configs of some families name another family (`Converter.hides_behind`); then the tensors decide. Weights that
+    have no config and match no family are taken for an HLM, whose config may lie elsewhere: its reader says how to name
+    the config.
 
     Raises:
-      ValueError: when there are no weights, or the config is of no family that we have.
+      ValueError: there are no weights, or the config is of no known family.
     """
     file = find_state(source)
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
@@ -84,7 +85,7 @@ def recognise(source: str) -> Converter:
     for converter in converters:
         if theirs is not None and converter.recognises(theirs):
             return _hidden_behind(converter, converters, file, theirs)
-    # What cannot be read is named by the reader of the family that is chosen then.
+    # Without a config, errors of reading are ignored here; the converter that is chosen below reports them.
     with contextlib.nullcontext() if configs else contextlib.suppress(ValueError):
         for converter in converters:
             if converter.recognises_tensors(file, theirs):
@@ -98,8 +99,8 @@ def recognise(source: str) -> Converter:
 
 
 def _hidden_behind(said: Converter, converters: Iterable[Converter], file: Path, theirs: dict[str, Any]) -> Converter:
-    """Returns the family that the tensors are of where the config says another; else the one that it says."""
+    """Returns the converter of a family hidden behind `said` (`hides_behind`) if the tensors are of it, else `said`."""
     hiding = [converter for converter in converters if said.name in converter.hides_behind]
-    with contextlib.suppress(ValueError):  # what cannot be read is named by the reader of the family that is said
+    with contextlib.suppress(ValueError):  # errors of reading are reported later, by `said`
         return next((converter for converter in hiding if converter.recognises_tensors(file, theirs)), said)
     return said

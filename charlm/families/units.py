@@ -1,6 +1,7 @@
-"""How a family of models reads text: as units (words of an HLM, pieces of a subword model) in rows of one length.
+"""The interface for reading text in fine-tuning: text becomes units (words of an HLM, pieces of a subword model).
 
-A task cuts, joins and labels units and never asks what they are; a new family joins by one subclass of `Units`.
+Tasks cut, join and label units without knowing what they are, so every task works with every family. Each family
+implements a subclass of `Units`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ Inputs = TypeVar("Inputs")  # a packed batch, as the model reads it
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A text, or a sequence of words, in units.
+    """A text, or a sequence of words, as units.
 
     Attributes:
-      content: what the family needs of the units, [U, ...].
-      offsets: per unit its (start, end) characters of the text; of its word, for words.
-      words: per unit the index of its word, for words that were given; None for a text.
+      content: the family's data of the units, [U, ...].
+      offsets: for each unit its characters (start, end) in the text, or in its word if words were given.
+      words: for each unit the index of its word, if words were given; None for a text.
     """
 
     content: np.ndarray
@@ -41,7 +42,7 @@ class Encoded:
 
     @property
     def given_words(self) -> tuple[int, ...]:
-        """`words` of words that were given; ValueError for a text, which has none."""
+        """The value of `words` for a sequence of words; ValueError for a text, which has none."""
         if self.words is None:
             raise ValueError("a text has no words that were given; see Units.encode_words")
         return self.words
@@ -53,12 +54,12 @@ class Encoded:
 
 
 class Joined(NamedTuple):
-    """One row as the family reads it.
+    """One row of a batch: one or two texts with special positions.
 
     Attributes:
-      content: of all its positions, special ones included.
-      length: its positions. first, second: position of the first unit of each text. whole: the position that stands for
-        the whole row.
+      content: the family's data of all positions, special ones included.
+      length: number of positions. first, second: position of the first unit of each text. whole: the position whose
+        state represents the whole row.
     """
 
     content: Any
@@ -69,11 +70,11 @@ class Joined(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What a model cannot read of some words.
+    """The share of words that a model cannot read fully.
 
     Attributes:
-      unknown: share of units (of an HLM: characters) that the vocabulary lacks. cut: share of words that lose
-        characters; 0 where none can be too long.
+      unknown: share of units (for an HLM: characters) that the vocabulary lacks. cut: share of words that lose
+        characters because they are too long; 0 for models without a limit.
     """
 
     unknown: float
@@ -81,7 +82,7 @@ class Lost(NamedTuple):
 
 
 def words_at(words: Sequence[int | None], places: Sequence[int]) -> tuple[int, ...]:
-    """Returns the word of each of some places; ValueError when one is of none, as only special ones are."""
+    """Returns the word at each place; ValueError if a place has no word, which only special positions lack."""
     found = [words[place] for place in places]
     whole = tuple(word for word in found if word is not None)
     if len(whole) < len(found):
@@ -90,12 +91,12 @@ def words_at(words: Sequence[int | None], places: Sequence[int]) -> tuple[int, .
 
 
 class Units(abc.ABC, Generic[Shape, Inputs]):
-    """The text side of a family: how it shapes a batch, and what its models read.
+    """The text side of a family: turns text into units, packs rows of units into batches, and runs the model on them.
 
     Attributes:
       longest: positions of the longest row, special ones included.
-      labelled: which unit of a word carries its label: the first, or where a model reads left to right the last.
-      draws: whether what is read in training is drawn anew in every epoch.
+      labelled: which unit of a word carries its label: the first; the last for models that read left to right.
+      draws: whether the reading of a text in training is random and drawn anew in every epoch.
     """
 
     longest: int
@@ -108,37 +109,37 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
 
     @abc.abstractmethod
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the units of words that are split already; every word has at least one."""
+        """Returns the units of sentences that are split into words already; every word has at least one unit."""
 
     @abc.abstractmethod
     def specials(self, pair: bool) -> int:
-        """Returns how many special positions a row of one text, or of two, has."""
+        """Returns the number of special positions in a row of two texts (`pair`) or of one."""
 
     @abc.abstractmethod
     def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
-        """Returns a row of one text or two with the family's special positions."""
+        """Returns a row of one or two texts with the family's special positions added."""
 
     @abc.abstractmethod
     def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> Shape:
-        """Returns a shape that holds each of the groups as `rows` rows of `length` positions.
+        """Returns a shape that fits each of the groups, as `rows` rows of `length` positions.
 
         Args:
-          slack: share of room beyond what the groups need, for other groups like them.
+          slack: share of extra room beyond what the groups need, for other similar groups.
         """
 
     @abc.abstractmethod
     def widest(self, rows: int, length: int) -> Shape:
-        """Returns a shape that holds any `rows` rows of `length` positions."""
+        """Returns a shape that fits any `rows` rows of `length` positions."""
 
     @abc.abstractmethod
     def pack(self, rows: Sequence[Joined], shape: Shape) -> Inputs | None:
-        """Returns the rows as the model's input, arrays without leading axes; None when they do not fit the shape."""
+        """Returns the rows as the model's input, arrays without leading axes; None if they do not fit the shape."""
 
     def apply(self, model: nn.Module, params: Any, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.
 
         Args:
-          dropout: its randomness; None: no dropout.
+          dropout: random key of dropout; None: no dropout.
         """
         rngs = None if dropout is None else {"dropout": dropout}
         return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
@@ -148,31 +149,31 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
         """Returns the last states [N, L, D] of packed rows, before any head.
 
         Args:
-          config: of the model. params: all of a model with a head.
+          config: the model's config. params: all parameters of a model with a head.
         """
 
     @abc.abstractmethod
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
-        """Returns what the model cannot read of sentences of words.
+        """Returns how much of sentences of words the model cannot read.
 
         Args:
-          sentences: at least one word in all. encoded: what `encode_words` made of them.
+          sentences: sentences with at least one word in total. encoded: the result of `encode_words` for them.
         """
 
     @abc.abstractmethod
     def forward_flops(self, config: Any, inputs: Inputs) -> float:
-        """Returns the useful operations of the encoder, forward, on packed rows; see `charlm.core.flops`.
+        """Returns the useful operations of the encoder's forward pass on packed rows; see `charlm.core.flops`.
 
         Args:
-          config: of the model. inputs: on the host, with any leading axes.
+          config: the model's config. inputs: packed rows on the host, with any leading axes.
         """
 
     def training(self, seed: int, epoch: int) -> Self:
-        """Returns the units that read the examples to learn from in an epoch; `pack` of either takes rows of both."""
+        """Returns the units for reading training examples in an epoch; these and `self` can pack each other's rows."""
         return self
 
     def room(self, pair: bool) -> int:
-        """Returns how many units a row holds beside its special positions."""
+        """Returns the number of units that fit into a row beside its special positions."""
         return self.longest - self.specials(pair)
 
 
@@ -205,7 +206,7 @@ def check_ids(where: object, what: str, size: int, rows: int) -> None:
 
 
 def checked_longest(longest: int, most: int, least: int) -> int:
-    """Returns `longest`, or `most` where it is 0; ValueError when the model has fewer, or nothing fits."""
+    """Returns `longest`, or `most` if it is 0; ValueError if it is larger than `most` or smaller than `least`."""
     if longest > most:
         raise ValueError(f"data.max_length={longest}: the model has {most} positions")
     if longest and longest < least:

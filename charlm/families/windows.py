@@ -1,4 +1,4 @@
-"""Texts of any length as batches of a few shapes: windows cut between words, neighbours of like length together."""
+"""Batches for predictors: cuts texts of any length into windows, and batches them by length in a few shapes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from charlm.text.subwords import Subwords
 T = TypeVar("T")
 
 SHORTEST = 16  # positions of the smallest batch
-CPU_POSITIONS = 1024  # of an encoder's call on a processor: the intermediate arrays of more fall out of its caches
+CPU_POSITIONS = 1024  # positions per encoder call on a CPU: with more, intermediate arrays no longer fit its caches
 
 
 class Window(NamedTuple):
-    """A part of a text as a model reads it.
+    """A part of a text as the input of a model.
 
     Attributes:
-      ids: its pieces between the special tokens of the template. before: number of special tokens in front.
-      start, end: which pieces of the text it holds, counted without special tokens.
+      ids: the ids of its pieces with the special tokens around them. before: number of special tokens in front.
+      start, end: the range of the text's pieces that it holds, counted without special tokens.
     """
 
     ids: list[int]
@@ -32,10 +32,11 @@ class Window(NamedTuple):
 
 
 class Text(NamedTuple):
-    """An encoded text without the template: ids, offsets and words of its pieces, and the template around them.
+    """An encoded text: ids, offsets and words of its pieces, and separately the special tokens around them.
 
     Attributes:
-      text: what offsets point into; "" where nobody asks.
+      prefix, suffix: ids of the special tokens before and after the pieces. text: the text that offsets refer to; ""
+        if it is not needed.
     """
 
     ids: list[int]
@@ -46,13 +47,13 @@ class Text(NamedTuple):
     text: str = ""
 
     def under(self, window: Window, piece: int | None) -> dict[int, str]:
-        """Returns by place in the window the text under every piece of that id."""
+        """Returns the text under every piece with the id `piece` in the window, by its place in the window."""
         found = [i for i in range(window.start, window.end) if self.ids[i] == piece]
         return {window.before + i - window.start: self.text[slice(*self.offsets[i])] for i in found}
 
 
 def text_of(item: Subwords, text: str = "") -> Text:
-    """Takes the template off an encoded text."""
+    """Returns an encoded text with its special tokens separated from its pieces."""
     inner = [place for place, special in enumerate(item.special) if not special]
     first, last = (inner[0], inner[-1] + 1) if inner else (len(item.ids), len(item.ids))
     part = slice(first, last)
@@ -61,7 +62,7 @@ def text_of(item: Subwords, text: str = "") -> Text:
 
 
 def one_ahead(started: Iterator[T]) -> Iterator[T]:
-    """Yields each item once the next is started: the host prepares a batch while the device computes the last."""
+    """Yields each item after the next one is started, so that the host prepares a batch while the device computes."""
     waiting: list[T] = []
     for item in started:
         waiting.append(item)
@@ -71,9 +72,9 @@ def one_ahead(started: Iterator[T]) -> Iterator[T]:
 
 
 def windows(text: Text, longest: int) -> list[Window]:
-    """Cuts a text into windows of at most `longest` positions, special tokens included.
+    """Returns the windows of a text, each of at most `longest` positions, special tokens included.
 
-    Cuts are between words; a word longer than a window is cut inside.
+    Cuts are between words; only a word longer than a window is cut inside.
     """
     room = longest - len(text.prefix) - len(text.suffix)
     cuts = [0]
@@ -115,7 +116,7 @@ def read_windows(
 
 
 def window_around(text: Text, at: int, count: int, longest: int) -> Window:
-    """Returns the window of at most `longest` positions around the `count` pieces from `at` on, cut between words."""
+    """Returns a window of at most `longest` positions around pieces `at` to `at + count`, cut between words."""
     room = longest - len(text.prefix) - len(text.suffix)
     start = max(0, min(at - (room - count) // 2, len(text.ids) - room))
     end = min(start + room, len(text.ids))
@@ -126,9 +127,9 @@ def window_around(text: Text, at: int, count: int, longest: int) -> Window:
 
 
 def rounded(n: int, limit: int | None = None) -> int:
-    """Returns the least of 16, 24, 32, 48, 64, 96, ... that is not below n, but no more than `limit` >= n.
+    """Returns the smallest of 16, 24, 32, 48, 64, 96, ... that is at least n, but at most `limit` (which is >= n).
 
-    So there are few shapes, each compiled once, and at most a third of a batch is padding of this kind.
+    This gives few shapes, each compiled once; above the smallest size, at most a third of a batch is such padding.
     """
     size = SHORTEST
     while size < n:
@@ -137,15 +138,15 @@ def rounded(n: int, limit: int | None = None) -> int:
 
 
 def rounded_batch(n: int, limit: int) -> int:
-    """Returns the least power of two that is not below n, but no more than `limit` >= n."""
+    """Returns the smallest power of two that is at least n, but at most `limit` (which is >= n)."""
     return min(1 << max(0, n - 1).bit_length(), limit)
 
 
 def rows_a_call(batch_size: int, length: int) -> int:
-    """Returns how many rows of a length an encoder reads in one call: `batch_size`, on processors often fewer.
+    """Returns how many rows of `length` positions an encoder reads per call: `batch_size`, on CPUs often fewer.
 
-    The number is a power of two, or `batch_size`. On two cores BERT-base and HLM-Base read 32 rows of 83 or 160
-    positions, or 8 of 512, up to 1.25 times as fast in several calls, and fewer rows of like length are padded less.
+    The number is a power of two, or `batch_size`. On two cores, BERT-base and HLM-Base read 32 rows of 83 or 160
+    positions, or 8 rows of 512, up to 1.25 times as fast in several calls. Fewer rows per call also need less padding.
     """
     if this_machine().platform != "cpu":
         return batch_size
@@ -153,7 +154,11 @@ def rows_a_call(batch_size: int, length: int) -> int:
 
 
 def of_like_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
-    """Yields which rows make up each batch, the shortest first; `most` says how many by the length of the longest."""
+    """Yields the indices of the rows of each batch, the shortest rows first.
+
+    Args:
+      lengths: length of each row. most: largest number of rows in a batch, by the length of its longest row.
+    """
     order = sorted(range(len(lengths)), key=lambda n: lengths[n])
     start = 0
     for stop in range(1, len(order) + 1):
@@ -171,10 +176,10 @@ def batches(
     left: bool = False,
     encoder: bool = False,
 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-    """Yields batches of rows of like length: which rows, their ids int32 [B, L], and where they are real, bool [B, L].
+    """Yields batches of rows of similar length: indices of the rows, ids int32 [B, L], mask of real ids bool [B, L].
 
-    A batch has at least as many rows as places are named; those beyond are padding, as are positions on the right (or
-    left). No row may be longer than `longest`. For an `encoder` a batch has no more rows than `rows_a_call`.
+    B may be larger than the number of indices; the rows beyond them are padding. Rows are padded on the right, or on
+    the left with `left`. No row may be longer than `longest`. With `encoder`, a batch has at most `rows_a_call` rows.
     """
     width = lambda length: rounded(length, longest)
     most = lambda length: rows_a_call(batch_size, width(length)) if encoder else batch_size
