@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from damage import without_checksums
 from finetune.test_fine_tuning import Killed, quickest, small, write_data
-from small_run import metrics_without_timings
+from small_run import metrics_without_timings, on_devices
 
 from charlm.families.pretrained import from_pretrained
 from charlm.finetune import batching
@@ -33,6 +33,13 @@ STEPS = 6  # of an epoch
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
     monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+
+
+@pytest.fixture(autouse=True)
+def _one_device():
+    """More take longer; `test_several_processes` stops a run on two."""
+    with on_devices(1):
+        yield
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ def saved_step(folder):
 def test_an_interrupted_run_ends_as_the_unbroken_one(tmp_path, monkeypatch):
     train, dev = write_data("classification", tmp_path, train=STEPS * 8)
     config = lambda: small(
-        "classification", quickest(), train, dev, train__epochs=6, train__patience=2, train__checkpoint_every=2,
+        "classification", quickest(), train, dev, train__epochs=6, train__patience=2, train__checkpoint_every=4,
         train__log_every=5, model__dropout=0.1,
     )  # fmt: skip
     whole, broken, old = (tmp_path / name for name in ("whole", "broken", "old"))
@@ -108,7 +115,7 @@ def test_an_interrupted_run_ends_as_the_unbroken_one(tmp_path, monkeypatch):
     with pytest.raises(Killed):
         fine_tune(config(), str(broken))
     restore()
-    assert saved_step(broken) == 3 * STEPS + 4  # the third epoch's score was equal to the best
+    assert saved_step(broken) == 3 * STEPS + 2  # the third epoch's score was equal to the best
     shutil.copytree(broken, old)
     forget(old)
     assert fine_tune(config(), str(broken))["runs"] == expected
