@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import several_processes
 from several_processes import PROGRAM, Processes
 from small_run import metrics_without_timings, on_devices
 
+import charlm.training.train
 from charlm.core import checkpoint as checkpoints
 from charlm.core import checksums, hosts
 from charlm.training.train import train
@@ -26,14 +28,38 @@ def losses(workdir: Path) -> np.ndarray:
     return np.array([line.get("loss", line.get("heldout_loss")) for line in lines])
 
 
-def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained, tmp_path):
-    workdir = tmp_path / "run"
-    config = trained.new_config()
+# A run that goes on and a new one, in the same processes, so that their step is compiled once.
+TWO_RUNS = (
+    PROGRAM[: PROGRAM.index("    (fine_tune")]
+    + """
+    import charlm.training.train as training
+    build, made = training.build, []
+    training.build = lambda *arguments: made[0] if made else made.append(build(*arguments)) or made[0]
+    train(config, sys.argv[2] + "/begun_by_one")
+    config = from_dict(json.loads(Path(sys.argv[1]).read_text()))
     config.train.log_every = 1
-    together = Processes(tmp_path, [config] * 2, [workdir] * 2)
+    train(config, sys.argv[2] + "/run")
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def together(quick, trained, tmp_path_factory):
+    """Two processes that went on with half of `trained` in "begun_by_one" and were then stopped in "run"."""
+    folder = tmp_path_factory.mktemp("together")
+    workdir = trained.copy(folder / "begun_by_one")
+    for step in (9, 12):
+        shutil.rmtree(workdir / "checkpoints" / str(step))
+    with mock.patch.object(several_processes, "PROGRAM", TWO_RUNS):
+        together = Processes(folder, [trained.new_config()] * 2, [folder] * 2)
     together.wait_for("step 4/12")
     together.running[1].send_signal(signal.SIGTERM)  # asked of one, done by both
     assert together.end() == [0, 0], together.read(0) + together.read(1)
+    return together
+
+
+def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained, together, tmp_path, monkeypatch):
+    workdir = together.logs[0].parent / "run"
     stopped = checkpoints.find(workdir)
     assert f"stopped by signal at step {stopped.name}, saved" in together.read(0)
     assert 4 < int(stopped.name) < 12
@@ -48,9 +74,11 @@ def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained
     assert {name.split("/")[1] for name in sums if "/ocdbt.process_" in name} == {"ocdbt.process_0", "ocdbt.process_1"}
 
     unbroken = tmp_path / "unbroken"
-    with on_devices(1):
-        train(config.copy_and_resolve_references(), str(workdir))
-        train(config.copy_and_resolve_references(), str(unbroken))
+    config = trained.new_config()
+    config.train.log_every = 1
+    monkeypatch.setattr(charlm.training.train, "build", lambda *_: trained.run)  # of one process, on one device
+    train(config.copy_and_resolve_references(), str(workdir))
+    train(config.copy_and_resolve_references(), str(unbroken))
     assert [line["step"] for line in metrics_without_timings(workdir)] == [
         line["step"] for line in metrics_without_timings(unbroken)
     ]
@@ -59,13 +87,10 @@ def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained
     assert words[0] == words[1]
 
 
-def test_a_run_of_one_process_goes_on_in_two(trained, tmp_path):
-    workdir = trained.copy(tmp_path / "run")
-    for step in (9, 12):
-        shutil.rmtree(workdir / "checkpoints" / str(step))
-    together = Processes(tmp_path, [trained.new_config()] * 2, [workdir] * 2)
-    assert together.end() == [0, 0], together.read(0) + together.read(1)
+def test_a_run_of_one_process_goes_on_in_two(trained, together):
+    workdir = together.logs[0].parent / "begun_by_one"
     assert "resuming at step 6" in together.read(0)
+    assert checkpoints.find(workdir).name == "12"
     np.testing.assert_allclose(losses(workdir), losses(trained.workdir), atol=1e-5, err_msg=together.read(0))
 
 

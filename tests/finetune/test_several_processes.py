@@ -9,8 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import several_processes
 from finetune.test_fine_tuning import quickest, small, write_data
-from several_processes import Processes
+from several_processes import PROGRAM, Processes
 from small_run import metrics_without_timings, on_devices
 
 from charlm.families.pretrained import from_pretrained
@@ -19,6 +20,16 @@ from charlm.finetune.run import fine_tune
 pytestmark = pytest.mark.usefixtures("quick")
 
 EPOCHS, STEPS = 3, 6  # steps of an epoch
+
+# The command given twice, without the seconds of new processes: what it goes on from is in the folder.
+TWICE = (
+    PROGRAM[: PROGRAM.index("    (fine_tune")]
+    + """
+    assert fine_tune(config, sys.argv[2]) == {}  # stopped
+    assert not Path(sys.argv[2], "result.json").exists()
+    fine_tune(from_dict(json.loads(Path(sys.argv[1]).read_text())), sys.argv[2])
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +43,16 @@ def config(tmp_path_factory):
     )  # fmt: skip
 
 
-def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path):
+def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path, monkeypatch):
     together, alone = tmp_path / "together", tmp_path / "alone"
     copy = config.copy_and_resolve_references
+    monkeypatch.setattr(several_processes, "PROGRAM", TWICE)
     run = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
     run.wait_for("epoch 1/3  batch 4/6")
     run.running[1].send_signal(signal.SIGTERM)  # asked of one, done by both
     assert run.end() == [0, 0], run.read(0) + run.read(1)
     assert "stopped by signal at step" in run.read(0)
     assert "rows/s" not in run.read(1)  # one of them speaks
-    assert not (together / "result.json").exists()
-
-    run = Processes(tmp_path, [copy()] * 2, [together] * 2, devices=1)
-    assert run.end() == [0, 0], run.read(0) + run.read(1)
     assert "resuming at step" in run.read(0)
     assert "frozen parameters unchanged: 1 arrays" in run.read(0)
     assert not (together / "state").exists()
