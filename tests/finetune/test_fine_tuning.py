@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -83,19 +84,33 @@ def small(task, init_from, train, dev=None, **changes):
     return config
 
 
+# Text side and head meet in the other cells again, which are left to the slow tests: a head is the same class in every
+# family, and how a family reads words, texts and pairs of them for it, `tests/families/test_units.py` has. Classes are
+# learned by CharacterBERTs, too, in a file of their own.
+QUICK = {
+    "hlm": {"tagging", "question_answering"},
+    "bert": {"classification", "regression", "tagging", "question_answering", "ranking"},
+    "roberta": {"tagging", "ranking"},
+    "gpt2": {"tagging", "regression"},
+    "charbert": {"tagging"},
+    "char2subword": {"tagging"},
+}
+
+
 def cells():
-    """Every family with every task; text side and head met again are left to the slow tests: numbers and ranks have the
-    head of classes, pairs of texts come with questions."""
+    """Every family with every task: every family with a tagger, every task with two families in the quick tests."""
     for family in FAMILIES:
         for task in ("classification", "regression", "tagging", "question_answering", "ranking"):
-            again = family != "bert" and task in ("regression", "ranking")
+            again = task not in QUICK[family]
             yield pytest.param(family, task, marks=[pytest.mark.slow] * again, id=f"{family}-{task}")
 
 
 @pytest.mark.parametrize(("family", "task"), list(cells()))
 def test_every_task_with_every_family(task, family, trained, tmp_path):
     train, dev = write_data(task, tmp_path)
-    config = small(task, source(family, trained.workdir), train, dev, train__epochs=1)
+    released = (family, task) == ("hlm", "tagging")  # `learned` has the head of the paper
+    head = "reference" if released else ""
+    config = small(task, source(family, trained.workdir), train, dev, train__epochs=1, model__label_head=head)
     with on_devices(8 if task == "tagging" else 1):
         summary = fine_tune(config, str(tmp_path / "run"))
     (result,) = summary["runs"].values()
@@ -110,15 +125,25 @@ def test_every_task_with_every_family(task, family, trained, tmp_path):
     examples = model.task.read([str(dev)], training=False)
     predictions = model.evaluator.predict(model.params, model.evaluator.prepare(examples))
     assert model.task.scores(examples, predictions) == result["dev"]  # the checkpoint is the model that was scored
+    if released:
+        assert "encoder" in model.params["head"]  # it reads characters
 
 
-def test_a_task_is_learned_and_predictions_are_files(trained, tmp_path):
-    train, dev = write_data("tagging", tmp_path, train=200)
+@pytest.fixture(scope="module")
+def learned(quick, trained, tmp_path_factory):
+    """The folder of a run that learned to tag, its development data, and its result."""
+    folder = tmp_path_factory.mktemp("learned")
+    train, dev = write_data("tagging", folder, train=200)
     config = small("tagging", trained.workdir, train, dev, train__epochs=6, optim__learning_rate=1e-2)
-    result = fine_tune(config, str(tmp_path / "run"))["runs"]["seed_0"]
+    with on_devices(1), mock.patch.object(batching, "QUANTILES", (1.0,)):
+        return folder / "run", dev, fine_tune(config, str(folder / "run"))["runs"]["seed_0"]
+
+
+def test_a_task_is_learned_and_predictions_are_files(learned):
+    folder, dev, result = learned
     assert result["dev"]["f1"] > 0.75  # nothing learned: 0
     gold = read_tagged(str(dev))
-    written = [line.split() for line in (tmp_path / "run" / "predictions_dev.conll").read_text().splitlines() if line]
+    written = [line.split() for line in (folder / "predictions_dev.conll").read_text().splitlines() if line]
     assert [row[0] for row in written] == [word for example in gold for word in example.words]
     right = sum(row[-1] == tag for row, tag in zip(written, (t for e in gold for t in e.tags), strict=True))
     assert right / len(written) == pytest.approx(result["dev"]["accuracy"])
@@ -126,6 +151,13 @@ def test_a_task_is_learned_and_predictions_are_files(trained, tmp_path):
         text = " ".join(example.words)
         for row, word in zip(written, example.words, strict=False):
             assert text[int(row[1]) : int(row[2])] == word
+
+
+def test_the_head_of_the_paper_does_not_go_out_to_the_released_code(learned, tmp_path):
+    paper = from_pretrained(learned[0])
+    assert set(paper.params) == {"hlm", "transform", "label"}
+    with pytest.raises(ValueError, match="the released code has no label head like the paper's"):
+        paper.save_pretrained(tmp_path / "out", format="pytorch")
 
 
 def quickest() -> Path:
@@ -286,20 +318,6 @@ def test_what_is_frozen_stays_and_the_head_has_its_own_rate(tmp_path):
     for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
     assert np.abs(np.asarray(after["label"]["kernel"])).max() > 0.1
-
-
-def test_the_released_head_reads_characters_and_goes_out_to_the_released_code(trained, tmp_path):
-    train, dev = write_data("tagging", tmp_path)
-    config = small("tagging", trained.workdir, train, dev, train__epochs=1, model__label_head="reference")
-    fine_tune(config, str(tmp_path / "run"))
-    model = from_pretrained(tmp_path / "run")
-    assert "encoder" in model.params["head"]
-    config = small("tagging", trained.workdir, train, dev, train__epochs=1)
-    fine_tune(config, str(tmp_path / "paper"))
-    paper = from_pretrained(tmp_path / "paper")
-    assert set(paper.params) == {"hlm", "transform", "label"}
-    with pytest.raises(ValueError, match="the released code has no label head like the paper's"):
-        paper.save_pretrained(tmp_path / "out", format="pytorch")
 
 
 def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):
