@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Models:
     def tuned(self, family: str, *noise: str) -> str:
         """Returns the workdir of a tagger that was fine-tuned, with noise in its training data."""
         folder = self.folder / f"tag_{family}"
-        if not folder.exists():
+        if not (folder / "result.json").exists():
             config = self.config("tagging", family)
             config.data.noise = noise
             with on_devices(1):
@@ -93,9 +94,13 @@ def models(tmp_path_factory: pytest.TempPathFactory, trained: Any) -> Models:
 
 
 @pytest.fixture(scope="session")
-def taggers(models: Models, programs: Path) -> list[str]:
-    """Two fine-tuned taggers: an HLM that has seen "drop", and a BERT that has seen no noise."""
-    with quick_compilation(programs):
+def taggers(programs: Path, trained: Any) -> list[str]:
+    """Two taggers, fine-tuned once for all workers: an HLM that has seen "drop", and a BERT that has seen no noise."""
+    shared = programs.parent / "taggers"
+    shared.mkdir(exist_ok=True)
+    models = Models(shared, trained.workdir)
+    with (shared / "lock").open("w") as lock, quick_compilation(programs):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed; the others find what is there
         return [models.tuned("hlm", "drop:0.1"), models.tuned("bert")]
 
 
