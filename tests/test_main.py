@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import os
+import logging
 import re
 
 import pytest
-from small_run import ROOT, main, python
+from small_run import ROOT, main, on_devices
 
 from charlm.config import flatten, load_config_file
 
@@ -23,11 +23,11 @@ def overrides(config, **changes):
     return [f"--config.{key}={value}" for key, value in wanted.items() if value != tiny[key]]
 
 
-def test_from_a_text_file_to_a_trained_model(trained, tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1"))  # the quickest
+def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     flags = overrides(trained.config, train__steps=3, train__eval_every=3, train__examples=1)
-    command = ["-m", "charlm.main", f"--config={TINY}", *flags]
-    done = python(*command, cwd=tmp_path)
+    command = [f"--config={TINY}", *flags]
+    with on_devices(1):
+        done = main(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "no --workdir given: writing to runs/hlm_base_tiny" in done.stderr
     bits = re.search(r"held-out bits a masked character: (\S+) before \(step 0\), (\S+) after \(step 3\)", done.stderr)
@@ -36,11 +36,12 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path, monkeypatch):
     assert "python -m charlm.predict fill-mask --checkpoint=runs/hlm_base_tiny" in done.stderr
     assert (tmp_path / "runs" / "hlm_base_tiny" / "checkpoints" / "3").is_dir()
 
-    again = main(*command[2:], "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
+    logging.getLogger("charlm").handlers.clear()  # as in a new process
+    again = main(*command, "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "runs/hlm_base_tiny holds a finished run of 3 steps: nothing to do" in again.stderr
     assert bits[0] in again.stderr
-    other = main(*command[2:], "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
+    other = main(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
     assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
 
 
