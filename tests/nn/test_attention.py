@@ -29,14 +29,26 @@ def run(model, params, x, mask, positions, queries, deterministic=True, key=None
 
 def inputs(buckets: int, length: int = L, seed: int = 0):
     """Returns states, a mask with holes and padding, a table, and parameters of a scale at which every term matters."""
-    keys = jax.random.split(jax.random.key(seed), 3)
-    x = jax.random.normal(keys[0], (2, length, D))
     mask = np.ones((2, length), bool)
     mask[0, length // 2] = False
     mask[1, length - 3 :] = False
-    positions = jax.random.normal(keys[1], (2 * buckets, D))
-    params = attention().init(keys[2], x, mask, positions, length, True)["params"]
-    return x, mask, positions, jax.tree.map(lambda leaf: 3 * leaf, params)
+    x, positions, params = drawn(buckets, length, seed)
+    return x, mask, positions, params
+
+
+@functools.cache
+def drawn(buckets: int, length: int, seed: int):
+    """Returns states, a table and parameters."""
+
+    @jax.jit
+    def draw():
+        keys = jax.random.split(jax.random.key(seed), 3)
+        x = jax.random.normal(keys[0], (2, length, D))
+        positions = jax.random.normal(keys[1], (2 * buckets, D))
+        params = attention().init(keys[2], x, np.ones((2, length), bool), positions, length, True)["params"]
+        return x, positions, jax.tree.map(lambda leaf: 3 * leaf, params)
+
+    return draw()
 
 
 def naive_bucket(distance: int, buckets: int, max_distance: int) -> int:
@@ -145,6 +157,27 @@ def gather_attention(params, x, mask, positions, max_distance, queries):
     return project("output", mixed).reshape(2, queries, D)
 
 
+def outcome(function, dtype, buckets, max_distance, queries, length):
+    """Returns a function's outputs and the gradients of a sum of them."""
+    x, mask, positions, params = inputs(buckets)
+    x, mask = x[:, :length], mask[:, :length]
+    weight = jax.random.normal(jax.random.key(4), (2, queries, D))
+
+    def total(params, x, positions):
+        out = function(params, x.astype(dtype), mask, positions)
+        return (out.astype(jnp.float32) * weight).sum(), out
+
+    (_, out), grads = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(params, x, positions)
+    return out, grads
+
+
+@functools.cache
+def by_gather(dtype, buckets, max_distance, queries, length):
+    """The outcome of `gather_attention`, which knows no blocks."""
+    theirs = lambda params, x, mask, positions: gather_attention(params, x, mask, positions, max_distance, queries)
+    return outcome(theirs, dtype, buckets, max_distance, queries, length)
+
+
 # One block of queries, several, and a last one that is shorter; windows within and beyond the last distance.
 @pytest.mark.parametrize(("dtype", "atol"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.3)])
 @pytest.mark.parametrize("block", [512, 4])
@@ -153,22 +186,10 @@ def gather_attention(params, x, mask, positions, max_distance, queries):
 )
 def test_outputs_and_gradients_equal_a_gather(monkeypatch, dtype, atol, block, buckets, max_distance, queries, length):
     monkeypatch.setattr("charlm.nn.attention.QUERY_BLOCK", block)
-    x, mask, positions, params = inputs(buckets)
-    x, mask = x[:, :length], mask[:, :length]
+    case = (dtype, buckets, max_distance, queries, length)
     model = attention(max_distance).clone(dtype=dtype)
-    weight = jax.random.normal(jax.random.key(4), (2, queries, D))
-
-    def outcome(function):
-        def total(params, x, positions):
-            out = function(params, x.astype(dtype), positions)
-            return (out.astype(jnp.float32) * weight).sum(), out
-
-        return jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(params, x, positions)
-
-    ours = lambda params, x, positions: model.apply({"params": params}, x, mask, positions, queries, True)
-    theirs = lambda params, x, positions: gather_attention(params, x, mask, positions, max_distance, queries)
-    ((_, got), got_grads), ((_, want), want_grads) = outcome(ours), outcome(theirs)
-    for a, b in zip(jax.tree.leaves((got, got_grads)), jax.tree.leaves((want, want_grads)), strict=True):
+    ours = lambda params, x, mask, positions: model.apply({"params": params}, x, mask, positions, queries, True)
+    for a, b in zip(jax.tree.leaves(outcome(ours, *case)), jax.tree.leaves(by_gather(*case)), strict=True):
         a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
         np.testing.assert_allclose(a, b, atol=atol * max(1, np.abs(b).max() / 8))
 

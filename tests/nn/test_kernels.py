@@ -180,8 +180,8 @@ def test_fused_equals_the_reference(calls, name, dtype):
 def test_whoever_differentiates_or_maps_gets_the_gradient_of_the_reference(calls):
     *inputs, visible, biases, scale = case("disentangled")
     of = lambda function: jax.grad(lambda q: function(q, *inputs[1:], visible, biases, scale).sum())
-    want = jax.vmap(of(lambda *a: kernels._reference(*a)[0]))(jnp.stack([inputs[0], -inputs[0]]))
-    got = jax.vmap(jax.checkpoint(of(kernels._fused)))(jnp.stack([inputs[0], -inputs[0]]))
+    want = jax.jit(jax.vmap(of(lambda *a: kernels._reference(*a)[0])))(jnp.stack([inputs[0], -inputs[0]]))
+    got = jax.jit(jax.vmap(jax.checkpoint(of(kernels._fused))))(jnp.stack([inputs[0], -inputs[0]]))
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
@@ -193,7 +193,7 @@ def test_disentangled_attention_is_the_same_with_either_kernel(monkeypatch, call
     mask = np.ones((2, 11), bool)
     mask[1, 8:] = False
     make = lambda kernel: DisentangledAttention(2, 8, 0.5, 0.5, "lecun", jnp.float32, kernel)
-    variables = make(EINSUM).init(jax.random.key(2), x, mask, positions, queries, True)
+    variables = jax.jit(lambda: make(EINSUM).init(jax.random.key(2), x, mask, positions, queries, True))()
     run = lambda kernel, **more: jax.jit(
         lambda: make(kernel).apply(variables, x, mask, positions, queries, True, **more)
     )()
@@ -203,7 +203,8 @@ def test_disentangled_attention_is_the_same_with_either_kernel(monkeypatch, call
     np.testing.assert_array_equal(run(EINSUM), want)
     np.testing.assert_allclose(run(CUDNN), want, atol=1e-5)
     assert len(calls) == count
-    make(CUDNN).apply(variables, x, mask, positions, queries, False, rngs={"dropout": jax.random.key(3)})
+    rngs = {"dropout": jax.random.key(3)}
+    jax.eval_shape(lambda: make(CUDNN).apply(variables, x, mask, positions, queries, False, rngs=rngs))
     assert len(calls) == count  # dropout is the reference's
 
 
@@ -215,8 +216,10 @@ def test_plain_attention_is_the_same_with_either_kernel(calls, cached):
     causal = np.arange(places) <= np.arange(5)[:, None] + 3 * cached
     visible = causal[None, None] & (np.arange(places) >= np.array([0, 1])[:, None])[:, None, None]
     past = KeyValue(normal(1, 2, 9, 2, 16), normal(2, 2, 9, 2, 16)) if cached else None
-    variables = make(EINSUM).init(jax.random.key(2), x, visible, past, jnp.asarray(3))
-    run = lambda kernel, *more, **rngs: make(kernel).apply(variables, x, visible, past, jnp.asarray(3), *more, **rngs)
+    variables = jax.jit(lambda: make(EINSUM).init(jax.random.key(2), x, visible, past, jnp.asarray(3)))()
+    run = lambda kernel, *more, **rngs: jax.jit(
+        lambda: make(kernel).apply(variables, x, visible, past, jnp.asarray(3), *more, **rngs)
+    )()
     want, probs, kept = run(CUDNN)
     assert probs.shape == (2, 2, 5, places)
     assert run(EINSUM, True, False)[1] is not None  # for nothing: the compiler drops what nobody reads
