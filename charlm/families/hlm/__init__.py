@@ -1,4 +1,4 @@
-"""HLM (Sun et al., ACL 2023): characters become words, words become context; no subword vocabulary."""
+"""HLM (Sun et al., ACL 2023): encodes characters into words and words into context, without a subword vocabulary."""
 
 from charlm.families.family import Family
 

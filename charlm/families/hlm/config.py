@@ -1,4 +1,4 @@
-"""The shape of an HLM."""
+"""The model configuration of an HLM: layer counts, widths and variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from charlm.nn.transformer import EncoderConfig
 
 @dataclasses.dataclass(frozen=True)
 class HLMConfig:
-    """Shape of an HLM; `charlm.families.hlm.keys` says what each field means. Defaults: HLM-Base."""
+    """Shape of an HLM; `charlm.families.hlm.keys` explains each field. Defaults: HLM-Base."""
 
     wiring: Literal["paper", "reference"] = "paper"
     vocab_size: int = 1024

@@ -1,4 +1,7 @@
-"""HLM: the released PyTorch code's state dicts (lisun-ai/HLM, model/hlm.py) to checkpoints of ours and back."""
+"""Converts state dicts of HLM's released PyTorch code (lisun-ai/HLM, model/hlm.py) to charlm checkpoints and back.
+
+In this module "theirs" is the released code and its files, "ours" is charlm.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm
 
 def _encoder(theirs: str, ours: str) -> list[Rule]:
     rules = [Rule(f"{theirs}.{_POSITIONS}", f"{ours}/positions/embedding")]
-    rules += norm_rules(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the table of positions, not of the output
+    rules += norm_rules(f"{theirs}.LayerNorm", f"{ours}/positions/norm")  # of the position table, not of the output
     for part, name in _LAYER_DENSE.items():
         rules += dense_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
     for part, name in _LAYER_NORM.items():
@@ -64,9 +67,9 @@ def _encoder(theirs: str, ours: str) -> list[Rule]:
 
 
 def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
-    """Returns the rule table of the model with that head, one of `HEADS`.
+    """Returns the rule table of the model with the given head, one of `HEADS`.
 
-    The released code has no label head like the paper's; its names here are ours.
+    The released code has no label head like the paper's, so that head's tensors keep charlm's names.
     """
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
@@ -86,12 +89,12 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
 
 
 def left_out(head: str) -> list[Leave]:
-    """Returns what a state dict holds beside its parameters."""
+    """Returns the tensors of a state dict that are not imported, with the reasons."""
     return [Leave("lm_layer.bias", "the same tensor as bias", same_as="bias")] if head == MASKED_LM else []
 
 
 class HLMConverter(Converter):
-    """HLM as the released code stores it."""
+    """Converts HLM models in the format of the released code."""
 
     name, title = "hlm", "HLM"
     encoders = (HLM,)
@@ -100,15 +103,15 @@ class HLMConverter(Converter):
 
     @property
     def heads(self) -> Sequence[str]:
-        """The heads that a model of the family may have."""
+        """The heads that an HLM may have."""
         return HEADS
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
-        """Returns the head of a model with that metadata; pre-training's if it does not say."""
+        """Returns the head named in the metadata; without one, the pre-training head."""
         return metadata.get("head", MASKED_LM)
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the model that the metadata describes; see `Converter.target`."""
         config = from_dict(metadata["config"])
         if config.family != self.name:
             raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
@@ -116,15 +119,15 @@ class HLMConverter(Converter):
         return target(hlm_model.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config is the released code's: no other has a size for code points."""
+        """Says whether a config is the released code's: only that one has a `max_codepoint`."""
         return "max_codepoint" in theirs
 
     def smallest_input(self, config: HLMConfig) -> WordBatch:
-        """Returns a text of one word."""
+        """Returns a batch of one word."""
         return _one_word(config.char_slots)
 
     def names(self, source: Path, head: str = "") -> Names:
-        """Returns what is in a file of theirs; see `Converter.names`."""
+        """Returns the contents of a file of the released code; see `Converter.names`."""
         state = open_state(source)
         head, _ = head_of(state, str(source), head)
         return Names(state, head, rules(head), left_out(head))
@@ -132,16 +135,16 @@ class HLMConverter(Converter):
     def read(
         self, source: str, head: str = "", *, model_config: str = "", char_vocab: str = "", heads: int = 0
     ) -> Model:
-        """Reads a state dict of theirs.
+        """Reads a state dict of the released code.
 
         Args:
-          source: file or folder. head: see `head_of`.
-          model_config: their JSON; "": one of `CONFIG_FILES` beside the state dict.
-          char_vocab: JSON of the characters; "": char_vocab.json beside the state dict, else the released code's.
-          heads: see `from_theirs`.
+          source: file or folder. head: see the function `head_of`.
+          model_config: the released code's JSON config; "": one of `CONFIG_FILES` beside the state dict.
+          char_vocab: JSON file of the characters; "": char_vocab.json beside the state dict, else the released code's.
+          heads: number of attention heads; see `from_theirs`.
 
         Raises:
-          ValueError: when anything does not fit.
+          ValueError: when the state dict, the config and the characters do not fit together.
         """
         file = find_state(source)
         theirs, config_file = their_config(file, model_config)
@@ -168,12 +171,12 @@ class HLMConverter(Converter):
         return {**metadata, "head": head}
 
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with keys of `config.model` changed."""
+        """Returns the metadata with the given keys of `config.model` changed."""
         config = metadata["config"]
         return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Writes the characters where a run's are, for `text.char_vocab`, and the words that `fill_mask` ranks."""
+        """Writes the characters as a run does, so `text.char_vocab` can name them, and the words `fill_mask` ranks."""
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
         if words := read_words(model.folder):
             write_words(folder, words)
@@ -194,7 +197,7 @@ CONVERTER = HLMConverter()
 
 
 def target(shape: HLMConfig, head: str, labels: int = 0, label_head: LabelHead = "reference") -> Target:
-    """Returns our model of that shape and head (with so many labels), ready to be filled; computes nothing."""
+    """Returns charlm's model for a shape, head and number of labels, with abstract parameters; computes nothing."""
     model = hlm_with_head(shape, head, labels, label_head)
     params = abstract_params(model, _smallest)
     table = build_table(rules(head, label_head), params)
@@ -216,13 +219,14 @@ def _one_word(slots: int) -> WordBatch:
 
 
 def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[str, int]:
-    """Returns which head a state dict has, and how many labels (0: it predicts characters).
+    """Returns the head that a state dict holds and its number of labels (0: the head predicts characters).
 
     Args:
-      wanted: what the user says it is; "" takes labels for those of sequences, whose names words' labels share.
+      wanted: the head the user names. "": a label layer is taken for one of sequence classification, since token
+        classification uses the same tensor names.
 
     Raises:
-      ValueError: when it has none, or another than `wanted`.
+      ValueError: when the state dict holds no head, or another one than `wanted`.
     """
     if wanted and wanted not in HEADS:
         raise ValueError(f"head={wanted} is not one of {', '.join(HEADS)}")
@@ -245,15 +249,15 @@ def head_of(state: Mapping[str, Tensor], where: str, wanted: str = "") -> tuple[
 
 
 def _together(state: Mapping[str, Tensor], name: str, entry: Entry) -> bool:
-    """Says whether rows of a tensor of theirs that are one row of ours are still the same."""
+    """Says whether rows of a released tensor that map to one row of charlm's are still equal to each other."""
     return name not in state or state[name].shape != entry.shape or same_rows(np.asarray(state[name]), entry.rows)
 
 
 def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
-    """Returns the model config that was given, or that lies beside a state dict, and its file.
+    """Returns the released code's model config, the given one or the one beside the state dict, and its file.
 
     Raises:
-      ValueError: when there is none, or it cannot be read.
+      ValueError: when there is no config, or it cannot be read.
     """
     if given:
         return read_json(given), Path(given)
@@ -267,8 +271,8 @@ def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
 
 
 def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: str) -> CharVocab:
-    """Returns the characters, and notes in the config where they are from."""
-    if not path and (beside / VOCAB_FILE).is_file():  # an export of ours, perhaps of other characters
+    """Returns the character vocabulary, and sets `text.char_vocab` of the config to its origin."""
+    if not path and (beside / VOCAB_FILE).is_file():  # an export of charlm, perhaps with other characters
         path = str(beside / VOCAB_FILE)
         log.info("characters from %s", path)
     try:

@@ -1,4 +1,4 @@
-"""What a trained model says about held-out words, for a person to see: some masked, some misspelled."""
+"""Logs what a trained HLM predicts for some masked and some misspelled held-out words, for a person to look at."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ SENTENCE_WORDS = (8, 40)  # sentences used, in words
 MASKED_CHARS = (1, 9)  # words to mask, in characters
 MISSPELLED_CHARS = (6, 12)  # words to misspell
 JOINERS = "\u200c\u200d"  # zero-width characters inside words of many scripts
-READ_WORDS = 1_000_000  # words read for known words and sentences: enough, even of a huge corpus
+READ_WORDS = 1_000_000  # words of a corpus that are read for known words and sentences, even if the corpus is huge
 KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
-LEAST_COUNT = 3  # occurrences that make a word known
-TOGETHER = 16  # examples computed at once: few programs to compile
+LEAST_COUNT = 3  # occurrences from which on a word is known
+TOGETHER = 16  # examples computed in one call, so that few programs are compiled
 
 
 def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any, words: list[str]) -> None:
     """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words.
 
     Args:
-      words: that are known, see `known_words`.
+      words: the known words; see `known_words`.
     """
     count = config.train.examples
     if not count:
@@ -64,18 +64,18 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
 
 
 def known_words(data: PreparedData) -> list[str]:
-    """Returns the most frequent words of letters in the training text."""
+    """Returns the most frequent words in the training text that consist of letters."""
     counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if is_word(word))
     return [word for word, count in counts.most_common(KNOWN_WORDS) if count >= LEAST_COUNT]
 
 
 def is_word(text: str) -> bool:
-    """Says whether a text is letters, with their marks: the vowel signs of Hindi are marks, which `isalpha` refuses."""
+    """Says whether a text is letters and their marks (Hindi's vowel signs are marks, which `isalpha` refuses)."""
     return text[:1].isalpha() and all(c.isalpha() or unicodedata.category(c)[0] == "M" or c in JOINERS for c in text)
 
 
 def swap_inner(word: str) -> str:
-    """Returns the word with the first two different neighbours inside it swapped: the commonest slip of typists."""
+    """Returns the word with its first two unequal inner neighbours swapped, the most common typing error."""
     for i in range(1, len(word) - 2):
         if word[i] != word[i + 1]:
             return word[:i] + word[i + 1] + word[i] + word[i + 2 :]
@@ -95,7 +95,11 @@ def _targets(
     count: int,
     rng: np.random.Generator,
 ) -> Iterator[tuple[list[str], int]]:
-    """Yields `count` random sentences with the position of a random word of letters of fitting length (and `among`)."""
+    """Yields `count` random sentences, each with the position of a random word of letters.
+
+    Args:
+      chars: least and most characters of the word. among: the words to choose from; None: any.
+    """
     found = 0
     for n in rng.permutation(len(sentences)):
         words = list(sentences[n])

@@ -1,4 +1,4 @@
-"""Floating-point operations of an HLM, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of an HLM in the manner of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from charlm.families.hlm.config import HLMConfig
 
 
 class BatchLengths(NamedTuple):
-    """What a batch holds: characters of the words read through slot 0 and of those at masked positions, words of the
-    sequences, characters of masked positions (slot 0 included)."""
+    """The lengths in a batch.
+
+    Attributes:
+      table: characters of the words that are read through slot 0.
+      masked: characters of the words at masked positions.
+      words: words of the sequences.
+      labels: characters of masked positions, slot 0 included.
+    """
 
     table: Lengths
     masked: Lengths
@@ -20,7 +26,7 @@ class BatchLengths(NamedTuple):
 
 
 def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
-    """Returns the lengths in a host batch with any leading axes; `padded`: those of its arrays."""
+    """Returns the lengths in a host batch with any leading axes; `padded`: count padding as well."""
     measure = full_lengths if padded else lengths_of
     table = sum((measure(chars) for chars in batch.chars), Lengths())
     masked = sum((measure(bucket.chars_SPC) for bucket in batch.masked), Lengths())
@@ -34,7 +40,7 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
 
 
 def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
-    """Returns the operations of the layers, forward: within words, between them, and the head's over characters."""
+    """Returns the forward operations of all layers: within words, between words, and the head's over characters."""
     D, table, masked, words, labels = config.hidden, *lengths
     P = config.position_buckets
     stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
@@ -48,7 +54,7 @@ def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
 
 
 def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
-    """Returns the operations of `HLMForMaskedLM`, forward; without masked words, those of the encoder alone."""
+    """Returns the forward operations of `HLMForMaskedLM`; without masked words, those of the encoder alone."""
     D, flops = config.hidden, hlm_states(config, lengths)
     chars = lengths.labels.total - lengths.labels.rows
     if config.wiring == "reference":

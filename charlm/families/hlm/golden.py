@@ -1,8 +1,9 @@
-"""HLM's golden cases: runs our model on their inputs and gives every state the name and layout of theirs.
+"""Compares charlm's HLM with golden cases: arrays that the released code computed ("theirs").
 
-Their layout is slot-major, [C, W, B, D]; arrays of packed words are [N, C, D], N in order of (w, b). Passes of our
-model: the masked text through the prediction head at every word, its loss and gradients, and the text as it was through
-the fine-tuned models. Nothing is compared at padding: both sides compute something there that nobody reads.
+The module runs our model on the inputs of a case and gives every state the name and layout of theirs. Their layout is
+slot-major, [C, W, B, D]; arrays of packed words are [N, C, D], N in order of (w, b). Our model makes these passes: the
+masked text through the prediction head at every word, with loss and gradients, and the original text through the
+fine-tuned models. Padding is not compared: both sides compute values there that nobody reads.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ from charlm.nn.attention import relative_bucket
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
-ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 5e-5  # above the float32 noise between two implementations, below the effect of any real mistake
 INPUTS = (
     "orig_input_ids", "input_ids", "predict_indices", "labels", "valid_word_flat_idx", "all_char_indices",
     "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
 )  # fmt: skip
 FINE_TUNED = {"seqcls": "sequence_classification", "tokcls": "token_classification", "qa": "question_answering"}
 IGNORED_LABEL = -100
-# A bias of the position keys adds the same to all scores of a query, and softmax does not see that: its gradient is
-# zero, and what is computed is noise here and there. Asked is that ours be noise: small beside the largest of all.
+# A bias of the position keys adds the same number to all scores of a query, which softmax ignores. Its true gradient is
+# zero, and both sides compute noise. We only require that our value is small beside the largest of all gradients.
 ZERO_GRADIENT = re.compile(r"\.pos_key_proj\.bias$")
 NOISE = 1e-6
 
-Captured = dict[str, Any]  # module path -> what it returned
+Captured = dict[str, Any]  # module path -> the output of that module
 Named = Iterator[tuple[str, Ours | Skipped]]
 
 
@@ -51,7 +52,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when its config or weights do not fit our model.
+      ValueError: when the config or weights of the case do not fit our model.
     """
     shape = shape_of(case)
     found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
@@ -63,13 +64,13 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
 
 
 def shape_of(case: Case) -> HLMConfig:
-    """Returns the shape of a case's model."""
-    heads = case.meta.get("hidden_heads_actually_used", 0)  # 12 unless their code was patched
+    """Returns the shape of the model of a case."""
+    heads = case.meta.get("hidden_heads_actually_used", 0)  # 12, unless the released code was patched
     return model_config(from_theirs(case.meta.get("config", {}), f"{case.name}.json", heads))
 
 
 def state_of(case: Case, head: str, head_layers: int) -> dict[str, np.ndarray]:
-    """Returns the state dict of one of their models; a case holds the encoder once and every head, as heads.NAME."""
+    """Returns the state dict of one of their models; a case stores the encoder once and each head as heads.NAME."""
     own = "" if head == MASKED_LM else f"heads.{next(short for short, name in FINE_TUNED.items() if name == head)}."
 
     def held(name: str) -> bool:
@@ -88,19 +89,20 @@ def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[Any, Any, dict[str
 
 
 def _run(model: Any, params: Any, batch: WordBatch) -> tuple[Any, Captured]:
-    """Returns the output of a model and that of every module in it, by path; attention adds `probs` and `mixed`."""
+    """Returns the model's output and, by path, that of each of its modules; attention adds `probs` and `mixed`."""
     output, state = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))(params, batch)
     seen = flat(state["intermediates"])
-    # The first call of each: the last intra-word layer is called again, for words of which only slot 0 is read.
+    # Take the first call: the last intra-word layer is called a second time, for words of which only slot 0 is read.
     return output, {name.removesuffix("/__call__"): calls[0] for name, calls in seen.items()}
 
 
 class Layout:
-    """Lays our arrays out as theirs.
+    """Converts our arrays to their layout.
 
     Attributes:
-      ids_BWC: the text. words_BW: bool, where there is a word. slots_CWB: bool, where there is an id.
-      packed_NC: bool, the ids of their packed words.
+      ids_BWC: the character ids of the text. words_BW: bool, True where there is a word. slots_CWB: bool, True where
+        there is an id.
+      packed_NC: bool, True where their packed words have an id.
     """
 
     def __init__(self, ids_CWB: np.ndarray) -> None:
@@ -112,16 +114,16 @@ class Layout:
         self._row_N = b * self.words_BW.shape[1] + w
 
     def pack(self, rows: Any) -> np.ndarray:
-        """[B * W, ...], a row a position, to [N, ...]."""
+        """Converts [B * W, ...], one row for each position, to [N, ...]."""
         return np.asarray(rows)[self._row_N]
 
     def matrix(self, rows: Any) -> np.ndarray:
-        """[B * W, C, D], a row a position, to [C, W, B, D]."""
+        """Converts [B * W, C, D], one row for each position, to [C, W, B, D]."""
         rows = np.asarray(rows)
         return rows.reshape(*self.words_BW.shape, *rows.shape[-2:]).transpose(2, 1, 0, 3)
 
     def spread(self, rows: Any) -> np.ndarray:
-        """[M, ...] of the real words, in order of (b, w), to a row a position; 0 at padding."""
+        """Converts [M, ...] of the real words, in order of (b, w), to one row for each position; 0 at padding."""
         rows = np.asarray(rows)
         full = np.zeros((self.words_BW.size, *rows.shape[1:]), rows.dtype)
         full[self.words_BW.reshape(-1)] = rows
@@ -129,10 +131,10 @@ class Layout:
 
 
 def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
-    """Returns everything about the masked text: states, logits, loss and gradients."""
+    """Returns states, logits, loss and gradients of the masked text."""
     z, at = case.arrays, Layout(case.arrays["input_ids"])
     model, params, table = ours_of(case, shape, MASKED_LM)
-    # Every word is said to be a masked one, so that all states of all characters are computed.
+    # Declare every word as masked, so that all states of all characters are computed.
     (logits_SMCV,), seen = _run(model, params, reshape_batch(at.ids_BWC, at.ids_BWC))
     found = dict(_states(seen, shape, at))
     found |= dict(_head_states(seen, logits_SMCV[0], shape, at, z))
@@ -154,7 +156,7 @@ def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
 
 
 def _states(seen: Captured, shape: HLMConfig, at: Layout) -> Named:
-    """Yields masks, embeddings, the two encoders, r, w and the character states."""
+    """Yields masks, embeddings, states of the two encoders, r, w and the character states."""
     yield "pad_mask_matrix", Ours(~at.slots_CWB)
     yield "pad_mask_sentence", Ours(~np.asarray(seen["hlm"].mask_NW))
     yield "intra_mask", Ours(at.packed_NC)
@@ -181,7 +183,11 @@ def _encoder(
     arrange: Callable[[Any], np.ndarray],
     real_NL: np.ndarray,
 ) -> Named:
-    """Yields the arrays of an encoder over [N, L]; `arrange` gives our rows their order, `real_NL` is True at ids."""
+    """Yields the arrays of an encoder over [N, L].
+
+    Args:
+      arrange: puts our rows into their order. real_NL: bool, True where there is an id.
+    """
     for k in range(layers):
         yield f"{theirs}_l{k}_out", Ours(arrange(seen[f"{ours}/layer_{k}"]), real_NL)
     probs_NHQK = arrange(seen[f"{ours}/layer_0/attention/probs"])
@@ -197,7 +203,7 @@ def _encoder(
 def _head_states(
     seen: Captured, logits_MCV: jax.Array, shape: HLMConfig, at: Layout, z: dict[str, np.ndarray]
 ) -> Named:
-    """Yields projection, last encoder, and what is computed at the predicted characters."""
+    """Yields the states of the projection, the last encoder, and those at the predicted characters."""
     words_UD = np.asarray(seen["hlm"].context_NWD).reshape(-1, 1, shape.hidden)
     chars_UCD = np.asarray(seen["hlm"].char_states[0][0])[:, 1:]
     if shape.wiring == "reference":
@@ -230,7 +236,7 @@ def _head_states(
 
 
 def _gradients(case: Case, ours: dict[str, np.ndarray]) -> Named:
-    """Yields the gradients, each relative to the largest value of its golden tensor."""
+    """Yields the gradients; each is compared relative to the largest value of its golden tensor."""
     golden = {name: case.arrays[GRADIENT + name] for name in ours if GRADIENT + name in case.arrays}
     for name in ours.keys() - golden.keys():
         yield GRADIENT + name, Ours(ours[name])
@@ -242,11 +248,11 @@ def _gradients(case: Case, ours: dict[str, np.ndarray]) -> Named:
         elif size:
             yield GRADIENT + name, Ours(ours[name], scale=size, tolerance=GRADIENT_TOLERANCE)
         else:
-            yield GRADIENT + name, Ours(ours[name], tolerance=0.0)  # no path leads there: exactly zero
+            yield GRADIENT + name, Ours(ours[name], tolerance=0.0)  # the loss does not depend on it: exactly zero
 
 
 def _fine_tuned(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
-    """Returns w of the text as it was, and logits and losses of the fine-tuned models without and with head layers."""
+    """Returns w of the original text, and logits and losses of the fine-tuned models, without and with head layers."""
     z, at = case.arrays, Layout(case.arrays["orig_input_ids"])
     found: dict[str, Ours | Skipped] = {}
     if "w_unmasked" in z:

@@ -1,4 +1,7 @@
-"""Heads of HLM: from words in context and their characters to the characters of masked words (section 3.3)."""
+"""HLM's heads, which read contextual word vectors together with character states (section 3.3).
+
+`CharPredictionHead` predicts the characters of masked words; fine-tuned models use `IntraWordHead`.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ HEAD_EPSILON = 1e-5  # LayerNorm epsilon of projection and transform in the rele
 
 
 class IntraWordHead(nn.Module):
-    """The intra-word layers of a head: words in context read their characters, [w_i ; h_i1 ... h_iC] (section 3.3).
+    """The intra-word layers of a head, over [w_i ; h_i1 ... h_iC]: a word in context and its characters (section 3.3).
 
-    With `wiring="reference"` the characters first pass g = Dropout(LN(GELU(Linear([h_ic ; w_i])))), as in the released
-    code. Without layers (`head_layers=0`) the states are laid side by side, nothing else.
+    With `wiring="reference"` each character state first becomes g = Dropout(LN(GELU(Linear([h_ic ; w_i])))), as in the
+    released code. Without layers (`head_layers=0`) the states are only laid side by side.
     """
 
     config: HLMConfig
@@ -36,7 +39,7 @@ class IntraWordHead(nn.Module):
     def __call__(
         self, context_SND: jax.Array, states_SPCD: jax.Array, masked: MaskedWords, *, deterministic: bool
     ) -> jax.Array:
-        """Returns the states [S, M, D] of slot 0, the word's own; the arguments are those of `read`."""
+        """Returns the states [S, M, D] of slot 0, which holds the word itself; the arguments are those of `read`."""
         return self.read(context_SND, states_SPCD, masked, 1, deterministic)[:, :, 0]
 
     def read(
@@ -45,9 +48,9 @@ class IntraWordHead(nn.Module):
         """Returns the states [S, M, queries, D] of the first `queries` slots.
 
         Args:
-          context_SND: contextual word vectors, N = B * W positions of a shard.
+          context_SND: contextual word vectors of the N = B * W positions of each shard.
           states_SPCD: intra-word states of the bucket's table.
-          masked: which positions and rows to read.
+          masked: the positions and table rows to read.
         """
         cfg = self.config
         pick = jax.vmap(lambda table, rows: table[rows])
@@ -66,14 +69,14 @@ class IntraWordHead(nn.Module):
         return self.encoder.last(x, mask_NC, queries, deterministic).reshape(S, M, queries, D)
 
     def project(self, chars_SMCD: jax.Array, context_SMD: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns the characters mixed with their words [S, M, C, D] (`wiring="reference"`)."""
+        """Returns the character states mixed with their word vectors, [S, M, C, D] (`wiring="reference"`)."""
         context = jnp.broadcast_to(context_SMD[:, :, None], chars_SMCD.shape)
         x = jnp.concatenate([chars_SMCD, context], axis=-1)
         x = self.projection_norm(jax.nn.gelu(self.projection(x), approximate=False))
         return self.dropout(x, deterministic=deterministic)
 
     def init_unused(self) -> None:
-        """Makes the projection where no layer reads it: checkpoints of the released code hold it all the same."""
+        """Creates the projection's parameters where no layer uses them: released checkpoints always hold them."""
         if self.config.wiring == "reference" and not self.config.head_layers:
             context_SMD = jnp.zeros((1, 1, self.config.hidden), self.config.dtype)
             self.project(context_SMD[:, :, None], context_SMD, True)
@@ -82,8 +85,8 @@ class IntraWordHead(nn.Module):
 class CharPredictionHead(IntraWordHead):
     """Predicts the characters of masked words from [w_i ; h_i1 ... h_iC] (HLM, section 3.3).
 
-    One intra-word Transformer layer, one fully connected layer (`head_transform`) and a softmax layer whose weights
-    are its own, not the embedding's.
+    It has one intra-word Transformer layer, one fully connected layer (`head_transform`) and a softmax layer, whose
+    weights are not tied to the embedding.
     """
 
     def setup(self) -> None:
@@ -98,7 +101,7 @@ class CharPredictionHead(IntraWordHead):
     def __call__(
         self, context_SND: jax.Array, states_SPCD: jax.Array, masked: MaskedWords, *, deterministic: bool
     ) -> jax.Array:
-        """Returns float32 logits [S, M, C - 1, V] of the characters, slot 0 left out; see `IntraWordHead.read`."""
+        """Returns float32 logits [S, M, C - 1, V] of the characters, without slot 0; see `IntraWordHead.read`."""
         x = self.read(context_SND, states_SPCD, masked, states_SPCD.shape[2], deterministic)[:, :, 1:]
         S, M, C, D = x.shape
         x = x.reshape(S * M, C, D)

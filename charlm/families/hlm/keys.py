@@ -1,4 +1,4 @@
-"""Configuration keys of HLM alone; those of every family: `charlm.config.pretraining`."""
+"""The configuration keys that only HLM has; the keys of all families are in `charlm.config.pretraining`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEYS: dict[str, Key] = {
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values of HLM's keys; ValueError naming key, value and what is expected."""
+    """Checks the values of HLM's keys; raises ValueError naming the key, its value and what is expected."""
     model = config.model
     if model.position_buckets < 2:
         raise ValueError(f"model.position_buckets={model.position_buckets} must be at least 2")

@@ -1,7 +1,7 @@
-"""HLM with an output layer for labels: sequences, words, answers.
+"""Fine-tuned HLM: the encoder with an output layer for labels of sequences, of words, or for answers.
 
-Two ways to read a label from a word: "paper" lays the word's vector before context and in context side by side for a
-small feed-forward network (section 3.3); "reference" is what the released code does instead.
+There are two label heads. "paper" concatenates a word's vectors before and in context and applies a small feed-forward
+network (section 3.3); "reference" is the head of the released code.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ LabelHead = Literal["paper", "reference"]
 
 
 class HLMForLabels(ForLabels):
-    """With `label_head="paper"` labels are read from g([r_i ; w_i]), g one GELU layer (section 3.3).
+    """HLM with an output layer for labels.
 
-    With "reference" they are read from the contextual word vectors w, or, where `head_layers` is not 0 and as the
-    released code does then, from slot 0 of the head's intra-word layers over [w_i ; h_i1 ... h_iC]; the batch carries
-    the words they read in `masked`, any non-zero id in their `labels_SMC` (`reshape_batch(chars_BWC, chars_BWC)` does
-    so for every word; of sequences only [CLS] need be there). A sequence is tanh(Linear([CLS])). A "reference" model
-    holds all parameters of a released checkpoint, also those it does not read.
+    With `label_head="paper"` the output layer reads g([r_i ; w_i]), where g is one GELU layer (section 3.3).
+
+    With "reference" it reads the contextual word vectors w if `head_layers` is 0. Otherwise it reads slot 0 of the
+    head's intra-word layers over [w_i ; h_i1 ... h_iC], as the released code does; the batch must then carry the words
+    to read in `masked`, with any non-zero id in their `labels_SMC`. `reshape_batch(chars_BWC, chars_BWC)` marks every
+    word in this way; labels of sequences need only [CLS]. A sequence is read as tanh(Linear([CLS])). A "reference"
+    model holds all parameters of a released checkpoint, including those it does not use.
     """
 
     encoder: type[nn.Module] = HLM
@@ -48,16 +50,16 @@ class HLMForLabels(ForLabels):
 
     @property
     def drops(self) -> bool:
-        """Whether what the output layer reads drops out: of answers, with the paper's head."""
+        """Whether dropout precedes the output layer; the paper's head also has it for answers."""
         return self.label_head == "paper" or super().drops
 
     def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
-        """Returns the vectors [N, D] of sequences, those of their [CLS]."""
+        """Returns the vectors [N, D] of sequences, which are those of their [CLS]."""
         first_ND = self.positions(output, deterministic, *inputs)[:, 0]
         return first_ND if self.label_head == "paper" else self.pooler(first_ND)
 
     def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
-        """Returns the states [N, W, D] that labels are read from; 0 where `head_layers` and not in `masked`.
+        """Returns the states [N, W, D] that the output layer reads; with `head_layers`, 0 for words not in `masked`.
 
         Raises:
           ValueError: when the head has layers and the batch carries no word in `masked`.
@@ -66,7 +68,7 @@ class HLMForLabels(ForLabels):
         if self.label_head == "paper":
             both_NWE = jnp.concatenate([output.words_NWD, output.context_NWD], axis=-1)
             return jax.nn.gelu(self.transform(both_NWE), approximate=False)
-        if self.is_initializing():  # part of every checkpoint, read by few
+        if self.is_initializing():  # every released checkpoint holds these parameters, even where they are not used
             self.head.init_unused()
             self.pooler(output.context_NWD[:, 0])
         if not self.config.head_layers:
@@ -78,7 +80,7 @@ class HLMForLabels(ForLabels):
         words_SND = jnp.zeros_like(context_SND)
         for states, bucket in zip(output.char_states, batch.masked, strict=True):
             read_SMD = self.head(context_SND, states, bucket, deterministic=deterministic)
-            # Rows that pad the bucket claim position 0: they are sent out of range instead, and dropped.
+            # Rows that pad the bucket have position 0. Move them out of range, so that `mode="drop"` discards them.
             position_SM = jnp.where((bucket.labels_SMC != 0).any(axis=-1), bucket.position_SM, B * W)
             put = jax.vmap(lambda words, at, read: words.at[at].set(read, mode="drop"))
             words_SND = put(words_SND, position_SM, read_SMD)
@@ -88,5 +90,5 @@ class HLMForLabels(ForLabels):
 def hlm_with_head(
     config: HLMConfig, head: str = MASKED_LM, labels: int = 0, label_head: LabelHead = "reference"
 ) -> nn.Module:
-    """Returns the model with that head, `MASKED_LM` or one for so many labels."""
+    """Returns the model with the given head: `MASKED_LM`, or a head for that number of labels."""
     return HLMForMaskedLM(config) if head == MASKED_LM else HLMForLabels(config, labels, head, label_head=label_head)

@@ -1,4 +1,4 @@
-"""Masked character modelling: predict every character of whole masked words (HLM, section 3.4)."""
+"""The loss and accuracies of masked character modelling: every character of masked words counts (HLM, section 3.4)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from charlm.nn.apply import applied
 
 
 class MaskedCharSums(NamedTuple):
-    """Sums over the masked words of a batch, float32 scalars; they add up exactly over batches of any size."""
+    """Sums over the masked words of a batch, float32 scalars; the sums of several batches may be added up."""
 
     nats: jax.Array  # negative log-likelihood of the masked characters
     chars: jax.Array  # masked characters
-    chars_right: jax.Array  # of those, predicted as the most likely one
+    chars_right: jax.Array  # masked characters that are the most likely one of the prediction
     words: jax.Array  # masked words
-    words_right: jax.Array  # of those, every character right
+    words_right: jax.Array  # masked words whose characters are all right
 
 
 def masked_char_sums(model: nn.Module, params: Any, batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
-    """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and hits.
+    """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and correct predictions.
 
     Args:
-      dropout_key: randomness of dropout; None: evaluation, no dropout.
+      dropout_key: random key of dropout; None: evaluation, without dropout.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     logits = applied(model, {"params": params}, rngs)(batch, deterministic=dropout_key is None)
@@ -56,7 +56,7 @@ def _bucket_sums(logits_SMCV: jax.Array, labels_SMC: jax.Array) -> MaskedCharSum
 
 
 def summarize(sums: MaskedCharSums) -> dict[str, float]:
-    """Returns what a person reads: loss (nats) and bits a masked character, accuracy of characters and whole words.
+    """Returns the reported metrics: loss (nats) and bits per masked character, accuracy of characters and whole words.
 
     Raises:
       ValueError: when nothing was masked.

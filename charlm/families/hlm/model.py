@@ -1,10 +1,10 @@
-"""HLM: characters -> words -> context, without any subword vocabulary (Sun et al., ACL 2023, arXiv 2305.14571).
+"""The HLM model: characters -> words -> context, without a subword vocabulary (Sun et al., ACL 2023, arXiv 2305.14571).
 
 Read top-down: `HLM.__call__` is the paper's figure 1. Notable choices:
-  - words enter as tables of distinct words (`charlm.core.batch`); the paper's reshape is the table with one row a
-  position;
-  - both levels use disentangled relative attention, so no absolute positions and no segments;
-  - the last intra-word layer computes [WORD_CLS] alone wherever nothing else is read;
+  - a batch holds tables of distinct words (`charlm.core.batch`); the paper's reshape is a table with one row for each
+    position;
+  - both levels use disentangled relative attention, so there are no absolute positions and no segments;
+  - the last intra-word layer computes only [WORD_CLS] for words of which no other state is read;
   - `wiring` chooses how word vector and character states meet before the prediction head: "paper" lays them side by
     side (section 3.3), "reference" first mixes the word vector into every character (the released code).
 """
@@ -31,8 +31,8 @@ class HLMOutput(NamedTuple):
     Attributes:
       words_NWD: word vectors r, before context (HLM, section 3.1).
       context_NWD: contextual word vectors w (section 3.2).
-      mask_NW: bool, True where there is a word; elsewhere the vectors mean nothing.
-      char_states: per bucket of `WordBatch.masked` [S, P, C, D], the intra-word states of its table.
+      mask_NW: bool, True where there is a word; vectors at padding are meaningless.
+      char_states: for each bucket of `WordBatch.masked`, the intra-word states [S, P, C, D] of its table.
     """
 
     words_NWD: jax.Array
@@ -73,17 +73,18 @@ class HLM(nn.Module):
         """Runs the intra-word encoder over the distinct words of one bucket.
 
         Args:
-          whole_SPC: words whose every character state is read. chars_SUC: words read through their vector alone.
+          whole_SPC: words of which all character states are needed.
+          chars_SUC: words of which only the vector is needed.
 
         Returns:
-          Character states [S, P, C, D] of the former, word vectors [S, U, D] of the latter.
+          Character states [S, P, C, D] of `whole_SPC`, word vectors [S, U, D] of `chars_SUC`.
         """
         P, C = whole_SPC.shape[1:]
         chars_SRC = jnp.concatenate([whole_SPC, chars_SUC], axis=1)
         chars_NC = chars_SRC.reshape(-1, C)
         x_NCD = self.intra_word.lower(self.embed(chars_NC, deterministic), chars_NC != 0, deterministic)
         x_SRCD = x_NCD.reshape(*chars_SRC.shape, self.config.hidden)
-        # [WORD_CLS] alone is read of most words, so the last layer computes nothing else for them.
+        # Most words are read through [WORD_CLS] only, so the last layer computes nothing else for them.
         queries = 1 if self.config.aggregation == "word_cls" else C
 
         def last(x_SRCD: jax.Array, chars_SRC: jax.Array, queries: int) -> jax.Array:
@@ -94,7 +95,7 @@ class HLM(nn.Module):
         return last(x_SRCD[:, :P], whole_SPC, C), self.pool(last(x_SRCD[:, P:], chars_SUC, queries), chars_SUC)
 
     def encode_words(self, chars_UC: jax.Array) -> jax.Array:
-        """Returns the vectors [U, D] of words, all that a position needs of them; for `charlm.core.cache`."""
+        """Returns the vectors [U, D] of words before context; `charlm.core.cache` stores them."""
         chars_SUC = chars_UC[None]
         return self.encode_table(chars_SUC[:, :0], chars_SUC)[1][0]
 
@@ -105,11 +106,11 @@ class HLM(nn.Module):
         return context_NWD + words_NWD if self.config.word_residual else context_NWD
 
     def pool(self, states_SUCD: jax.Array, chars_SUC: jax.Array) -> jax.Array:
-        """Returns one vector a word [S, U, D]: [WORD_CLS]'s, or the mean or maximum over its characters (Table 6)."""
+        """Returns word vectors [S, U, D]: the state of [WORD_CLS], or the mean or maximum over characters (Table 6)."""
         if self.config.aggregation == "word_cls":
             return states_SUCD[:, :, 0]
         is_char = chars_SUC != 0
-        # [WORD_CLS] is not a character; [CLS] and [SEP] have nothing but slot 0.
+        # Slot 0 is [WORD_CLS], not a character. [CLS] and [SEP] have only slot 0, so it counts for them.
         is_char &= (jnp.arange(chars_SUC.shape[-1]) > 0)[None, None] | ~is_char[..., 1:].any(axis=-1, keepdims=True)
         x = states_SUCD.astype(jnp.float32)
         if self.config.aggregation == "max":
@@ -131,7 +132,7 @@ def tables_by_bucket(batch: WordBatch) -> list[tuple[jax.Array, jax.Array]]:
 
 
 class HLMForMaskedLM(nn.Module):
-    """HLM with its intra-word prediction head: whole masked words, character by character (section 3.3)."""
+    """HLM with its intra-word prediction head, which predicts masked words character by character (section 3.3)."""
 
     config: HLMConfig
 
@@ -141,10 +142,10 @@ class HLMForMaskedLM(nn.Module):
         self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> tuple[jax.Array, ...]:
-        """Returns per bucket the logits of the masked words, float32 [S, M, C - 1, V], slot 0 left out."""
+        """Returns for each bucket the logits of the masked words, float32 [S, M, C - 1, V], without slot 0."""
         output = self.hlm(batch, deterministic=deterministic)
         if self.is_initializing():
-            self.pooler(output.context_NWD[:, 0])  # fine-tuning's pooler is part of a checkpoint; no loss reads it here
+            self.pooler(output.context_NWD[:, 0])  # checkpoints hold fine-tuning's pooler; no loss here uses it
         S, B, W = batch.index_SBW.shape
         context = output.context_NWD.reshape(S, B * W, -1)
         return tuple(

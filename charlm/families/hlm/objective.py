@@ -1,4 +1,4 @@
-"""HLM learns to predict every character of whole masked words (HLM, section 3.4)."""
+"""HLM's pre-training objective: predict every character of whole masked words (HLM, section 3.4)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("charlm")
 
 
 class MaskedCharacters(TextObjective):
-    """Masked character modelling; `shape` is that of every batch."""
+    """Masked character modelling; `shape` is the shape of every batch."""
 
     families = ("hlm",)
     has_files = True
@@ -40,25 +40,25 @@ class MaskedCharacters(TextObjective):
     of_shape = ("model.", "data.max_words")
 
     def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:
-        """Measures the budgets that the config leaves open; see `Objective`."""
+        """Measures the batch budgets that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
         self.shape = batch_shape(config, data, shards)
         self.model = HLMForMaskedLM(model_config(config))
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
-        """Returns the characters and the encoded corpora; see `Objective.prepare`."""
-        del run  # characters are found again, and compared
+        """Returns the character vocabulary and the encoded corpora; see `Objective.prepare`."""
+        del run  # the characters are collected again, and `check_vocab` compares them
         return prepare(config)
 
     @staticmethod
     def check_vocab(checkpoint: Path, data: PreparedData) -> None:
-        """Compares the characters; see `Objective.check_vocab`."""
+        """Compares the character vocabularies; see `Objective.check_vocab`."""
         checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
-        """Returns the bits a masked character before and after."""
+        """Returns a line with the held-out bits per masked character before and after training."""
         return (
             f"held-out bits a masked character: {first['heldout_bits_per_char']:.3f} before (step {first['step']}), "
             f"{last['heldout_bits_per_char']:.3f} after (step {last['step']})"
@@ -70,14 +70,14 @@ class MaskedCharacters(TextObjective):
         return read_record(data)
 
     def maker(self, seed: int, hiding: bool) -> SentenceMaker:
-        """Returns what makes sequences; `hiding`: every chosen word is hidden, none is shown."""
+        """Returns the maker of sequences; `hiding`: every chosen word is masked, never kept or replaced at random."""
         masking = masking_of(self.config, self.data.vocab.size)
         if hiding:
             masking = dataclasses.replace(masking, mask_share=1.0, random_share=0.0)
         return SentenceMaker(self.shape.words, self.shape.slots[-1], masking, seed)
 
     def shard(self) -> ShardPacker:
-        """Returns tables without a word."""
+        """Returns an empty packer for the tables of one shard."""
         return ShardPacker(self.shape)
 
     @functools.cached_property
@@ -89,7 +89,7 @@ class MaskedCharacters(TextObjective):
         return int(batch.mask_SBW.sum() - 2 * batch.mask_SBW[..., 0].sum())
 
     def training_flops(self, batch: WordBatch) -> float:
-        """Returns the useful operations of a step."""
+        """Returns the useful floating-point operations of a step."""
         return hlm_training(self.model.config, batch)
 
     def init_params(self, key: jax.Array) -> Any:
@@ -98,7 +98,7 @@ class MaskedCharacters(TextObjective):
         return self.model.init(key, batch)["params"]
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters of a checkpoint with the same characters."""
+        """Returns the parameters of a checkpoint, which must have the same characters."""
         del fresh
         checkpoint = checkpoints.find(source, key="init_from")
         self.check_vocab(checkpoint, self.data)
@@ -106,15 +106,15 @@ class MaskedCharacters(TextObjective):
         return checkpoints.load_params(checkpoint, abstract_params)
 
     def loss_sums(self, params: Any, micro_batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
-        """Returns the sums of a micro-batch [S, ...]."""
+        """Returns the sums of losses and hits of a micro-batch [S, ...]."""
         return masked_char_sums(self.model, params, micro_batch, dropout_key)
 
     def summarize(self, sums: MaskedCharSums) -> dict[str, float]:
-        """Returns loss, bits a character and accuracies; see `charlm.families.hlm.loss.summarize`."""
+        """Returns loss, bits per character and accuracies; see `charlm.families.hlm.loss.summarize`."""
         return summarize(sums)
 
     def measured(self) -> dict[str, Any]:
-        """Returns shards, buckets and budgets."""
+        """Returns the config keys of shards, buckets and budgets with their measured values."""
         shape = self.shape
         return {
             "data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_words": shape.table,
@@ -122,11 +122,11 @@ class MaskedCharacters(TextObjective):
         }  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the characters."""
+        """Returns the character vocabulary, which checkpoints store."""
         return {"char_vocab": self.data.vocab.to_dict()}
 
     def save_vocab(self, folder: Path) -> None:
-        """Writes the characters, and the words that a model of this text knows."""
+        """Writes the character vocabulary, and the known words of the training text."""
         self.data.vocab.save(folder / VOCAB_FILE)
         write_words(folder, self._known_words)
 
@@ -140,11 +140,11 @@ class MaskedCharacters(TextObjective):
         ]
 
     def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns loss and bits a character."""
+        """Returns a line with loss and bits per character."""
         return f"loss {scalars['loss']:.4f} ({scalars['bits_per_char']:.3f} bits/char)"
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns loss, bits a character and share of words that are right."""
+        """Returns a line with loss, bits per character and the share of words predicted right."""
         return (
             f"loss {metrics['loss']:.4f}, {metrics['bits_per_char']:.3f} bits a masked character, "
             f"{100 * metrics['word_accuracy']:.1f} % of masked words exactly right"

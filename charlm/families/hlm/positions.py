@@ -1,9 +1,9 @@
-"""HLM's tables of relative positions, for a number of buckets that the released code does not have.
+"""Converts HLM's tables of relative positions between our number of buckets and the released code's 256.
 
-The released code has 256 buckets in each direction and cannot be told another number. A table of fewer buckets is the
-same function of the distance where each of its buckets is made of whole buckets of theirs; then their table has a copy
-of our row wherever a distance of ours leads to. Rows of ours that no distance leads to (logarithmic buckets skip some)
-stand where no distance of theirs leads to, so that an import brings every byte back.
+The released code ("theirs") has a fixed 256 buckets in each direction. A table of ours with fewer buckets can be
+exported if each of our buckets consists of whole buckets of theirs: every row of their table that some distance uses
+then holds a copy of our row for that distance. Logarithmic buckets skip some rows, which no distance uses. We store our
+unused rows in unused rows of their table, so that an import restores every byte of ours.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 
 from charlm.nn.attention import relative_bucket
 
-POSITION_BUCKETS = 256  # of each direction, fixed in the released code's BertEncoder
+POSITION_BUCKETS = 256  # in each direction, fixed in the released code's BertEncoder
 
 
 def rows_in_theirs(buckets: int, max_distance: int) -> tuple[int, ...] | None:
-    """Returns for each of their 512 rows the row of ours that stands there, -1 for a row of zeros.
+    """Returns for each of their 512 rows the index of our row that it holds, -1 for a row of zeros.
 
     Args:
-      buckets: ours, of each direction. max_distance: where the logarithmic buckets of both end, in positions; every
-        distance beyond has the bucket of `max_distance - 1`.
+      buckets: our buckets in each direction. max_distance: where the logarithmic buckets of both end, in positions;
+        larger distances share the bucket of `max_distance - 1`.
 
     Returns:
-      () where both have the same rows; None where their table cannot be the same function of the distance.
+      () when both tables have the same rows; None when their table cannot represent ours.
     """
     if buckets == POSITION_BUCKETS:
         return ()

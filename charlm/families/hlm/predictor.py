@@ -1,4 +1,4 @@
-"""HLM, ready to be asked: vectors of words, and the words that fit a gap, character by character."""
+"""Inference with a trained HLM: word vectors of texts, and words for gaps, predicted character by character."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
-WORD_PARTS = ("embed", "intra_word")  # of the parameters: what the vector of a word depends on
-OTHER_MASK_LENGTH = 4  # characters of the masks that are not being filled: about the mean length of a word
+WORD_PARTS = ("embed", "intra_word")  # the parameters that the vector of a word depends on
+OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about the mean length of a word
 
 
 class Gap(NamedTuple):
-    """A word of a sentence to be found; see `HLMPredictor.fill`."""
+    """A position of a sentence whose word is to be predicted; see `HLMPredictor.fill` for the fields."""
 
     words: list[str]
     position: int
@@ -52,18 +52,18 @@ class Gap(NamedTuple):
 
 
 class HLMPredictor(Predictor):
-    """A model with its vocabulary and word splitter, ready to be asked.
+    """A model with its character vocabulary and word splitter, ready for inference.
 
     Args:
-      config: the resolved config of the run. vocab: its characters. params: parameters of `HLMForMaskedLM`; those of a
-        fine-tuned model give vectors and fill no gaps.
-      words: that `fill_mask` ranks when it is not told others, such as the frequent ones of the training text; None:
-        any spelling.
+      config: the resolved config of the run. vocab: its character vocabulary. params: parameters of `HLMForMaskedLM`;
+        with those of a fine-tuned model, `encode` works but gaps cannot be filled.
+      words: the words that `fill_mask` ranks by default, for example the frequent ones of the training text; None: it
+        ranks any spelling.
 
     Attributes:
-      words: those of the argument that the model can write; None: none are known.
-      cache: the word vectors kept between calls of `encode`; may be shared by predictors of one shape. None: none are
-        kept, and all of a batch runs as one program.
+      words: the words of the argument that the model can write; None: there are none.
+      cache: the word vectors kept between calls of `encode`; predictors of one shape may share it. None: no vectors are
+        kept, and each batch runs as one program.
     """
 
     name = "HLM"
@@ -98,14 +98,14 @@ class HLMPredictor(Predictor):
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        """Returns the predictor of a loaded HLM; ValueError when the words that lie with it cannot be read."""
+        """Returns the predictor of a loaded HLM; raises ValueError when the word list beside it cannot be read."""
         words = read_words(pretrained.folder)
         return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
 
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
     ) -> list[Encoding]:
-        """Returns words, offsets and vectors of each text; a text longer than the model's window is read in pieces.
+        """Returns words, offsets and vectors of each text; texts longer than the model's window are read in pieces.
 
         `sentence_D` is the mean of the word vectors.
 
@@ -120,7 +120,7 @@ class HLMPredictor(Predictor):
         room = self._max_words - 2
         pieces = [(i, at) for i, w in enumerate(words) for at in range(0, len(w), room)]
         vectors: list[list[np.ndarray]] = [[] for _ in texts]
-        # Neighbours of like length share a batch; results go back to their text in reading order.
+        # Pieces of similar length share a batch; the results go back to their texts in reading order.
         lengths = [min(room, len(words[i]) - at) + 2 for i, at in pieces]
         most = lambda length: rows_a_call(batch_size, self._width(length)) if self._splits else batch_size
         results: dict[int, np.ndarray] = {}
@@ -144,19 +144,19 @@ class HLMPredictor(Predictor):
         return out
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
-        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+        """Puts the vectors of words into the cache for `encode`; returns the statistics of the cache afterwards.
 
         Raises:
           ValueError: when there is no cache, or `words` is one string.
         """
         words, cache = list_to_cache(words, self.cache)
         rows_UC = self._rows(words)
-        edges_UC = framed(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too
+        edges_UC = framed(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too, and need vectors
         cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
         return cache.stats
 
     def known_words(self, words: KnownWords | Iterable[str]) -> WordList:
-        """Returns the words that the model has room and characters for, to rank by `fill_mask` or `fill`."""
+        """Returns the words that the model has slots and characters for; `fill_mask` and `fill` can rank the list."""
         self.require("fill_mask")
         return WordList((word for word in checked_list(words) if len(word) < self._slots), self.vocab)
 
@@ -169,19 +169,19 @@ class HLMPredictor(Predictor):
         known: KnownWords | Iterable[str] | None = None,
         any_spelling: bool = False,
     ) -> list[list[Fill]]:
-        """Returns for each "[MASK]" of the text the likeliest words, best first.
+        """Returns the likeliest words for each "[MASK]" of the text, best first.
 
-        HLM hides every character of a word, so the input tells how long the word is. "[MASK:5]" or `length=5` say so;
-        `length="auto"` tries every length and ranks words by the geometric mean of their characters' probabilities.
-        Characters are predicted one by one, so free spellings need not be words.
+        HLM masks every character of a word, so its input shows how long the word is. "[MASK:5]" or `length=5` set that
+        length; `length="auto"` tries every length and ranks words by the geometric mean of their characters'
+        probabilities. Characters are predicted independently, so free spellings need not be words.
 
         Args:
-          known: rank these words only; None: `words`, or any spelling where there are none.
-          any_spelling: rank whatever the model can write, words or not.
+          known: rank only these words; None: `self.words`, or any spelling where there are none.
+          any_spelling: rank any spelling that the model can write, words or not.
 
         Raises:
-          ValueError: when the text has no "[MASK]", a length is one that the model has no room for, or `known` comes
-            with `any_spelling`.
+          ValueError: when the text has no "[MASK]", the model has no room for a length, or both `known` and
+            `any_spelling` are given.
         """
         self.require("fill_mask")
         if any_spelling and known is not None:
@@ -218,10 +218,10 @@ class HLMPredictor(Predictor):
         """Returns the likeliest words at one position of a sentence, best first.
 
         Args:
-          length: characters of the word; "same" as the word there; "auto" compares all lengths.
-          hidden: positions whose characters the model does not see. A `position` that is not among them is read as it
-            stands, with its own length: what the model takes a misspelled word for.
-          known: rank these words only; None: any spelling.
+          length: characters of the word; "same": as many as the word there has; "auto": compares all lengths.
+          hidden: positions whose characters are masked. If `position` is not among them, the model reads the word there
+            as it stands and predicts one of the same length, for example the correction of a misspelled word.
+          known: rank only these words; None: any spelling.
         """
         gap = Gap(words, position, length, frozenset(hidden))
         return self.fill_all([gap], top=top, known=known)[0]
@@ -229,7 +229,7 @@ class HLMPredictor(Predictor):
     def fill_all(
         self, gaps: Iterable[Gap], *, top: int = 5, known: KnownWords | Iterable[str] | None = None
     ) -> list[list[Fill]]:
-        """Returns what `fill` does for each of several sentences, computed together: one program serves all."""
+        """Returns for each gap the words that `fill` would, but computes all gaps in one batch."""
         self.require("fill_mask")
         if top < 1:
             raise ValueError(f"top={top}: expected at least 1")
@@ -245,7 +245,7 @@ class HLMPredictor(Predictor):
     def _ranked(
         self, lengths: list[int], log_probs: Iterator[np.ndarray], top: int, known: WordList | None
     ) -> list[Fill]:
-        """Returns the best words of those lengths; takes the log-probabilities of as many characters each."""
+        """Returns the best words of the given lengths; takes one array from `log_probs` for each length."""
         fills = []
         for n in lengths:
             log_probs_CV = next(log_probs)
@@ -257,7 +257,7 @@ class HLMPredictor(Predictor):
         return sorted(fills, key=lambda fill: -fill.score)[:top]
 
     def _window(self, gap: Gap) -> tuple[list[str], int, set[int], list[int]]:
-        """Returns the words around a gap, its place and the hidden ones among them, and the lengths to compare."""
+        """Returns the words around a gap, the gap's and the hidden words' places there, and the lengths to compare."""
         words, position, length, hidden = gap
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
@@ -275,7 +275,7 @@ class HLMPredictor(Predictor):
             raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
 
     def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[Sequence]:
-        """Returns the sentence once for each length of the word at `position`, whose characters are to be predicted."""
+        """Returns the sentence once for each possible length of the word at `position`, which is to be predicted."""
         rows_WC = self._rows(words)
         for p in hidden:
             if 0 <= p < len(rows_WC):
@@ -286,12 +286,12 @@ class HLMPredictor(Predictor):
             if position in hidden:
                 chars_WC[position] = 0
                 chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
-            labels_WC[position, 1 : n + 1] = MASK  # any id but 0: here is something to predict
+            labels_WC[position, 1 : n + 1] = MASK  # any id but 0 marks characters to predict
             sequences.append(framed(chars_WC, labels_WC))
         return sequences
 
     def _predict(self, sequences: list[Sequence], lengths: list[int]) -> Iterator[np.ndarray]:
-        """Yields for each sequence the log-probabilities [length, V] of the characters of its labelled word."""
+        """Yields for each sequence the log-probabilities [length, V] of the characters of its word to predict."""
         batch = self._pack(sequences)
         logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
         found: dict[int, np.ndarray] = {}
@@ -315,20 +315,20 @@ class HLMPredictor(Predictor):
         return word_rows(self._encoder, words)
 
     def _width(self, longest: int) -> int:
-        """Returns how many words a batch is padded to, by the words of its longest sequence."""
-        few = min(rounded(longest), -(-longest // 32) * 32)  # few widths, few programs; at most 31 words of padding
+        """Returns the number of words a batch is padded to, given that of its longest sequence."""
+        few = min(rounded(longest), -(-longest // 32) * 32)  # few widths to compile for; at most 31 words of padding
         return max(min(self._max_words, few), longest)
 
     def _pack(self, sequences: list[Sequence]) -> WordBatch:
         return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
     def _states(self, sequences: list[Sequence]) -> jax.Array:
-        """Returns the contextual vectors [B, W, D] with padding after the words and after the sequences."""
+        """Returns the contextual vectors [B, W, D], padded after the words and after the sequences."""
         params = self._params["hlm"]
         positions = self._positions(params)
         if self.cache is None:
             return self._encode(params, positions, self._pack(sequences))
-        rows = 1 << (len(sequences) - 1).bit_length()  # few shapes, few programs
+        rows = 1 << (len(sequences) - 1).bit_length()  # few batch sizes to compile for
         width = self._width(max(len(s.chars_WC) for s in sequences))
         chars_BWC = np.zeros((rows, width, self._slots), np.uint16)
         for b, sequence in enumerate(sequences):

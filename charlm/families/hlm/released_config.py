@@ -1,7 +1,7 @@
-"""The released HLM code's model config (JSON) to ours and back (lisun-ai/HLM, config/config_pretrain.json).
+"""Converts the model config (JSON) of HLM's released code (lisun-ai/HLM, config/config_pretrain.json) to ours and back.
 
-Their JSON mixes the model's keys with those of the Trainer; only the former are read. What their code can be told and
-ours cannot do is refused, and the other way round.
+In this module "theirs" is the released code, "ours" is charlm. Their JSON mixes the keys of the model with those of the
+Trainer; only those of the model are read. A setting of one side that the other side cannot represent is refused.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 
 log = logging.getLogger("charlm")
 
-LAYERS, SIZE = 512, 65_536  # more is a mistake, and would be allocated before anything shows it
-HEADS = 12  # BertEncoder's own default: their model never passes attention_heads on to it
-ATTENTION_DROPOUT = 0.1  # fixed in BertEncoder, as is the next
+LAYERS, SIZE = 512, 65_536  # larger values are mistakes, and memory would be allocated before anyone notices
+HEADS = 12  # the default of their BertEncoder: their model never passes attention_heads on to it
+ATTENTION_DROPOUT = 0.1  # fixed in their BertEncoder, as is EPSILON
 EPSILON = 1e-7
 
 # Their key -> ours in config.model.
@@ -34,8 +34,8 @@ SIZES = {
     "max_char_per_word": "char_slots",
     "max_num_word": "max_relative_words",
 }
-# Their key -> the one value our model can represent, what their code takes where the key is absent (None: it needs
-# the key), and why other values are refused.
+# Their key -> (the one value our model can represent, the default of their code where the key is absent (None: the key
+# is required), the reason why other values are refused).
 FIXED: dict[str, tuple[Any, Any, str]] = {
     "activation": ("gelu", None, "every layer of our model has the exact GELU"),
     "use_token_type": (False, None, "our model has no segment embeddings"),
@@ -49,22 +49,23 @@ FIXED: dict[str, tuple[Any, Any, str]] = {
     "pos_att_type": ("p2c|c2p", "p2c|c2p", "our attention has both position terms and no other"),
     "layer_norm_eps": (EPSILON, EPSILON, "our encoders and embeddings share one epsilon"),
 }
-# Ours that their JSON cannot say and their code does not read; an export keeps them under OWN, for an import by us.
+# Our keys that have no counterpart in their JSON. An export stores them under OWN, which their code ignores, so that
+# charlm can import them again.
 OWN = "charlm"
 OWN_KEYS = ("text.splitter", "text.language", "text.normalize", "data.max_words", "model.heads",
             "model.position_buckets", "model.attention_dropout", "model.initializer")  # fmt: skip
-WRITTEN = {"masking_type": "rand_char", "max_char_length": 2048}  # told to their code, read by none of the model
+WRITTEN = {"masking_type": "rand_char", "max_char_length": 2048}  # written for their code; the model reads neither
 
 
 def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_collections.ConfigDict:
-    """Returns our whole config for a model config of theirs.
+    """Returns our complete config for one of their model configs.
 
     Args:
-      theirs: their keys, and perhaps `OWN`. where: what errors call them, for example the file. heads: attention
-        heads; 0: those of an export of ours, else the 12 that their code always has.
+      theirs: their keys, and perhaps `OWN`. where: the name of the config in error messages, for example its file.
+      heads: attention heads; 0: the number that an export of ours stored, else the 12 that their code always has.
 
     Raises:
-      ValueError: naming every missing key, or the first whose value our model cannot represent.
+      ValueError: naming every missing key, or the first key whose value our model cannot represent.
     """
     needed = [*SIZES, "dropout", "use_projection", *(key for key, (_, absent, _) in FIXED.items() if absent is None)]
     if missing := [key for key in needed if key not in theirs]:
@@ -101,12 +102,12 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
 
 
 def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns what an export of ours kept beside their keys; ValueError naming what cannot be."""
+    """Returns the keys that an export of ours stored under `OWN`; raises ValueError naming an invalid one."""
     own = theirs.get(OWN, {})
     if not isinstance(own, dict) or own.keys() - set(OWN_KEYS):
         raise ValueError(f"{where}: {OWN}={own!r:.80}, expected a table of {', '.join(OWN_KEYS)}")
     config = get_config()
-    config.model.update(hidden=theirs["hidden_size"], heads=1)  # for heads of `own` to be compared with
+    config.model.update(hidden=theirs["hidden_size"], heads=1)  # so that `validate` checks the heads against `hidden`
     for key, value in own.items():
         try:
             config.update_from_flattened_dict({key: value})
@@ -122,7 +123,7 @@ def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _config(theirs: Mapping[str, Any], heads: int) -> ml_collections.ConfigDict:
-    """Returns our config: their model, and text and masking as in their code."""
+    """Returns our config for their model, with text and masking as in their code."""
     config = get_config()
     config.text.splitter = "reference"
     config.data.masking = "reference"
@@ -139,13 +140,14 @@ def _config(theirs: Mapping[str, Any], heads: int) -> ml_collections.ConfigDict:
 
 
 def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> dict[str, Any]:
-    """Returns their model config for ours, and logs what their code would do otherwise.
+    """Returns their model config for ours, and logs where their code would behave differently.
 
     Args:
-      head: which model it is, "masked_lm" or the name of a fine-tuned one. where: what errors call the checkpoint.
+      head: the head of the model, "masked_lm" or that of a fine-tuned model. where: the name of the checkpoint in
+        error messages.
 
     Raises:
-      ValueError: naming every key of ours that their code cannot be told.
+      ValueError: naming every key of ours whose value their code does not support.
     """
     model = config.model
     wrong = [
@@ -181,7 +183,7 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> dict[
 
 
 def _notes(config: ml_collections.ConfigDict) -> list[str]:
-    """Returns what differs when their code runs a model of ours; the weights are the same."""
+    """Returns the differences to expect when their code runs a model of ours with the same weights."""
     model, text = config.model, config.text
     notes = []
     if model.heads != HEADS:

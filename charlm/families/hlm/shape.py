@@ -1,4 +1,4 @@
-"""An HLM as a config describes it: its shape, its masking, and the shape of its batches."""
+"""Builds from a run's config the shape of an HLM, its masking, and the shape of its batches."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
 
 
 def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:
-    """Returns the masking of `config.data`; random characters are drawn below `chars_end`."""
+    """Returns the masking of `config.data`; random character ids are drawn below `chars_end`."""
     data = config.data
     return Masking(data.mask_rate, data.mask_share, data.random_share, chars_end, data.masking)
 
 
 def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> BatchShape:
-    """Returns the shape of every batch: the config's budgets, or measured ones where it names none.
+    """Returns the shape of every batch, with the config's budgets or, where it names none, with measured ones.
 
     Raises:
-      ValueError: when the batch does not divide into micro-batches and table shards.
+      ValueError: when the batch does not divide into micro-batches and table shards, or the config's budgets name
+        different numbers of buckets.
     """
     cfg, sequences = config.data, sequences_of(config, shards)
     if cfg.bucket_words or cfg.bucket_masked or cfg.bucket_labels:

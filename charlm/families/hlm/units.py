@@ -1,4 +1,4 @@
-"""HLM's units are words: rows of characters, encoded once for each distinct word of a batch."""
+"""How HLM reads text for fine-tuning: its units are words, encoded once for each distinct word of a batch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from charlm.nn.apply import applied
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
-ROUND = 16  # rows of a table are rounded up to a multiple: wide tiles, and sizes that look alike
+ROUND = 16  # row counts of tables are rounded up to a multiple of this: for wide tiles and few different shapes
 
 
 class HLMUnits(Units[BatchShape, WordBatch]):
     """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
 
     Args:
-      config: of the run that pre-trained the model. vocab: its characters. longest: see
+      config: the config of the run that pre-trained the model. vocab: its character vocabulary. longest: see
         `charlm.families.registry.units_of`.
-      read: words whose characters the head reads as well; see `charlm.families.hlm.labels`.
+      read: the words of which the head also reads the characters; see `charlm.families.hlm.labels`.
     """
 
     def __init__(
@@ -54,25 +54,25 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         return texts_in_words(texts, self._splitter, self._rows)
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the words as they are: one unit each."""
+        """Returns the given words unchanged, one unit each."""
         return given_words(sentences, self._rows)
 
     def _rows(self, words: Sequence[str]) -> np.ndarray:
         return word_rows(self._encoder, words)
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
-        """Returns the shares of unknown characters and of words that are cut; see `Units.lost`."""
+        """Returns the share of unknown characters and the share of words that are cut; see `Units.lost`."""
         counting = WordEncoder(self._encoder.vocab, self._slots, self._encoder.normalize)
         for words in sentences:
             counting.encode(words)
         return Lost(counting.chars_unknown / counting.chars_total, counting.words_cut / counting.words_total)
 
     def specials(self, pair: bool) -> int:
-        """Returns the number of [CLS] and [SEP]."""
+        """Returns the number of [CLS] and [SEP] in a row."""
         return 3 if pair else 2
 
     def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
-        """Returns the characters of the row, and which words the head reads; see `Units.join`."""
+        """Returns the characters of the row, and marks the words whose characters the head reads; see `Units.join`."""
         cls, sep = edges(self._slots)
         parts = [cls, first.content, sep] + ([] if second is None else [second.content, sep])
         chars_WC = np.concatenate(parts)
@@ -96,7 +96,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         return BatchShape(1, rows, length, self._buckets, table, masked, labels)
 
     def _count(self, group: Sequence[Joined]) -> np.ndarray:
-        """Returns counts in each bucket: distinct words read by their vector, those read whole, and places of these."""
+        """Returns counts [3, buckets]: distinct words read as vectors, distinct words read whole, and their places."""
         buckets = len(self._buckets)
         chars_NC = np.concatenate([row.content.chars_WC for row in group])
         read_N = np.concatenate([row.content.labels_WC.any(axis=1) for row in group])
@@ -112,13 +112,13 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         )
 
     def widest(self, rows: int, length: int) -> BatchShape:
-        """Returns a shape with a row for every position, as in the paper's reshape."""
+        """Returns a shape with one table row for every position, as in the paper's reshape."""
         none, all_of = (0,) * len(self._buckets), (rows * length,) * len(self._buckets)
         masked = none if self._read == "none" else all_of
         return BatchShape(1, rows, length, self._buckets, (*none[:-1], rows * length), masked, masked)
 
     def pack(self, rows: Sequence[Joined], shape: BatchShape) -> WordBatch | None:
-        """Returns the rows as tables of distinct words."""
+        """Returns the rows as tables of distinct words; None when they do not fit the shape."""
         packer = ShardPacker(shape)
         if not all(packer.add(row.content) for row in rows):
             return None
@@ -126,7 +126,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         return batch if self._read != "none" else batch._replace(masked=())
 
     def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
-        """Returns the operations for the distinct words, and between words; see `Units.forward_flops`."""
+        """Returns the operations within the distinct words and between words; see `Units.forward_flops`."""
         return hlm_states(config, lengths_of_batch(inputs))
 
     def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
@@ -134,7 +134,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         return applied(HLM(config), {"params": params["hlm"]})(inputs).context_NWD
 
 
-# Which words' characters a head of the released code reads, besides the states between words.
+# The words of which each head of the released code reads the characters, in addition to the states between words.
 _READ: dict[str, Literal["first", "all"]] = {
     SEQUENCE_CLASSIFICATION: "first",
     TOKEN_CLASSIFICATION: "all",
@@ -143,7 +143,7 @@ _READ: dict[str, Literal["first", "all"]] = {
 
 
 def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
-    """Returns the text side of a model; see `charlm.families.registry.units_of`."""
+    """Returns the units of a loaded model; see `charlm.families.registry.units_of`."""
     labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
     return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)
