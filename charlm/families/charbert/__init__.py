@@ -13,5 +13,5 @@ FAMILY = Family(
     golden=f"{_HERE}.golden",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:NoisyLanguageModelling"},
-    undecayed=(r"(^|/)char/table/",),  # its first row, of padding, has no gradient and stays as it began
+    undecayed=(r"(^|/)char/table/",),  # row 0, padding, gets no gradient and must keep its initial value
 )

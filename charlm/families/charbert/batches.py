@@ -1,4 +1,4 @@
-"""Blocks -> batches for CharBERT, of one shape, with budgets for the labelled positions of a shard."""
+"""Packs blocks into CharBERT's pre-training batches of one shape, with a budget of labelled positions per shard."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class NoisyShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S of a micro-batch. sequences: B of a shard. length: L. slots: N, characters of a sequence.
-      masked: masked subwords of a shard at most; there are never more. noised: subwords of noised words of a shard at
-        most: a block that would exceed it begins the next shard.
+      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, subwords of a sequence.
+      slots: N, character slots of a sequence.
+      masked: the most masked subwords that a shard can have.
+      noised: the most subwords of noised words that a shard takes; a block that would exceed it begins the next shard.
     """
 
     shards: int
@@ -33,10 +34,10 @@ class NoisyShape(NamedTuple):
 
 
 class NoisyShard:
-    """The blocks of one shard, taken while they fit; see `charlm.data.streams.Shard`.
+    """Collects the blocks of one shard as long as they fit; see `charlm.data.streams.Shard`.
 
     Args:
-      pad: the subword that stands where there is none.
+      pad: the subword id of padding.
     """
 
     def __init__(self, shape: NoisyShape, pad: int) -> None:
@@ -53,7 +54,7 @@ class NoisyShard:
         return len(self._blocks)
 
     def add(self, block: Block) -> bool:
-        """Takes the block if there is room for its labels; returns whether there was."""
+        """Adds the block if there is room for its labels; returns whether it was added."""
         noised = self._noised + len(block.nlm_labels)
         if noised > self._shape.noised:
             return False
@@ -80,12 +81,12 @@ class NoisyShard:
 
 
 def measure_noised(records: Iterable[TextRecord], maker: BlockMaker, sequences: int) -> int:
-    """Returns a budget of noised subwords that nearly every shard of so many sequences keeps.
+    """Returns a budget of noised subwords that is enough for nearly every shard of so many sequences.
 
     Raises:
       ValueError: there is no text.
     """
     if not maker.predicts_words:
-        return 1  # nothing is labelled, but an array has a row
+        return 1  # no subword is labelled, but arrays need at least one entry
     counts = [sum(len(block.nlm_labels) for block in shard) for shard in sampled(records, maker, sequences)]
     return max(budget(np.array(counts)), budget(np.array([maker.length - 2])))  # any block fits alone

@@ -1,8 +1,9 @@
-"""Records of text -> sequences for CharBERT: misspell, cut into subwords, fill blocks, mask, lay out the characters.
+"""Turns records of text into CharBERT's pre-training sequences, called blocks.
 
-A block takes words, noised or not, until the next one does not fit: neither a subword nor a character is lost, no word
-is cut (unless it is longer than a block), and no two lines are glued together. Noise depends on the seed and the number
-of the record alone, masks on the seed and the number of the block.
+The steps are: misspell words, cut them into subwords, fill blocks, mask, lay out the characters. A block takes words,
+noised or not, until the next word does not fit. So no subword and no character is lost, no word is cut (unless it is
+longer than a block), and no two lines are joined. Noise depends only on the seed and the number of the record, masks
+only on the seed and the number of the block.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from charlm.families.charbert.terms import TermVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
 
-EDGES = 4  # character slots of [CLS] and [SEP], each with the gap behind it
+EDGES = 4  # character slots of [CLS] and [SEP], each with the empty slot after it
 
 
 class _Word(NamedTuple):
-    seen: str  # as the model sees it
-    space: bool  # before it
-    term: int  # the word that it was; -1 where it has no noise
+    seen: str  # the word as the model sees it, perhaps misspelled
+    space: bool  # whether a space stands before it
+    term: int  # the id of the original word; -1 if the word has no noise
     pieces: tuple[int, ...]
-    cost: int  # character slots
+    cost: int  # character slots that it needs
 
 
 class Block(NamedTuple):
     """A sequence of T subwords, [CLS] and [SEP] included.
 
     Attributes:
-      ids_T: int32, what the model reads. chars: its characters, over all L positions.
-      mlm_positions, mlm_labels: int32, masked subwords and what they were.
-      nlm_positions, nlm_labels: int32, subwords of noised words, and the words that these were.
-      words, number: what it was made from.
+      ids_T: int32, the subwords that the model reads. chars: their characters, for all L positions.
+      mlm_positions, mlm_labels: int32, positions of masked subwords, and the original subwords.
+      nlm_positions, nlm_labels: int32, positions of subwords of noised words, and the original words.
+      words, number: the words and the number that the block was made from.
     """
 
     ids_T: np.ndarray
@@ -56,11 +57,11 @@ class Block(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BlockMaker:
-    """All that turns records into blocks; see `charlm.data.streams.SequenceMaker`.
+    """Makes blocks from records; see `charlm.data.streams.SequenceMaker`.
 
     Attributes:
-      length: L, subwords of a block, [CLS] and [SEP] included. slots: N, its character slots.
-      predicts_words: whether the words behind noised ones are to be predicted.
+      length: L, subwords of a block, [CLS] and [SEP] included. slots: N, character slots of a block.
+      predicts_words: whether the original words of noised ones are to be predicted.
     """
 
     tokenizer: SubwordTokenizer
@@ -76,17 +77,17 @@ class BlockMaker:
 
     @functools.cached_property
     def piece_slots(self) -> list[int]:
-        """Character slots that each subword needs at most, the gap behind it included."""
+        """The character slots that each subword needs at most, including the empty slot after it."""
         return (self.chars.lengths_V + 1).tolist()
 
     @property
     def most(self) -> int:
-        """Subwords of a block that are masked, at most."""
+        """The most subwords of a block that are masked."""
         return self.masking.most(self._room)
 
     @property
     def pad(self) -> int:
-        """The subword that stands where there is none: the vocabulary's own, or 0."""
+        """The subword id of padding: that of the vocabulary, or 0."""
         return self.tokenizer.special.pad or 0
 
     @property
@@ -94,7 +95,7 @@ class BlockMaker:
         return self.length - 2
 
     def parts(self, record: TextRecord, number: int) -> Iterator[_Word]:
-        """Misspells the words of a record and yields them, those longer than a block in parts."""
+        """Misspells some words of a record and yields all words; words longer than a block are yielded in parts."""
         words = record.texts()
         seen = self.noise.words(words, number)
         terms = [self.terms.id(word) if word != now else -1 for word, now in zip(words, seen, strict=True)]
@@ -104,22 +105,22 @@ class BlockMaker:
         words, spaces = list(words), list(spaces)
         unknown, slots = self.tokenizer.special.unk, self.piece_slots
         for word, space, term, pieces in zip(words, spaces, terms, self.pieces.of(words, spaces), strict=True):
-            if len(pieces) > self._room:  # longer than a block: its halves are words
+            if len(pieces) > self._room:  # longer than a block: treat its halves as words
                 middle = len(word) // 2
                 yield from self._cut((word[:middle], word[middle:]), (space, False), (term, term))
                 continue
             cost = sum(map(slots.__getitem__, pieces)) + (len(word) * pieces.count(unknown) if unknown in pieces else 0)
-            # Of a single huge word, the layout of characters keeps the beginning.
+            # If a single word has too many characters, the layout keeps the beginning of each piece.
             yield _Word(word, space, term, pieces, min(cost, self.slots - EDGES))
 
     def filled(self, used: tuple[int, int] | None, part: _Word) -> tuple[int, int] | None:
-        """Returns the numbers of subwords and of character slots; see `SequenceMaker.filled`."""
+        """Returns the numbers of subwords and character slots in use; see `SequenceMaker.filled`."""
         pieces, slots = used or (0, EDGES)
         pieces, slots = pieces + len(part.pieces), slots + part.cost
         return (pieces, slots) if pieces <= self._room and slots <= self.slots else None
 
     def make(self, parts: Sequence[_Word], number: tuple[int, ...]) -> Block:
-        """Returns a block of some words."""
+        """Returns a block of the given words; `number` seeds its mask."""
         special = self.tokenizer.special
         counts_W = np.array([len(word.pieces) for word in parts])
         ids_T = np.fromiter(itertools.chain.from_iterable(word.pieces for word in parts), np.int32, counts_W.sum())
@@ -137,15 +138,15 @@ class BlockMaker:
         return Block(ids_T, chars, (1 + mlm).astype(np.int32), labels_T[mlm], *of_words, tuple(parts), number)
 
     def halves(self, sequence: Block) -> tuple[Block, Block]:
-        """Refuses: there is room for any block alone, so budgets that say otherwise are wrong."""
+        """Raises ValueError: any single block must fit a shard, so a budget too small for one is wrong."""
         raise ValueError(f"data.noised_budget leaves no room for a block of {len(sequence.nlm_labels)} labels")
 
     def held(self, parts: Iterable[_Word], returned: Iterable[Block]) -> dict[str, Any]:
-        """Returns the columns of words, and of those of blocks."""
+        """Returns the words that are waiting and those of returned blocks as JSON-able columns, for a checkpoint."""
         return {"words": _columns(parts), "returned": [[list(b.number), _columns(b.words)] for b in returned]}
 
     def restored(self, state: dict[str, Any]) -> tuple[Iterable[_Word], Iterable[Block]]:
-        """Returns what `held` was given; masks are drawn anew from their numbers."""
+        """Returns the arguments that `held` was given; the masks of blocks are drawn again from their numbers."""
         blocks = (self.make([*self._cut(*columns)], tuple(number)) for number, columns in state["returned"])
         return self._cut(*state["words"]), blocks
 

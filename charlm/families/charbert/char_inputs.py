@@ -1,12 +1,12 @@
-"""The characters under the subwords of a text: what CharBERT's character channel reads (Ma et al., COLING 2020, 3.3).
+"""Makes the input of CharBERT's character channel: the characters of subwords (Ma et al., COLING 2020, section 3.3).
 
-The characters of all tokens lie end to end in one row of `slots`, an empty slot (id 0) after every token; for every
-token the row says where its first and its last character are:
+The characters of all tokens stand end to end in one row of `slots`, with an empty slot (id 0) after every token. For
+every token there are the slots of its first and of its last character:
 
     tokens  [CLS]  ab  c  [SEP]          chars   0 0 a b 0 c 0 0 0 0 ...
     starts  0      2   5  7              ends    0 3 5 7
 
-Special tokens, and tokens whose identity must not show (masked ones), are a single 0.
+Special tokens, and tokens that must not be recognised (masked ones), are a single 0.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from charlm.text.subwords import SubwordTokenizer
 
 SLOTS_PER_TOKEN = 6  # as released (run_lm_finetuning.py, char_maxlen_for_word)
-SPARE_SLOTS = 64  # beside those, where the released layout does not bind us: a short text may have long words
-_CONTINUATION = "##"  # of WordPiece
-_HIDDEN = np.zeros(1, np.int32)  # what stands for a token without characters of its own
+SPARE_SLOTS = 64  # added to those, except with `compat_reference`: a short text may have long words
+_CONTINUATION = "##"  # WordPiece's mark of continuation pieces
+_HIDDEN = np.zeros(1, np.int32)  # the characters of a token that has none or must not show them
 
 
 class CharInputs(NamedTuple):
@@ -33,7 +33,7 @@ class CharInputs(NamedTuple):
     Attributes:
       chars_N: int32, ids of a `SymbolVocab`; 0 between tokens, at tokens without characters and after the last.
       starts_L: int32, the slot of each token's first character; 0 at padding.
-      ends_L: int32, the slot of its last one (inclusive).
+      ends_L: int32, the slot of each token's last character (inclusive); 0 at padding.
     """
 
     chars_N: np.ndarray
@@ -42,22 +42,22 @@ class CharInputs(NamedTuple):
 
 
 def slots_for(tokens: int) -> int:
-    """Returns the slots of a row of so many tokens: a number of the row alone, not of what it is padded to."""
+    """Returns the slots of a row with so many real tokens; they do not depend on the length the row is padded to."""
     return SLOTS_PER_TOKEN * tokens + SPARE_SLOTS
 
 
 def lay_out(lengths_T: np.ndarray, values: np.ndarray, length: int, slots: int) -> CharInputs:
     """Lays the characters of T real tokens into a row.
 
-    No token is ever dropped: when the characters do not fit, the longest tokens lose their last ones, down to the
-    largest common length at which all fit. Nothing depends on `length`, so outputs of a model that masks padding
-    depend on the tokens and `slots` alone. Padding gets no slot; its start and end are 0.
+    No token is dropped. When the characters do not fit, the longest tokens lose their last characters: all tokens are
+    cut to the largest common length at which they fit. The layout does not depend on `length`, so the outputs of a
+    model that masks padding depend only on the tokens and `slots`. Padding gets no slot; its start and end are 0.
 
     Args:
-      lengths_T: characters of each token, at least 1 each.
+      lengths_T: number of characters of each token, at least 1 each.
       values: int, the characters of all tokens end to end.
-      length: L, tokens and padding.
-      slots: N; every token needs two, a character and the empty slot.
+      length: L, the number of tokens including padding.
+      slots: N; every token needs at least two, one for a character and one empty.
 
     Raises:
       ValueError: T is above `length`, a token has no character, or `slots` is below 2 T.
@@ -82,18 +82,19 @@ def lay_out(lengths_T: np.ndarray, values: np.ndarray, length: int, slots: int) 
 def lay_out_as_released(
     lengths_T: np.ndarray, values: np.ndarray, length: int, slots: int, pads_have_slots: bool
 ) -> CharInputs:
-    """Lays out a row as the authors' builders do, their mistakes included; for parity with released weights.
+    """Lays out a row as the authors' code does, including its mistakes, for parity with released weights.
 
-    A token without characters has its empty slot but no start and no end, so that those of all later tokens move to
-    the left; the row ends where the slots do, inside a token or between two; starts and ends that are missing then
-    point to the last slot.
+    A token without characters has its empty slot but no start and no end, so the starts and ends of all later tokens
+    move one token to the left. The row is cut at the last slot, even inside a token. Starts and ends that are missing
+    because of this point to the last slot.
 
     Args:
-      lengths_T: characters of each token; 0: nothing was left when "#" was stripped from both its ends.
+      lengths_T: number of characters of each token; 0 if stripping "#" from both ends left nothing.
       values: int, the characters of all tokens end to end.
-      length: L.
-      slots: N.
-      pads_have_slots: whether padding is tokens with one character 0 (their GLUE tasks) or nothing (all others).
+      length: L, the number of tokens including padding.
+      slots: N, the number of character slots.
+      pads_have_slots: True: each padding token has one character 0 (the authors' GLUE tasks); False: padding has no
+        slots (all their other tasks).
 
     Raises:
       ValueError: T is above `length`, or `values` is not as long as the lengths say.
@@ -118,17 +119,17 @@ def lay_out_as_released(
 
 
 class PieceChars:
-    """The characters of every piece of a subword vocabulary, looked up once; rows are then made without a loop."""
+    """The characters of every piece of a subword vocabulary, looked up once, so that rows are made without a loop."""
 
     def __init__(self, tokenizer: SubwordTokenizer, vocab: SymbolVocab, compat_reference: bool = False) -> None:
         """Looks up the characters of all pieces.
 
-        A piece is spelled as in its vocabulary (byte-level ones by their glyphs, `Ġ` included), without the `##` of a
-        WordPiece continuation. Special tokens and rows kept free are a single 0.
+        A piece is spelled as in its vocabulary (byte-level pieces by their glyphs, `Ġ` included), without the `##` of a
+        WordPiece continuation. Special tokens and unused ids are a single 0.
 
         Args:
-          compat_reference: as the authors' code does: every "#" at either end is taken off, whatever it means
-            ("C#" becomes "C" in a byte-level vocabulary, "#" nothing), and rows are laid out by
+          compat_reference: work as the authors' code does: strip every "#" from both ends of a piece, even where it is
+            text ("C#" becomes "C" in a byte-level vocabulary, "#" becomes empty), and lay out rows by
             `lay_out_as_released`.
         """
         self.vocab = vocab
@@ -140,7 +141,7 @@ class PieceChars:
 
     @property
     def lengths_V(self) -> np.ndarray:
-        """Characters of every piece of the vocabulary, int64; 1 of those that have none of their own."""
+        """The number of characters of every piece of the vocabulary, int64; 1 for pieces that are a single 0."""
         return self._lengths_V[:-1]
 
     def _spell(self, tokenizer: SubwordTokenizer, index: int) -> np.ndarray:
@@ -172,14 +173,14 @@ class PieceChars:
           ids_T: subword ids without padding.
           length: L; None: T.
           slots: N; None: 6 L, as released.
-          hidden_T: bool, the tokens whose characters must not be seen: those that are to be predicted, whatever stands
-            in their place.
-          texts: by place in the row, characters that stand for a token in place of its own: the word under an unknown
-            token, which the piece itself does not tell. An empty text leaves the token as it is.
+          hidden_T: bool, True at tokens whose characters must not be seen: those to be predicted, whether they are
+            masked, replaced or kept.
+          texts: by place in the row, a text whose characters replace those of the token: the text of an unknown token,
+            which the piece itself does not show. An empty text changes nothing.
           pads_have_slots: with `compat_reference` only; see `lay_out_as_released`.
 
         Raises:
-          ValueError: more tokens than `length`, too few slots, or a place or an id that does not exist.
+          ValueError: there are more tokens than `length`, too few slots, or a place or an id does not exist.
         """
         ids_T = np.asarray(ids_T, np.int64)
         length = len(ids_T) if length is None else length
@@ -206,14 +207,14 @@ class PieceChars:
     ) -> CharInputs:
         """Returns the character side of a padded batch: arrays [rows, N], [rows, length] and [rows, length].
 
-        Each row has the slots of its own length (`slots_for`), so what it is padded to changes nothing in it; with
-        `compat_reference`, those of the padded length, as released.
+        The slots of a row follow from its own length (`slots_for`), so padding does not change its layout. With
+        `compat_reference` they follow from the padded length, as released, and `texts` are ignored.
 
         Args:
-          ids: of each row, without padding; rows beyond them are empty. texts, pads_have_slots: see `row`.
+          ids: the ids of each row, without padding; any further rows are empty. texts, pads_have_slots: see `row`.
 
         Raises:
-          ValueError: as `row`.
+          ValueError: see `row`.
         """
         slots = SLOTS_PER_TOKEN * length if self.compat_reference else slots_for(length)
         batch = CharInputs(*(np.zeros((rows, size), np.int32) for size in (slots, length, length)))
@@ -229,7 +230,7 @@ class PieceChars:
     def _with_texts(
         self, lengths_T: np.ndarray, values: np.ndarray, texts: Mapping[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the lengths and characters of a row in which the tokens at some places have other texts."""
+        """Returns the lengths and characters of a row after replacing those of the tokens at the places of `texts`."""
         if not 0 <= min(texts) <= max(texts) < len(lengths_T):
             raise ValueError(f"texts for places {min(texts)} to {max(texts)}: expected 0 to {len(lengths_T) - 1}")
         parts = np.split(values, np.cumsum(lengths_T)[:-1])
@@ -246,7 +247,7 @@ def _check_row(lengths_T: np.ndarray, values: np.ndarray, length: int, slots: in
 
 
 def _common_length(lengths_T: np.ndarray, room: int) -> int:
-    """Returns the largest length to which all tokens can be cut so that they need no more than `room` characters."""
+    """Returns the largest length such that all tokens, cut to it, have at most `room` characters in total."""
     longest = int(lengths_T.max(initial=0))
     if lengths_T.sum() <= room:
         return longest
@@ -255,6 +256,6 @@ def _common_length(lengths_T: np.ndarray, room: int) -> int:
 
 
 def _runs(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns start, start + 1, ... of every run, end to end."""
+    """Returns the indices start, start + 1, ... of every run, end to end; a run has `lengths` indices."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))

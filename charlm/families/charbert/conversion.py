@@ -1,4 +1,4 @@
-"""CharBERT: folders of the released PyTorch code (wtma/CharBERT) to checkpoints of ours and back."""
+"""Converts folders of CharBERT's released PyTorch code (wtma/CharBERT, "theirs") to charlm checkpoints and back."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ _RELEASED_SYMBOLS = {ON_BERT.prefix: "bert_char_vocab", ON_ROBERTA.prefix: "robe
 
 
 class CharBertConverter(SubwordConverter):
-    """Both kinds of CharBERT: on BERT and on RoBERTa, told apart by the names of tensors."""
+    """Converts both kinds of CharBERT, on BERT and on RoBERTa, which are told apart by the names of tensors."""
 
     encoders = (CharBert,)
 
     def __init__(self) -> None:
-        """Wraps the tables of both; their heads have the same names."""
+        """Starts with the layout of CharBERT on BERT; the heads of both kinds have the same names."""
         super().__init__(ON_BERT)
         self.title = "CharBERT"
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the model that the metadata describes; see `Converter.target`."""
         family = kind_of(metadata["model"])
         target = SubwordConverter(family).target(metadata, where)
         return target._replace(aliases=family.aliases(target.config, metadata["head"]))
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config is of this family: only ours say so; the authors' are BERT's, see `has_characters`."""
+        """Says whether a config names this family, as charlm's exports do; the authors' configs are those of a BERT."""
         return theirs.get("model_type") == self.name
 
     def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
-        """Says whether the tensors are the authors': their configs are an old BERT's, without a model_type."""
+        """Says whether the tensors are a released CharBERT's, whose config is an old BERT's without a model_type."""
         return theirs is not None and theirs.get("model_type") is None and has_characters(file)
 
     def smallest_input(self, config: CharBertConfig) -> CharBertBatch:
-        """Returns a text of one subword."""
+        """Returns a batch of one subword."""
         return smallest_batch()
 
     def headless(self, config: CharBertConfig, params: Any) -> tuple[nn.Module, Any]:
@@ -73,27 +73,27 @@ class CharBertConverter(SubwordConverter):
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
         """Returns the tokenizer of a model; see `SubwordConverter.open_tokenizer`.
 
-        The released CharBERT on BERT (wtma/CharBERT) comes with a bare `vocab.txt`, that of bert-base-cased, so a bare
-        one is read as cased; of a BERT it stays an error, since both kinds are about.
+        The released CharBERT on BERT (wtma/CharBERT) comes with only a `vocab.txt`, that of bert-base-cased. So a bare
+        `vocab.txt` is read as cased here. For a BERT it stays an error, since both cased and uncased ones are common.
         """
         if lowercase is None and has_bare_vocab(folder):
             lowercase = False
         return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
-        """Returns what is in a file of theirs; see `Converter.names`."""
+        """Returns the contents of a file of theirs; see `Converter.names`."""
         return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
 
     def read(self, source: str, head: str = "", *, char_vocab: str = "", **options: Any) -> Model:
         """Reads a folder or file of theirs.
 
         Args:
-          source: with their config beside the tensors. head: what to read; "": what it holds.
-          char_vocab: file of the characters, one a line; "": `SYMBOLS_FILE` beside the tensors, else the file of its
-            kind as the released code calls it. Without any the model reads no text, only arrays.
+          source: folder or file with their config beside the tensors. head: the head to read; "": the one it holds.
+          char_vocab: file of the characters, one per line; "": `SYMBOLS_FILE` beside the tensors, else the file that
+            the released code has for this kind. Without a character file the model can read only arrays, not text.
 
         Raises:
-          ValueError: when anything is missing or does not fit.
+          ValueError: when something is missing or does not fit.
         """
         if options:
             named = ", --".join(name.replace("_", "-") for name in options)
@@ -104,7 +104,7 @@ class CharBertConverter(SubwordConverter):
         theirs = reader.their_config(file)
         state, head, _, leave = reader.names(file, head, mapped=False)
         config = family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE), **family.sizes(state))
-        # Our key goes into the config of a model that needs it when one is written, and is not to outlive a change.
+        # Do not store our own key: exporting writes it again where the model needs it, even if the model has changed.
         kept = {key: value for key, value in theirs.items() if key != COMPAT_KEY}
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": kept}
         if sign := family.heads[head].labels:
@@ -140,9 +140,9 @@ class CharBertConverter(SubwordConverter):
                 )
         SubwordConverter(family).write_theirs(model, folder)
         theirs = read_json(folder / CONFIG_FILE)
-        theirs["model_type"] = self.name  # or transformers would make a BERT without characters of it
+        theirs["model_type"] = self.name  # otherwise transformers would load it as a BERT without characters
         if not config.compat_reference:
-            theirs[COMPAT_KEY] = False  # their code knows no such model, so no key of theirs can tell
+            theirs[COMPAT_KEY] = False  # their config has no key for this, since their code always has this mode
         write_json(folder / CONFIG_FILE, theirs)
         _state_case(folder)
         if "symbols" in model.metadata:
@@ -150,7 +150,7 @@ class CharBertConverter(SubwordConverter):
 
 
 def kind_of(fields: Mapping[str, Any]) -> CharBertLayout:
-    """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
+    """Returns the kind of a model from the fields of our config: on RoBERTa if positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 
 
@@ -158,7 +158,7 @@ def kind_of_state(file: Path, mapped: bool = True) -> CharBertLayout:
     """Returns the kind of CharBERT that a file of theirs holds.
 
     Raises:
-      ValueError: when it cannot be read, or holds no characters.
+      ValueError: when the file cannot be read, or holds no character table.
     """
     names = list(open_state(file, mapped))
     if not any(name.endswith(CHAR_TABLE) for name in names):
@@ -177,10 +177,10 @@ CONVERTER = CharBertConverter()
 
 
 def symbols_of(pretrained: Pretrained) -> SymbolVocab:
-    """Returns the characters under the subwords of a CharBERT.
+    """Returns the character vocabulary of a CharBERT.
 
     Raises:
-      ValueError: when the model was imported without, or is of another family.
+      ValueError: when the model was imported without characters, or is of another family.
     """
     if pretrained.family != CONVERTER.name:
         raise ValueError(
@@ -200,13 +200,13 @@ def has_characters(file: Path) -> bool:
 
 
 def _state_case(folder: Path) -> None:
-    """Writes what a bare `vocab.txt` was read as, so that the folder says it itself."""
+    """Writes beside a bare `vocab.txt` that it is cased, as it was read, so that the folder stands alone."""
     if has_bare_vocab(folder):
         write_json(folder / "tokenizer_config.json", {"do_lower_case": False})
 
 
 def _symbols(path: str, beside: Path, family: CharBertLayout, rows: int) -> SymbolVocab | None:
-    """Returns the characters that were named, or that lie beside the tensors."""
+    """Returns the characters of the given file or of the one beside the tensors; None, with a warning, without any."""
     names = (SYMBOLS_FILE, _RELEASED_SYMBOLS[family.prefix])
     found = [path] if path else [str(beside / name) for name in names if (beside / name).is_file()]
     if not found:
@@ -220,7 +220,7 @@ def _symbols(path: str, beside: Path, family: CharBertLayout, rows: int) -> Symb
     except OSError as error:
         named = f"--char-vocab={path}" if path else found[0]
         raise ValueError(f"{named} cannot be read: {error.strerror or error}") from error
-    if vocab.size != rows:  # the ids of another list mean other characters
+    if vocab.size != rows:  # in another list the same ids mean other characters
         raise ValueError(
             f"{found[0]} has {vocab.size} characters, the model rows for {rows}: they do not belong together"
         )

@@ -1,4 +1,4 @@
-"""What a trained CharBERT says about held-out words, for a person to see: some masked, some misspelled."""
+"""Logs what a trained CharBERT predicts for some masked and misspelled held-out words, for a person to look at."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTEXT = 8  # subwords shown on either side
 
 
 def show_examples(objective: TextObjective, params: Any) -> None:
-    """Logs the likeliest subwords at `train.examples` masked places of held-out text, and words at misspelled ones."""
+    """Logs the likeliest subwords at `train.examples` masked places, and the likeliest words at misspelled ones."""
     count, tokenizer = objective.config.train.examples, objective.data.tokenizer
     if not count:
         return
@@ -49,7 +49,7 @@ def show_examples(objective: TextObjective, params: Any) -> None:
 
 
 def _context(objective: TextObjective, ids: np.ndarray, at: int, right: str) -> str:
-    """Returns the subwords around a place, and what is right there."""
+    """Returns the subwords around a place, with the right answer marked there."""
     tokenizer = objective.data.tokenizer
     start = at - at % objective.shape.length
     first, end = max(start, at - CONTEXT), min(start + objective.shape.length, at + 1 + CONTEXT)

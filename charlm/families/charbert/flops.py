@@ -1,4 +1,4 @@
-"""Floating-point operations of a CharBERT, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of a CharBERT in the manner of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from charlm.families.subword.flops import bert_forward
 def charbert_forward(
     config: CharBertConfig, words: Lengths, characters: float, masked: float = 0, noised: float = 0
 ) -> float:
-    """Returns the operations of a CharBERT, forward, without pooler: 2.7 times BERT's (CharBERT, section 3.4).
+    """Returns the forward operations of a CharBERT without pooler: 2.7 times BERT's (CharBERT, section 3.4).
 
     Args:
-      words: lengths of the sequences in subwords. characters: that the GRU reads. masked, noised: subwords that are
-        predicted, and those whose words are.
+      words: lengths of the sequences in subwords. characters: the number of characters that the GRU reads.
+      masked: the number of masked subwords to predict. noised: the number of subwords whose noised word is predicted.
     """
     D, E = config.hidden, config.char_hidden
     flops = 2 * bert_forward(config, words)
@@ -32,13 +32,13 @@ def charbert_forward(
 
 
 def characters_of(inputs: CharBertBatch) -> float:
-    """Returns how many characters the GRU reads of a host batch."""
-    used = np.where(inputs.real_BL, inputs.ends_BL + 1, 0).max(axis=-1)  # of each row's slots
+    """Returns how many character slots of a host batch the GRU reads."""
+    used = np.where(inputs.real_BL, inputs.ends_BL + 1, 0).max(axis=-1)  # slots in use, for each row
     return float(used.sum())
 
 
 def charbert_training(config: BertConfig, batch: NoisyBatch) -> float:
-    """Returns the useful operations of a training step of a CharBERT, or of its control without characters."""
+    """Returns the useful operations of a training step of a CharBERT, or of the control model without characters."""
     words = lengths_of(batch.inputs.real_BL)
     masked, noised = (float(np.count_nonzero(labels >= 0)) for labels in (batch.mlm_labels_SM, batch.nlm_labels_SP))
     if not isinstance(config, CharBertConfig):

@@ -1,8 +1,9 @@
-"""CharBERT's golden cases: runs our model on their inputs and names every array as theirs.
+"""Compares charlm's CharBERT with golden cases: arrays that the released code computed ("theirs").
 
-Nothing is left out at padding: their code computes over it, and so does ours with `compat_reference`. Passes: the batch
-as for fine-tuning, with mask and segments, and without (`nomask/`), as their pre-training does. `f64/` holds the first
-pass once more, computed in double precision.
+The module runs our model on the inputs of a case and names every array as theirs. Padding is compared, too: their code
+computes over it, and so does ours with `compat_reference`. There are two passes: the batch with mask and segments, as
+in fine-tuning, and without (`nomask/`), as in their pre-training. `f64/` holds the arrays of the first pass in double
+precision.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from charlm.families.fusions import FUSIONS
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
-ATOL = 5e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 5e-5  # above the float32 noise between two implementations, below the effect of any real mistake
 INPUTS = (
     "input_ids", "attention_mask", "token_type_ids", "char_input_ids", "start_ids", "end_ids", "mlm_labels",
     "nlm_labels", "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
@@ -34,7 +35,7 @@ FINE_TUNED = {
     "tokcls": TOKEN_CLASSIFICATION,
     "qa": QUESTION_ANSWERING,
 }
-HEADS = "head."  # begins the tensors of fine-tuned heads, head.NAME.
+HEADS = "head."  # prefix of the tensors of fine-tuned heads, which are named head.NAME.*
 
 Named = Iterator[tuple[str, Ours]]
 
@@ -43,7 +44,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when its config or weights do not fit our model.
+      ValueError: when the config or weights of the case do not fit our model.
     """
     found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
     first = dict(_pretraining(case, batch_of(case.arrays)))
@@ -59,14 +60,14 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
 
 
 def batch_of(arrays: dict[str, np.ndarray]) -> CharBertBatch:
-    """Returns the input of a case."""
+    """Returns the input arrays of a case as a batch."""
     names = ("input_ids", "token_type_ids", "attention_mask", "char_input_ids", "start_ids", "end_ids")
     ids, types, mask, *chars = (arrays[name].astype(np.int32) for name in names)
     return CharBertBatch(ids, types, mask.astype(bool), *chars)
 
 
 def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
-    """Returns our model of a case and its parameters; with one of its fine-tuned heads, if that is named."""
+    """Returns our model of a case and its parameters; `short` names a fine-tuned head, "" none."""
     family: CharBertLayout = ON_ROBERTA if case.meta.get("arch") == "roberta" else ON_BERT
     own = f"{HEADS}{short}."
     state = {name: value for name, value in case.state.items() if not name.startswith(HEADS)}
@@ -81,7 +82,7 @@ def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
 
 
 def _pretraining(case: Case, batch: CharBertBatch) -> Named:
-    """Yields all states of a pass; logits and losses where the case has the heads of pre-training."""
+    """Yields all states of a pass, and logits and losses if the case has the pre-training heads."""
     model, params = ours_of(case)
     apply = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))
     output, state = apply(params, batch)
@@ -122,7 +123,7 @@ def _fine_tuned(case: Case, short: str) -> Named:
         parts = {"start": logits[..., 0], "end": logits[..., 1]}
         for name, scores in parts.items():
             yield f"qa_{name}_logits", Ours(scores)
-        places = {name: z[f"qa_{name}_positions"].clip(0) for name in parts}  # beyond the end: left out
+        places = {name: z[f"qa_{name}_positions"].clip(0) for name in parts}  # those beyond the end are left out below
         losses = [_cross_entropy(parts[name], at, at < logits.shape[1]) for name, at in places.items()]
         yield "qa_loss", Ours(sum(losses) / 2)
         return
@@ -133,6 +134,6 @@ def _fine_tuned(case: Case, short: str) -> Named:
 
 
 def _cross_entropy(logits: jax.Array, labels: np.ndarray, real: np.ndarray) -> jax.Array:
-    """Returns the mean loss where labels are real."""
+    """Returns the mean loss over the positions where `real` is True."""
     log_probs = jax.nn.log_softmax(jnp.asarray(logits))[real]
     return -log_probs[np.arange(real.sum()), labels[real]].mean()

@@ -1,4 +1,4 @@
-"""CharBERT with the heads of its pre-training and of tasks, and the paper's control without a character channel."""
+"""CharBERT with its pre-training heads and with heads for tasks, and the paper's control without character channel."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from charlm.nn.kernels import product
 
 
 class NoisyOutput(NamedTuple):
-    """Logits of a CharBERT that is being pre-trained; see `NoisyBatch`.
+    """Output of a CharBERT in pre-training; see `NoisyBatch`.
 
     Attributes:
-      mlm_logits_SMV: float32, of subwords.
-      nlm_logits_SPT: float32, of whole words, at subwords of noised ones; None for a model without that head.
-      states: they were computed from.
+      mlm_logits_SMV: float32 logits of subwords.
+      nlm_logits_SPT: float32 logits of whole words, at subwords of noised words; None for a model without that head.
+      states: the output of the encoder, from which the logits were computed.
     """
 
     mlm_logits_SMV: jax.Array
@@ -35,8 +35,8 @@ class NoisyOutput(NamedTuple):
 class CharBertHead(MaskedLMHead):
     """Predicts masked subwords from the token channel, and the words behind noised ones from the character channel.
 
-    The first as BERT does. The second is LN(GELU(Linear(h))) and a softmax layer of its own (section 3.5, Eq. 7; the
-    LayerNorm is the released code's).
+    The head of subwords is BERT's. The head of words is LN(GELU(Linear(h))) and a softmax layer of its own (section
+    3.5, Eq. 7; the LayerNorm comes from the released code).
     """
 
     config: CharBertConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # modules are frozen: it may be narrower
@@ -64,7 +64,7 @@ class CharBertHead(MaskedLMHead):
 
 
 class CharBertForMaskedLM(nn.Module):
-    """CharBERT with both heads of its pre-training (section 3.5)."""
+    """CharBERT with both pre-training heads (section 3.5)."""
 
     config: CharBertConfig
 
@@ -80,7 +80,7 @@ class CharBertForMaskedLM(nn.Module):
         *,
         deterministic: bool = True,
     ) -> NoisyOutput:
-        """Returns the logits at the labelled positions, or everywhere where none are given.
+        """Returns the logits at the labelled positions, or at all positions where none are given.
 
         Args:
           inputs: see `CharBertBatch`. mlm_position_SM, nlm_position_SP: see `NoisyBatch`.
@@ -95,9 +95,9 @@ class CharBertForMaskedLM(nn.Module):
 
 
 class AdvBertForMaskedLM(nn.Module):
-    """The control of section 4.5: a BERT pre-trained on the same noised text, without a character channel.
+    """The control model of section 4.5: a BERT pre-trained on the same noised text, without a character channel.
 
-    Its parameters are those of `BertForMaskedLM`: what it learnt is a BERT. It takes what CharBERT takes, and reads no
+    Its parameters are those of `BertForMaskedLM`, so the result is a BERT. It takes CharBERT's batches, but ignores the
     characters.
     """
 
@@ -117,24 +117,25 @@ class AdvBertForMaskedLM(nn.Module):
 
 
 class CharBertForLabels(ForLabels):
-    """Labels are read from both channels side by side, of a sequence from their mean over tokens (section 3.6).
+    """CharBERT with an output layer for labels, which reads both channels concatenated (section 3.6).
 
-    Special tokens are part of the mean, as released; padding is with `compat_reference` only.
+    For labels of sequences it reads their mean over tokens. The mean includes special tokens, as released, and padding
+    only with `compat_reference`.
     """
 
     encoder: type[nn.Module] = CharBert
 
     def output_layer(self) -> Dense:
-        """Returns the layer of the labels."""
+        """Returns the output layer of the labels."""
         cfg = self.config
         return dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
 
     def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
-        """Returns both channels [B, L, 2D]."""
+        """Returns both channels concatenated [B, L, 2D]."""
         return output.both_BLE
 
     def sequences(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
-        """Returns the means [B, 2D] of both channels."""
+        """Returns the mean [B, 2D] over tokens of both channels."""
         both_BLE, mask_BL = output.both_BLE.astype(jnp.float32), inputs[0].mask_BL
         if mask_BL is None or self.config.compat_reference:
             mean_BE = both_BLE.mean(axis=1)

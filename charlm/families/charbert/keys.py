@@ -1,6 +1,6 @@
-"""Configuration keys of CharBERT alone; those of every family: `charlm.config.pretraining`.
+"""The configuration keys that only CharBERT has; the keys of all families are in `charlm.config.pretraining`.
 
-Sections and equations are those of Ma et al., COLING 2020, arXiv 2011.01513.
+Sections and equations refer to Ma et al., COLING 2020, arXiv 2011.01513.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ MEASURED = (
     "data.noised_budget", "model.backbone", "model.vocab_size", "model.max_positions", "model.activation",
     "model.epsilon",
 )  # fmt: skip
-# A run knows its vocabularies by their content; optim.freeze and the like are of what is computed.
+# A resumed run may change these paths, since it compares the contents of vocabularies. Keys such as optim.freeze may
+# not change, since they decide what is computed.
 RESUMABLE = ("text.tokenizer", "text.char_vocab", "text.term_vocab")
 
 KEYS: dict[str, Key] = {
@@ -59,8 +60,8 @@ KEYS: dict[str, Key] = {
     "model.shared_head_norm": Key(False, "both prediction heads have one LayerNorm (released code on RoBERTa)"),
     "model.compat_reference": Key(False, 'padding and "#" as in the released code, for its weights and numbers'),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # of shared keys
-    "text.splitter": "rules",  # near to the NLTK words of the released code
+VALUES: dict[str, Any] = {  # CharBERT's defaults of shared keys
+    "text.splitter": "rules",  # close to the NLTK words of the released code
     "data.batch_size": 32,
     "optim.warmup_steps": 0,
     "train.steps": 320_000,
@@ -68,7 +69,7 @@ VALUES: dict[str, Any] = {  # of shared keys
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values of CharBERT's keys; ValueError naming key, value and what is expected."""
+    """Checks the values of CharBERT's keys; raises ValueError naming the key, its value and what is expected."""
     text, data, model = config.text, config.data, config.model
     if text.pieces < 10 or text.chars < 3 or text.terms < 2:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Masked and noisy language modelling: masked subwords, and words behind misspelled ones (CharBERT, section 3.5)."""
+"""CharBERT's pre-training losses: of masked subwords, and of the original words of noised ones (CharBERT, 3.5)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from charlm.nn.label_sums import label_sums
 
 
 class NoisySums(NamedTuple):
-    """Sums over the labelled positions of a batch, float32 scalars; they add up exactly over batches of any size."""
+    """Sums over the labelled positions of a batch, float32 scalars; the sums of several batches may be added up."""
 
     mlm_nats: jax.Array  # negative log-likelihood of the masked subwords
     mlm_labels: jax.Array  # masked subwords
-    nlm_nats: jax.Array  # negative log-likelihood of the words behind subwords of noised words
+    nlm_nats: jax.Array  # negative log-likelihood of the original words, at the subwords of noised words
     nlm_labels: jax.Array  # subwords of noised words
-    mlm_right: jax.Array  # masked subwords predicted as the most likely one
-    nlm_right: jax.Array  # subwords of noised words whose word is predicted as the most likely one
+    mlm_right: jax.Array  # masked subwords that are the most likely one of the prediction
+    nlm_right: jax.Array  # subwords of noised words whose original word is the most likely one of the prediction
 
 
 def noisy_sums(
     model: nn.Module, params: Any, batch: NoisyBatch, dropout_key: jax.Array | None, nlm: bool = True
 ) -> NoisySums:
-    """Applies a model to a micro-batch and sums its losses and hits.
+    """Applies a model to a micro-batch and sums its losses and correct predictions.
 
     Args:
-      model: a `CharBertForMaskedLM` or `AdvBertForMaskedLM`. batch: inputs [S, B, ...] and positions [S, M]: a shard's
-        positions count over its B sequences.
-      dropout_key: randomness of dropout; None: evaluation, no dropout. nlm: whether the model predicts words.
+      model: a `CharBertForMaskedLM` or `AdvBertForMaskedLM`. batch: inputs [S, B, ...] and positions [S, M], which
+        count over the B sequences of a shard.
+      dropout_key: random key of dropout; None: evaluation, without dropout. nlm: whether the model predicts words.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.inputs)
@@ -45,15 +45,15 @@ def noisy_sums(
 
 
 def label_weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:
-    """Returns the number of labels of each part of the loss, float32, of a batch with any leading axes."""
+    """Returns the number of labels of each of the two losses, float32; the batch may have any leading axes."""
     count = lambda labels: (labels >= 0).sum(dtype=jnp.float32)
     return count(batch.mlm_labels_SM), count(batch.nlm_labels_SP)
 
 
 def summarize(sums: NoisySums) -> dict[str, float]:
-    """Returns what a person reads: both losses (nats a label), their sum (they count alike), and accuracies.
+    """Returns the reported metrics: both losses (nats per label), their unweighted sum, and accuracies.
 
-    Without a noised word, as in an ablation without noisy language modelling, the loss is that of masked subwords.
+    Without noised words, as in an ablation without noisy language modelling, the loss is that of masked subwords.
 
     Raises:
       ValueError: when nothing was masked.

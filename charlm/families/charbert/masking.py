@@ -1,4 +1,4 @@
-"""Masking of subwords by whole words, never in a word with noise (CharBERT, sections 3.5 and 4.1)."""
+"""Masks subwords by whole words for CharBERT, except words with noise (CharBERT, sections 3.5 and 4.1)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from charlm.data.streams import generator
 
 @dataclasses.dataclass(frozen=True)
 class SubwordMasking(Hiding):
-    """How subwords are hidden by whole words.
+    """Settings of whole-word masking.
 
     Attributes:
-      style: "paper": whole words until the share is reached, rounded up or down at random so that its mean is exact;
-        "reference": as the released code, which rounds it (at least one) and draws from Python's generator.
+      style: "paper": masks whole words until the share of subwords is reached; that number is rounded up or down at
+        random, so that its mean is exact. "reference": as in the released code, which rounds the number to the nearest
+        (at least one) and draws from Python's random generator.
     """
 
     style: Literal["paper", "reference"] = "paper"
@@ -29,18 +30,18 @@ class SubwordMasking(Hiding):
 def mask_subwords(
     ids_T: np.ndarray, groups_T: np.ndarray, noised_T: np.ndarray, masking: SubwordMasking, seed: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses whole words and hides their subwords.
+    """Chooses whole words at random and masks their subwords.
 
-    A word that would exceed the share is passed over for a shorter one, so the share is met as nearly as words allow.
+    A word that would exceed the share is skipped in favour of shorter ones, so the share is met as closely as possible.
 
     Args:
       ids_T: int32, subwords without special ones; not changed.
-      groups_T: int, of each subword, the index of its word; ascending.
-      noised_T: bool, subwords of words with noise: no word with one is chosen.
-      seed: numbers that decide the draw.
+      groups_T: int, the index of the word of each subword; ascending.
+      noised_T: bool, True at subwords of words with noise, which are never chosen.
+      seed: the numbers that seed the random choice.
 
     Returns:
-      What the model reads, int32 [T], and the subwords to predict, int32 [T] with -1 elsewhere.
+      The ids that the model reads, int32 [T], and the labels, int32 [T]: the subword to predict, -1 elsewhere.
     """
     edges = [0, *(np.flatnonzero(np.diff(groups_T)) + 1).tolist(), len(ids_T)] if len(ids_T) else []
     groups = list(itertools.pairwise(edges))
@@ -60,10 +61,10 @@ def mask_as_released(
     masking: SubwordMasking,
     rng: random.Random,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Masks as `create_masked_lm_predictions` of the released code, which draws in this order.
+    """Masks as `create_masked_lm_predictions` of the released code does, with random draws in the same order.
 
     Args:
-      groups: where the subwords of each word begin and end. The rest is as for `mask_subwords`, the result too.
+      groups: start and end of the subwords of each word. Other arguments and the result are as in `mask_subwords`.
     """
     groups = list(groups)
     rng.shuffle(groups)
@@ -80,7 +81,7 @@ def mask_as_released(
 
 
 def _choose(groups: Iterable[tuple[int, int]], noised_T: np.ndarray, wanted: int) -> np.ndarray:
-    """Returns the positions of the first groups that fit into `wanted` and have no noise, in the order of groups."""
+    """Returns the positions of groups without noise, taken in order as long as they fit into `wanted` positions."""
     chosen: list[int] = []
     noised = noised_T.tolist()
     for start, end in groups:

@@ -1,11 +1,11 @@
-"""CharBERT (Ma et al., COLING 2020, arXiv 2011.01513): BERT or RoBERTa with a second channel that reads characters.
+"""The CharBERT model: BERT or RoBERTa with a second channel that reads characters (Ma et al., COLING 2020).
 
     token channel  x = embeddings of BERT                       char channel  h_i = [g at i's first; at i's last char]
     every layer:   t, u = Layer(x), Layer(h)                    the same layer for both
                    x, h = LN(t + m_t), LN(u + m_u)              m: both mixed by convolutions over neighbouring tokens
 
-g is a bidirectional GRU over the characters of the whole input. Where paper and released code differ, the config says
-which; weights of the authors need `fusion="reference"` and `compat_reference=True`.
+g is a bidirectional GRU over the characters of the whole input. Where the paper (arXiv 2011.01513) and the released
+code differ, the config chooses; the authors' weights need `fusion="reference"` and `compat_reference=True`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from charlm.nn.recurrent import BiGRU
 
 @dataclasses.dataclass(frozen=True)
 class CharBertConfig(BertConfig):
-    """Shape of a CharBERT: that of its BERT, and of the character channel. Defaults: on BERT-base, cased.
+    """Shape of a CharBERT: the shape of its BERT, and of the character channel. Defaults: on BERT-base, cased.
 
     Attributes:
-      char_vocab_size: rows of the table of characters (released: 1001 on BERT, 1050 on RoBERTa).
+      char_vocab_size: rows of the character table (released: 1001 on BERT, 1050 on RoBERTa).
       char_hidden: width of a character's embedding (released code).
-      word_vocab_size: words that noisy language modelling tells apart.
-      char_encoder: "gru"; "embedding": the table's rows instead of a GRU's states (Table 4, w/o GRU). A token is its
-        first and last row, so `char_hidden` must be half of `hidden`.
-      fusion: where the channels meet, a name of `charlm.families.fusions.FUSIONS`. "paper": each layer has its own,
-        tanh, and a GELU layer for each channel (section 3.4); "reference": one for all layers, a linear convolution
-        added to both channels (released code); "none": the channels never meet (Table 4, w/o HI).
-      windows: tokens under each of the convolutions of the fusion; they share its `hidden` filters. The paper gives no
-        sizes; (3, 4, 5) are those of Kim (2014), whom it follows. The released code has (3,).
-      nlm: whether there is noisy language modelling on the character channel; without, the masked tokens are predicted
+      word_vocab_size: size of the word vocabulary that noisy language modelling predicts.
+      char_encoder: "gru"; "embedding": rows of the table instead of states of a GRU (Table 4, w/o GRU). A token is then
+        the rows of its first and last character, so `char_hidden` must be half of `hidden`.
+      fusion: how the channels are mixed, a name of `charlm.families.fusions.FUSIONS`. "paper": each layer has a fusion
+        of its own with tanh and a GELU layer for each channel (section 3.4); "reference": all layers share one fusion,
+        a linear convolution that is added to both channels (released code); "none": no mixing (Table 4, w/o HI).
+      windows: widths in tokens of the fusion's convolutions, which share its `hidden` filters. The paper gives no
+        widths; (3, 4, 5) are those of Kim (2014), whom it follows. The released code has (3,).
+      nlm: whether the character channel is trained by noisy language modelling. If not, masked tokens are predicted
         from both channels (Table 4, w/o NLM; section 4.6).
-      shared_head_norm: whether both prediction heads have one LayerNorm (released code on RoBERTa).
-      compat_reference: as the released code does, nothing but attention knows padding: GRU, convolution and mean run
-        over it, so outputs depend on how much there is and where it points. Needed for the authors' numbers.
+      shared_head_norm: whether both prediction heads share one LayerNorm (released code on RoBERTa).
+      compat_reference: only attention masks padding, as in the released code: GRU, convolution and mean run over it, so
+        outputs depend on the amount of padding and on the slots it points to. Needed for the authors' numbers.
     """
 
     vocab_size: int = 28996
@@ -68,7 +68,7 @@ class CharBertConfig(BertConfig):
             raise ValueError(f"charbert: char_encoder={self.char_encoder!r} is not one of gru, embedding")
         if self.fusion not in FUSIONS:
             raise ValueError(f"charbert: fusion={FUSIONS.unknown(self.fusion)}")
-        object.__setattr__(self, "windows", tuple(self.windows))  # a list, where it comes from a file
+        object.__setattr__(self, "windows", tuple(self.windows))  # a config read from a file has a list
         if not self.windows or min(self.windows) < 1 or len(self.windows) > self.hidden:
             raise ValueError(f"charbert: windows={self.windows}, expected positive numbers of tokens")
         if FUSIONS[self.fusion].one_window and len(self.windows) > 1:
@@ -83,11 +83,12 @@ class CharBertConfig(BertConfig):
 
 
 class CharBertOutput(NamedTuple):
-    """States of a CharBERT's two channels; they mean nothing at padding.
+    """States of a CharBERT's two channels; states at padding are meaningless.
 
     Attributes:
-      tokens_BLD, chars_BLD: the last states, in the model's dtype.
-      pooled_BD, char_pooled_BD: tanh(Linear(first state)) of each, the same layer; None without a pooler.
+      tokens_BLD, chars_BLD: the last states of each channel, in the model's dtype.
+      pooled_BD, char_pooled_BD: tanh(Linear(first state)) of each channel, with one shared layer; None without a
+        pooler.
       layers: on request, both channels [B, L, D] before, between and after the layers.
     """
 
@@ -99,21 +100,21 @@ class CharBertOutput(NamedTuple):
 
     @property
     def both_BLE(self) -> jax.Array:
-        """Both channels side by side [B, L, 2D], as the heads of tasks read them (CharBERT, section 3.6)."""
+        """Both channels concatenated [B, L, 2D], the input of the heads of tasks (CharBERT, section 3.6)."""
         return jnp.concatenate([self.tokens_BLD, self.chars_BLD], axis=-1)
 
 
 class CharEncoder(nn.Module):
-    """Characters -> a vector for each token, what is at its first and last character (section 3.3, Eq. 1 and 2)."""
+    """Characters -> a vector for each token: the states at its first and last character (section 3.3, Eq. 1 and 2)."""
 
     config: CharBertConfig
 
     @nn.compact
     def __call__(self, inputs: CharBertBatch) -> jax.Array:
-        """Returns [B, L, D]; those of padding mean nothing."""
+        """Returns the vectors of tokens [B, L, D]; vectors of padding are meaningless."""
         cfg = self.config
         embed = nn.Embed(cfg.char_vocab_size, cfg.char_hidden, embedding_init=table_init(cfg.initializer), name="table")
-        # Row 0 stays as it began, which is not zero (released code): no gradient, and weights keep theirs.
+        # Row 0 gets no gradient, so it keeps its initial or loaded value, which is not zero (released code).
         is_zero_V1 = (jnp.arange(cfg.char_vocab_size) == 0)[:, None]
         table_VE = jnp.where(is_zero_V1, jax.lax.stop_gradient(embed.embedding), embed.embedding)
         chars_BN = inputs.chars_BN.astype(jnp.int32)
@@ -127,13 +128,13 @@ class CharEncoder(nn.Module):
         return jnp.concatenate([read(inputs.starts_BL), read(inputs.ends_BL)], axis=-1).astype(cfg.dtype)
 
     def _real_slots(self, inputs: CharBertBatch) -> jax.Array:
-        """Returns bool [B, N]: the slots up to the last real token's last character."""
+        """Returns bool [B, N], True up to the last character of the last real token."""
         ends_BL = inputs.ends_BL if inputs.mask_BL is None else jnp.where(inputs.mask_BL, inputs.ends_BL, -1)
         return jnp.arange(inputs.chars_BN.shape[1])[None] <= ends_BL.max(axis=1, keepdims=True)
 
 
 class CharBertEncoder(nn.Module):
-    """A stack of layers over both channels, which meet after every layer."""
+    """A stack of layers applied to both channels, with a fusion of the channels after every layer."""
 
     config: CharBertConfig
 
@@ -157,7 +158,7 @@ class CharBertEncoder(nn.Module):
         mask_BL1 = None if mask_BL is None or cfg.compat_reference else mask_BL[:, :, None]
         states, entry = [(tokens_BLD, chars_BLD)], FUSIONS[cfg.fusion]
         for n, layer in enumerate(self.layer):
-            # One call for both. Side by side in each row, since the batch may be spread over devices.
+            # One call for both channels. They are interleaved by row, since the batch may be sharded over devices.
             both = jnp.stack(states[-1], axis=1).reshape(2 * B, L, D)
             both = layer(both, visible, None, None, deterministic, False)[0].reshape(B, 2, L, D)
             self.sow("intermediates", "transformer", both)
@@ -189,10 +190,10 @@ class CharBert(nn.Module):
         """Returns the states of a batch.
 
         Args:
-          inputs: see `CharBertBatch`; an id or a slot outside of its table gives NaN.
+          inputs: see `CharBertBatch`; an id or a slot that is out of range gives NaN.
 
         Raises:
-          ValueError: arrays of other shapes or types, or more positions than the model has.
+          ValueError: arrays have wrong shapes or types, or there are more positions than the model has.
         """
         cfg = self.config
         ids_BL, mask_BL = inputs.ids_BL, inputs.mask_BL

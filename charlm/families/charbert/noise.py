@@ -1,7 +1,8 @@
-"""Noise for noisy language modelling: misspelled words whose right spelling is to be predicted (CharBERT, section 3.5).
+"""Misspells words for noisy language modelling, which predicts the original words (CharBERT, section 3.5).
 
-Two styles. "paper": a character inside the word is dropped, added, or swapped with the next. "reference": what the
-released code does instead, drawn in the same order from the same generators, so that its results come out again.
+There are two styles. "paper" drops, adds, or swaps with the next a character inside the word. "reference" makes the
+changes of the released code, with random draws in the same order from the same generators, which reproduces its
+results.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import Literal
 from charlm.text.noise import Noise, Noiser
 
 PAPER_KIND = "charbert_inner"
-REFERENCE_LETTERS = 81  # the released code inserts one of the first so many entries of its character vocabulary
-SHORT = 4  # it inserts into words of fewer characters, and deletes or swaps in the others
+REFERENCE_LETTERS = 81  # the released code inserts one of the first 81 entries of its character vocabulary
+SHORT = 4  # the released code inserts into words with fewer characters; in others it deletes or swaps
 
 
 def misspell_as_released(word: str, rng: random.Random, swaps: random.Random, letters: Sequence[str]) -> str:
     """Returns a word with one change (`create_adv_word` of the released code).
 
-    Anything but the first character of a swap may be hit, at either end of the word too. What is inserted is never the
-    last character, and may be a space. Two equal letters swapped leave the word as it is.
+    Insertions and deletions also occur at the ends of the word, but a swap never moves the first character. An inserted
+    character is never the last one, and may be a space. Swapping two equal letters leaves the word unchanged.
 
     Args:
-      word: not empty. rng: draws what is done and where.
-      swaps: draws the place of a swap; the released code takes the generator of the whole process.
-      letters: what is inserted, see `REFERENCE_LETTERS`.
+      word: not empty. rng: draws the kind of change, and its place unless it is a swap.
+      swaps: draws the place of a swap; the released code uses the process's global generator for it.
+      letters: the characters to insert; see `REFERENCE_LETTERS`.
     """
     if len(word) < SHORT:
         letter = letters[rng.randint(0, len(letters) - 1)]
@@ -40,7 +41,7 @@ def misspell_as_released(word: str, rng: random.Random, swaps: random.Random, le
 
 
 class WordNoise:
-    """Misspells words; seed and number decide what is drawn, in any order and in any process."""
+    """Misspells words; the changes depend only on the seed and the number of the draw, not on order or process."""
 
     def __init__(
         self, style: Literal["paper", "reference"], rate: float, seed: int, letters: Sequence[str] = ()
@@ -48,9 +49,9 @@ class WordNoise:
         """Prepares the noise.
 
         Args:
-          style: see the module. rate: share of the words that are changed: in the paper's style, of those of two
-            characters or more; in the reference's, of all words, punctuation too.
-          letters: what the reference inserts: the beginning of its character vocabulary.
+          style: see the module. rate: share of words that are changed: in the paper's style, of words with two
+            characters or more; in the reference style, of all words, including punctuation.
+          letters: the characters that the reference style inserts: the beginning of the character vocabulary.
 
         Raises:
           ValueError: a rate outside [0, 1], or no letters where they are needed.
@@ -63,10 +64,10 @@ class WordNoise:
         self._noiser = Noiser(Noise(PAPER_KIND, rate), seed)
 
     def words(self, words: Sequence[str], number: int) -> list[str]:
-        """Returns as many words, those not hit as they are.
+        """Returns the words, some of them misspelled.
 
         Args:
-          words: none empty. number: which draw of the noise.
+          words: not empty, any of them. number: the number of the draw.
         """
         if not self._rate or not words:
             return list(words)

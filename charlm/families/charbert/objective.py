@@ -1,4 +1,4 @@
-"""CharBERT learns to predict masked subwords, and the words behind misspelled ones (CharBERT, section 3.5)."""
+"""CharBERT's pre-training objective: predict masked subwords, and the words behind misspelled ones (section 3.5)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ log = logging.getLogger("charlm")
 
 
 class NoisyLanguageModelling(TextObjective):
-    """Masked and noisy language modelling; `shape` is that of every batch, `model` what learns."""
+    """Masked and noisy language modelling; `shape` is the shape of every batch, `model` the model in training."""
 
     families = ("charbert", "bert", "roberta")
     parts = 2
@@ -53,7 +53,7 @@ class NoisyLanguageModelling(TextObjective):
     has_files = True
 
     def __init__(self, config: ml_collections.ConfigDict, data: SubwordData, shards: int) -> None:
-        """Reads the backbone, and measures what the config leaves open; see `Objective`."""
+        """Reads the backbone, and measures the budgets that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
         known = all(config.model[name] for name in MEASURED)
         self._backbone, stored = None, None
@@ -66,7 +66,7 @@ class NoisyLanguageModelling(TextObjective):
         self.shape = self._shape()
 
     def maker(self, seed: int, hiding: bool) -> BlockMaker:
-        """Returns what makes blocks; `hiding`: every chosen subword is masked, none is shown."""
+        """Returns the maker of blocks; `hiding`: every chosen subword is masked, never kept or replaced at random."""
         data, cfg = self.data, self.config.data
         ordinary = [i for i in range(data.tokenizer.size) if self._is_ordinary(i)]
         shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
@@ -86,7 +86,7 @@ class NoisyLanguageModelling(TextObjective):
         )
 
     def _is_ordinary(self, index: int) -> bool:
-        """Says whether a subword may stand at random for another; the released code takes any."""
+        """Says whether a subword may replace another at random; in the released code any may."""
         if self.config.data.masking == "reference":
             return True
         try:
@@ -106,7 +106,7 @@ class NoisyLanguageModelling(TextObjective):
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> SubwordData:
-        """Returns the three vocabularies, of what the run goes on from, and the encoded corpora."""
+        """Returns the encoded corpora and the vocabularies, which a resumed run or `init_from` may provide."""
         text = config.text
         if run is not None or config.resume:
             return prepare_subwords(config, checkpoints.files_of(checkpoints.find(run or config.resume, key="resume")))
@@ -128,7 +128,7 @@ class NoisyLanguageModelling(TextObjective):
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
-        """Returns both losses before and after."""
+        """Returns a line with both held-out losses before and after training."""
         losses = [name for name in ("mlm_loss", "nlm_loss") if f"heldout_{name}" in last]
         values = lambda line: " and ".join(f"{line[f'heldout_{name}']:.3f}" for name in losses)
         return (
@@ -137,16 +137,16 @@ class NoisyLanguageModelling(TextObjective):
         )
 
     def shard(self) -> NoisyShard:
-        """Returns a shard without a block."""
+        """Returns an empty shard."""
         return NoisyShard(self.shape, self.training_maker.pad)
 
     def count(self, batch: NoisyBatch) -> int:
-        """Returns the subwords of text in a host batch; special ones do not count."""
+        """Returns the number of subwords of text in a host batch, without special ones."""
         mask = batch.inputs.real_BL
         return int(mask.sum() - 2 * mask[..., 0].sum())
 
     def training_flops(self, batch: NoisyBatch) -> float:
-        """Returns the useful operations of a step."""
+        """Returns the useful floating-point operations of a step."""
         return charbert_training(self.model.config, batch)
 
     def init_params(self, key: jax.Array) -> Any:
@@ -157,14 +157,14 @@ class NoisyLanguageModelling(TextObjective):
         return self.model.init(key, inputs, *positions)["params"]
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa and fresh ones beside them."""
+        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa completed with fresh ones."""
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
             return self._load_charbert(source, abstract_params)
         params, own = started_from(backbone, fresh)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts))
-        self._backbone = None  # it is not needed again
+        self._backbone = None  # frees memory: it is not needed again
         return params
 
     def _load_charbert(self, source: str, abstract_params: Any) -> Any:
@@ -175,12 +175,12 @@ class NoisyLanguageModelling(TextObjective):
         return checkpoints.load_params(checkpoint, abstract_params)
 
     def loss_sums(self, params: Any, micro_batch: NoisyBatch, dropout_key: jax.Array | None) -> NoisySums:
-        """Returns the sums of a micro-batch [S, ...]."""
+        """Returns the sums of losses and correct predictions of a micro-batch [S, ...]."""
         return noisy_sums(self.model, params, micro_batch, dropout_key, nlm=self._predicts_words)
 
     @staticmethod
     def weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:
-        """Returns the labels of both losses, which count alike (section 3.5)."""
+        """Returns the numbers of labels of both losses, which have equal weight (section 3.5)."""
         return label_weights(batch)
 
     def summarize(self, sums: NoisySums) -> dict[str, float]:
@@ -188,12 +188,12 @@ class NoisyLanguageModelling(TextObjective):
         return summarize(sums)
 
     def measured(self) -> dict[str, Any]:
-        """Returns shards, budget, and what was taken over from the backbone."""
+        """Returns the config keys of shards, budget and resolved model shape with their values."""
         found = {f"model.{name}": value for name, value in self._resolved.items()}
         return found | {"data.table_shards": self.shards, "data.noised_budget": self.shape.noised}
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
+        """Returns the description of the model, as imported models have it, its characters and vocabulary digests."""
         family = "charbert" if isinstance(self.model.config, CharBertConfig) else self._resolved["backbone"]
         return {
             "family": family,
@@ -217,12 +217,12 @@ class NoisyLanguageModelling(TextObjective):
         ]
 
     def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns the losses."""
+        """Returns a line with the losses."""
         noisy = f" + NLM {scalars['nlm_loss']:.4f}" if "nlm_loss" in scalars else ""
         return f"loss {scalars['loss']:.4f} (MLM {scalars['mlm_loss']:.4f}{noisy})"
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns the losses, and the share of subwords and words that are right."""
+        """Returns a line with the losses, and the shares of subwords and words predicted right."""
         line = f"{self.progress_line(metrics)}, {100 * metrics['mlm_accuracy']:.1f} % of masked subwords right"
         if "nlm_accuracy" in metrics:
             line += f", {100 * metrics['nlm_accuracy']:.1f} % of misspelled words"

@@ -1,4 +1,4 @@
-"""CharBERT, ready to be asked: vectors of both channels, and words for gaps."""
+"""Inference with a trained CharBERT: vectors of both channels, and words for gaps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from charlm.text.subwords import SubwordTokenizer
 
 
 class CharBertPredictor(SubwordPredictor):
-    """A CharBERT with its tokenizer and characters. Vectors are both channels side by side, as tasks read them.
+    """A CharBERT with its tokenizer and characters. Vectors are both channels concatenated, as tasks read them.
 
     Args:
-      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
+      pretrained: the model. tokenizer: the model's tokenizer; None: read from the files beside the model.
 
     Raises:
-      ValueError: when there is no tokenizer, it does not fit, or the model's characters are not known.
+      ValueError: when there is no tokenizer, it does not fit, or the model has no character vocabulary.
     """
 
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
@@ -35,21 +35,21 @@ class CharBertPredictor(SubwordPredictor):
         self._chars = PieceChars(self.tokenizer, symbols_of(pretrained), self.config.compat_reference)
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-        """Returns the compiled states and log-probabilities; see `SubwordPredictor`."""
+        """Returns the compiled functions for states and log-probabilities; see `SubwordPredictor._programs`."""
 
         def states(p: Any, inputs: CharBertBatch) -> jax.Array:
             output = applied(model, {"params": p})(inputs)
             return getattr(output, "states", output).both_BLE.astype(np.float32)
 
         def fill(p: Any, inputs: CharBertBatch, positions_BM: jax.Array) -> jax.Array:
-            # No word behind a noised one is asked for: a position is the least there can be.
+            # Words behind noised ones are not needed, but the model expects at least one position for them.
             output = applied(model, {"params": p})(inputs, positions_BM, positions_BM[:, :1] * 0)
             return jax.nn.log_softmax(output.mlm_logits_SMV)
 
         return jax.jit(states), jax.jit(fill)
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
-        """Returns the rows with their characters; unknown pieces have those of their text."""
+        """Returns the rows with their characters; unknown pieces have the characters of their text."""
         ids = [row_L[mask_L] for row_L, mask_L in zip(ids_BL[: len(unknown)], mask_BL, strict=False)]
         B, L = ids_BL.shape
         return (CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(ids, B, L, unknown)),)

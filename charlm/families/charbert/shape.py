@@ -1,4 +1,4 @@
-"""A CharBERT as a config describes it, and the BERT or RoBERTa that it starts from."""
+"""Builds the shape of a CharBERT from a run's config and from the model, such as a BERT, that the run starts from."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from charlm.families.subword.start import BACKBONES
 from charlm.text.symbols import SymbolVocab
 
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
-BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
-BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind
+BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the config must state these, so that it can be read by itself
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind
 
 
 def read_backbone(source: str) -> Pretrained | None:
-    """Returns the model that `init_from` names; None where that is a checkpoint of a CharBERT, which is no backbone.
+    """Returns the BERT or RoBERTa that `init_from` names; None when it names a checkpoint of a CharBERT.
 
     Raises:
-      ValueError: there is none, it is of another family, or a CharBERT that has not been imported.
+      ValueError: there is no model, it is of another family, or it is a CharBERT that has not been imported.
     """
-    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+    with contextlib.suppress(ValueError):  # if it is not a checkpoint, it may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source)
         checkpoints.read_metadata(checkpoint, ("charbert",))
         return None
@@ -43,10 +43,12 @@ def read_backbone(source: str) -> Pretrained | None:
 
 
 def vocab_of(source: str) -> tuple[Path, SymbolVocab | None]:
-    """Returns the folder with the vocabularies of what `init_from` names, and the characters that a CharBERT stores.
+    """Returns the folder with the vocabularies of the model that `init_from` names, and a CharBERT's characters.
+
+    The characters are None for other models.
 
     Raises:
-      ValueError: when there is nothing.
+      ValueError: when `init_from` names no model.
     """
     try:
         checkpoint = checkpoints.find(source, key="init_from")
@@ -61,7 +63,7 @@ def vocab_of(source: str) -> tuple[Path, SymbolVocab | None]:
 
 
 def stored_shape(source: str) -> dict[str, Any]:
-    """Returns what the CharBERT that `init_from` names has for the keys `model.*` in `MEASURED`."""
+    """Returns the values of the keys `model.*` in `MEASURED` for the CharBERT that `init_from` names."""
     checkpoint = checkpoints.find(source, key="init_from")
     stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
     kind = next(name for name, fields in BACKBONES.items() if fields["position_offset"] == stored["position_offset"])
@@ -74,13 +76,14 @@ def resolve(
     backbone: Pretrained | None = None,
     stored: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns the values of the keys `model.*` in `MEASURED`, those that are set and those found out.
+    """Returns the values of the keys `model.*` in `MEASURED`: as the config sets them, else derived.
 
     Args:
-      backbone: that the run starts from. stored: `stored_shape` of the CharBERT that it starts from.
+      backbone: the BERT or RoBERTa that the run starts from. stored: `stored_shape` of the CharBERT it starts from.
 
     Raises:
-      ValueError: when the backbone is of another shape than the config says, or has too few rows.
+      ValueError: when the backbone has another shape than the config states, or the model has too few rows for the
+        subwords or positions.
     """
     model = config.model
     if stored is not None:
@@ -108,7 +111,7 @@ def resolve(
 
 
 def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
-    """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of neither kind."""
+    """Returns a backbone's values for the keys in `MEASURED`; raises ValueError when it is of neither kind."""
     theirs, kind = backbone.config, BACKBONES[backbone.family]
     for name in BACKBONE_KIND:
         if getattr(theirs, name) != kind[name]:
@@ -120,10 +123,10 @@ def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
 
 
 def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: dict[str, Any]) -> BertConfig:
-    """Returns the shape of the model: a `CharBertConfig`, without a character channel a `BertConfig`.
+    """Returns the shape of the model: a `CharBertConfig`, or without a character channel a `BertConfig`.
 
     Args:
-      resolved: what `resolve` returned.
+      resolved: the result of `resolve`.
     """
     own = config.model.to_dict() | resolved
     char_channel, kind = own.pop("char_channel"), own.pop("backbone")
@@ -136,5 +139,5 @@ def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved:
 
 
 def make_model(shape: BertConfig) -> CharBertForMaskedLM | AdvBertForMaskedLM:
-    """Returns the model of that shape, with the heads of pre-training."""
+    """Returns the model of the given shape, with its pre-training heads."""
     return CharBertForMaskedLM(shape) if isinstance(shape, CharBertConfig) else AdvBertForMaskedLM(shape)

@@ -1,8 +1,8 @@
-"""CharBERT on BERT and on RoBERTa: the released PyTorch code's names of tensors, and ours.
+"""Maps tensor names and configs of the released CharBERT code ("theirs") to charlm's ("ours"), on BERT and RoBERTa.
 
-Their folders hold BERT's or RoBERTa's config, which says nothing of characters: those sizes are read off the tensors,
-and the tensors tell whether there are any. On BERT a file holds as many copies of the one fusion convolution as there
-are layers; their code ends up with the last.
+Their folders hold the config of a BERT or RoBERTa, which does not mention characters. So whether a model has a
+character channel, and its sizes, are found from the tensors. Files of CharBERT on BERT hold one copy of the single
+fusion convolution for each layer; their code ends up using the last copy.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from charlm.families.subword.layout import ARCHITECTURES, Head, Layout
 
 log = logging.getLogger("charlm")
 
-CHAR_TABLE = "char_embeddings.char_embeddings.weight"  # no other family has it, whatever the prefix
-_COPIES = "encoder.fusion_layer_list."  # on BERT
+CHAR_TABLE = "char_embeddings.char_embeddings.weight"  # only CharBERT has this tensor, under any prefix
+_COPIES = "encoder.fusion_layer_list."  # of CharBERT on BERT
 _GRU = {
     "weight_ih": ("input_kernel", True),
     "weight_hh": ("state_kernel", True),
     "bias_ih": ("input_bias", False),
     "bias_hh": ("state_bias", False),
 }
-COMPAT_KEY = "charlm_compat_reference"  # of our exports' config, where the model is not one of the authors'
-_NO_NAME = "ours."  # begins the names of what their code does not have
-_FUSION = re.compile(r"(^|/)encoder/fusion(_|/)")  # in our names of the parameters of fusions
+COMPAT_KEY = "charlm_compat_reference"  # in configs that charlm exports, for models trained without that mode
+_NO_NAME = "ours."  # prefix of the tensors that their code does not have
+_FUSION = re.compile(r"(^|/)encoder/fusion(_|/)")  # matches our names of the parameters of fusions
 
 
 def _channels(theirs: str, ours: str, convolution: str) -> list[Rule]:
-    """Returns the rules of what CharBERT adds to an encoder; `convolution`: their name of the fusion's."""
+    """Returns the rules of what CharBERT adds to an encoder; `convolution`: their name of the fusion convolution."""
     rules = [Rule(f"{theirs}{CHAR_TABLE}", f"{ours}char/table/embedding")]
     for part, (name, transpose) in _GRU.items():
         for direction, suffix in (("forward", ""), ("backward", "_reverse")):
@@ -64,18 +64,18 @@ def _channels(theirs: str, ours: str, convolution: str) -> list[Rule]:
 
 @dataclasses.dataclass(frozen=True)
 class CharBertLayout(Layout):
-    """One of the two kinds of CharBERT.
+    """The layout of one of the two kinds of CharBERT, on BERT or on RoBERTa.
 
     Attributes:
-      tied: their second name of the table of subwords, in files with the heads of pre-training.
+      tied: their second name of the subword table, in files with the pre-training heads.
     """
 
     tied: str = ""
 
     def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-        """Returns the state under the names of `rules`; of the copies of the fusion convolution, one is left.
+        """Returns the state under the names of `rules`, with a single copy of the fusion convolution.
 
-        Their loader copies one after the other into the same parameter, so the last one counts where they differ.
+        Their loader writes all copies into the same parameter, one after the other, so the last one is kept.
         """
         named = super().canonical(state, where)
         for part in ("weight", "bias"):
@@ -93,14 +93,18 @@ class CharBertLayout(Layout):
         return named
 
     def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str, **sizes: int) -> CharBertConfig:
-        """Returns our config for one of theirs; `sizes` are those that it does not say. ValueError as `Layout`'s."""
+        """Returns our config for one of theirs; see `Layout.from_theirs`.
+
+        Args:
+          sizes: fields that their config does not state; see the method `sizes`.
+        """
         try:
             return dataclasses.replace(super().from_theirs(theirs, head, where), **sizes)
         except ValueError as error:
             raise ValueError(f"{where}: {error}" if sizes and where not in str(error) else str(error)) from error
 
     def sizes(self, state: Mapping[str, Tensor]) -> dict[str, int]:
-        """Returns the fields of our config that their config does not say."""
+        """Returns the fields of our config that their config does not state, found from shapes of tensors."""
         shape = lambda name: state[name].shape if name in state and len(state[name].shape) == 2 else (0, 0)
         rows, width = shape(f"{self.prefix}{CHAR_TABLE}")
         words = shape(_words_of(self))[0]
@@ -110,14 +114,14 @@ class CharBertLayout(Layout):
     def rules_of(self, config: CharBertConfig, head: str, params: Any) -> list[Rule]:
         """Returns the rules of a head; see `Layout.rules_of`."""
         rules = super().rules_of(config, head, params)
-        if config.fusion not in FUSIONS.own:  # the released code has none such: its parameters keep our names
+        if config.fusion not in FUSIONS.own:  # the released code lacks this fusion, so its parameters keep our names
             rules = [rule for rule in rules if not _FUSION.search(rule.ours)]
             names = traverse_util.flatten_dict(params, sep="/")
             rules += [Rule(f"{_NO_NAME}{name}", name) for name in names if _FUSION.search(name)]
         return rules
 
     def aliases(self, config: CharBertConfig, head: str) -> list[Leave]:
-        """Returns the second names of tensors that files of theirs have."""
+        """Returns the second names under which their files store some tensors again."""
         found = []
         if self.prefix == "bert.":
             found += [
@@ -132,7 +136,7 @@ class CharBertLayout(Layout):
 
 
 def smallest_batch() -> CharBertBatch:
-    """Returns the smallest input of a model."""
+    """Returns the smallest batch that a model accepts: one subword with one character."""
     one = np.zeros((1, 1), np.int32)
     return CharBertBatch(one, None, None, one, one, one)
 
@@ -146,7 +150,7 @@ def _words_of(family: Layout) -> str:
 
 
 def _as_released(on_roberta: bool) -> Any:
-    """Returns `Layout.derive`: what the released code cannot do otherwise, and what an export of ours says."""
+    """Returns a `Layout.derive` that sets the fields fixed in the released code and the one stored by our exports."""
 
     def derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
         fields = roberta_positions(theirs, ours) if on_roberta else ours
@@ -160,7 +164,13 @@ def _as_released(on_roberta: bool) -> Any:
 
 
 def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, ...], lm: list[Rule]) -> CharBertLayout:
-    """Returns one kind. `classifier`: their layer of labels of sequences. lm: rules of the heads of pre-training."""
+    """Returns the layout of one kind of CharBERT.
+
+    Args:
+      prefix: of the encoder's tensors. convolution: the fusion convolution. classifier: the layer for labels of
+        sequences. outside: prefixes of tensors that are not the encoder's. All are names of theirs.
+      lm: rules of the pre-training heads.
+    """
     on_roberta = prefix == "roberta."
     lm_bias = next(rule.theirs for rule in lm if rule.ours == "head/output_bias")
     sign, tied = lm[-1].theirs, "lm_head.decoder.weight" if on_roberta else "cls.predictions.decoder.weight"

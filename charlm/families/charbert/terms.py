@@ -1,6 +1,6 @@
-"""The words that noisy language modelling predicts (CharBERT, Ma et al., COLING 2020, section 3.5).
+"""The word vocabulary that noisy language modelling predicts (CharBERT, Ma et al., COLING 2020, section 3.5).
 
-A vocabulary of whole words, lower-cased, most frequent first; all others are `<unk>`, which is predicted like a word.
+It lists whole words, lower-cased, most frequent first. All other words are `<unk>`, which is predicted like a word.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ UNKNOWN = "<unk>"
 
 
 class TermVocab:
-    """An immutable list of lower-cased words, id = place, `<unk>` among them. Equal lists are equal vocabularies."""
+    """An immutable list of lower-cased words, including `<unk>`; a word's id is its index. Compares by value."""
 
     __slots__ = ("_ids", "_terms")
 
     def __init__(self, terms: Sequence[str], source: str = "term vocabulary") -> None:
-        """Takes the words in order of their ids; one that is listed twice has its last id, as in the authors' reader.
+        """Takes the words in order of their ids; a word listed twice gets its last id, as in the authors' reader.
+
+        Args:
+          source: the name of the vocabulary in error messages.
 
         Raises:
-          ValueError: `<unk>` is not among them, or one is no word (empty, or with a line break); names `source`.
+          ValueError: `<unk>` is missing, or an entry is no word (empty, or with a line break).
         """
         self._terms = tuple(terms)
         for place, term in enumerate(self._terms):
@@ -37,10 +40,10 @@ class TermVocab:
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int = 30_001) -> TermVocab:
-        """Keeps the most frequent words, ids in order of frequency, ties in order of code point; `<unk>` is the last.
+        """Builds the vocabulary of the most frequent words, in order of frequency, then code point; `<unk>` is last.
 
         Args:
-          counts: how often each word occurs; words that differ in case alone are one.
+          counts: how often each word occurs; words that differ only in case are counted together.
           size: rows of the prediction layer, `<unk>` included (section 4.1: 30K words; the released file has 30,001).
 
         Raises:
@@ -59,13 +62,13 @@ class TermVocab:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TermVocab:
-        """Reads UTF-8 text, one word a line, such as `term_vocab` of the released code; line no. = id.
+        """Reads UTF-8 text with one word per line, such as the released code's `term_vocab`; an id is a line index.
 
         Lines may end in CRLF.
 
         Raises:
-          ValueError: the file is no such text; the message names file, entry and what was found.
-          OSError: it cannot be read.
+          ValueError: the file has another format; the message names the file, the entry and what was found.
+          OSError: the file cannot be read.
         """
         try:
             text = read_bytes(path).decode("utf-8")
@@ -74,7 +77,7 @@ class TermVocab:
         return cls(text.replace("\r\n", "\n").removesuffix("\n").split("\n"), str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `load` reads; a reader never sees half a file."""
+        """Writes the file that `load` reads, atomically: a reader never sees half a file."""
         write_text(path, "\n".join(self._terms) + "\n")
 
     @property
@@ -84,7 +87,7 @@ class TermVocab:
 
     @property
     def size(self) -> int:
-        """Rows that a prediction layer needs."""
+        """The number of entries, which is that of rows a prediction layer needs."""
         return len(self._terms)
 
     @property
@@ -93,7 +96,7 @@ class TermVocab:
         return self._ids[UNKNOWN]
 
     def id(self, word: str) -> int:
-        """Returns the id of a word, whatever its case."""
+        """Returns the id of a word, regardless of its case; that of `<unk>` for unlisted words."""
         return self._ids.get(word.lower(), self.unknown)
 
     def digest(self) -> str:

@@ -1,7 +1,7 @@
-"""What a CharBERT run reads: its corpora as text, and three vocabularies: of subwords, of characters, of words.
+"""Prepares the data of a CharBERT pre-training run: corpora as text, and vocabularies of subwords, characters, words.
 
-A vocabulary is read from a file, taken over from `init_from`, or built from the words of the training corpora and kept
-in the cache, under a name that says what it was built from.
+Each vocabulary is read from a file, taken over from `init_from`, or built from the words of the training corpora. A
+built vocabulary is cached under a name that identifies what it was built from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHAR_FILE, TERM_FILE = "char_vocab.txt", "term_vocab.txt"
 
 
 class SubwordData(NamedTuple):
-    """Everything the batches are made from."""
+    """The vocabularies and corpora that batches are made from."""
 
     tokenizer: SubwordTokenizer
     chars: SymbolVocab
@@ -43,11 +43,11 @@ class SubwordData(NamedTuple):
     heldout: tuple[EncodedCorpus, ...]
 
     def digests(self) -> dict[str, str]:
-        """Returns what tells the vocabularies from others."""
+        """Returns the digests that identify the three vocabularies."""
         return {"subwords": self.tokenizer.digest(), "characters": self.chars.digest(), "words": self.terms.digest()}
 
     def save(self, folder: Path) -> None:
-        """Writes the files of all vocabularies; creates the folder."""
+        """Writes the files of all vocabularies to a folder, which is created if needed."""
         self.tokenizer.save(folder)
         self.chars.save(folder / CHAR_FILE)
         self.terms.save(folder / TERM_FILE)
@@ -62,15 +62,15 @@ def prepare_subwords(
     """Prepares everything a CharBERT run reads.
 
     Args:
-      source: folder with vocabularies of what the run starts from; those it lacks are built.
-      symbols: characters of the CharBERT that the run starts from; its words must then be known, too.
+      source: folder with the vocabularies of the model that the run starts from; missing ones are built.
+      symbols: characters of the CharBERT that the run starts from; its word vocabulary must then be known, too.
 
     Raises:
-      ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of a family that
-        CharBERT is not made for.
+      ValueError: a corpus or vocabulary cannot be read, no text is held out, or the tokenizer is neither BERT's nor
+        RoBERTa's kind.
     """
     text = config.text
-    # What is read comes before what is encoded and built, which may take hours.
+    # Read the given files first, so that errors in them show before encoding and building, which may take hours.
     tokenizer = read_named("text.tokenizer", text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
     if tokenizer is not None:
         _check_family(tokenizer)
@@ -80,7 +80,7 @@ def prepare_subwords(
     if terms is None and symbols is not None:
         raise ValueError(f"init_from: {source} has no {TERM_FILE}: name the words that it predicts in text.term_vocab")
     train, heldout = prepare_texts(config, "CharBERT misspells text", progress)
-    counts = functools.cache(lambda: count_words(train))  # read once, when something is built
+    counts = functools.cache(lambda: count_words(train))  # counts words once, and only if a vocabulary is built
     cached = BuiltOnce(cache_dir(config), train)
     if tokenizer is None:
         build = lambda path: build_wordpiece(counts(), text.pieces, path)
@@ -108,7 +108,7 @@ def _check_family(tokenizer: SubwordTokenizer) -> None:
 
 
 def _build_chars(counts: Mapping[str, int], tokenizer: SubwordTokenizer, size: int) -> SymbolVocab:
-    """Counts the characters as subwords spell them: byte-level ones by their glyphs."""
+    """Builds the character vocabulary from spellings of subwords; byte-level subwords are spelled by their glyphs."""
     if tokenizer.family != "roberta":
         return SymbolVocab.build(count_symbols(counts.keys(), counts.values()), size)
     words = heapq.nlargest(SAMPLE_WORDS, counts, key=lambda word: (counts[word], word))

@@ -1,4 +1,4 @@
-"""Units of CharBERT: the pieces of its tokenizer, and the characters under them."""
+"""How CharBERT reads text for fine-tuning: its units are the pieces of its tokenizer, with their characters."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ from charlm.text.subwords import Subwords
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
-_KNOWN = -1  # in place of the number of an unknown piece's text
+_KNOWN = -1  # marks known pieces; unknown pieces have the number of their text instead
 
 
 class CharBertUnits(RowUnits[CharBertBatch]):
-    """Rows of pieces with their characters; an unknown piece has those of the text that it stands for.
+    """Rows of pieces with their characters; an unknown piece has the characters of the text that it stands for.
 
-    A unit is a piece id and the number of its text if it is unknown. With `compat_reference` rows are laid out as by
-    the authors' code for the model's task (padding has slots for labels of sequences alone), and unknown pieces have
-    no characters, as in its tasks of labels. For question answering it gives those of a context (not of a question)
-    all characters of the word between spaces that they are in, and so it does in pre-training with the noised word:
-    that is not done here, so a row with unknown pieces differs from theirs.
+    A unit is a piece id and, if the piece is unknown, the number of its text. With `compat_reference` the rows are laid
+    out as in the authors' code for the model's task (only with labels of sequences does padding have slots), and
+    unknown pieces have no characters, as in the authors' tasks with labels. In two cases the authors' code differs: in
+    the context of question answering (not in the question) an unknown piece has all characters of the whole
+    space-separated word around it, and in pre-training those of the noised word. This class does neither, so a row
+    with unknown pieces differs from theirs.
 
     Args:
       pretrained: the model. longest: see `charlm.families.registry.units_of`.
 
     Raises:
-      ValueError: when there is no tokenizer or it does not fit, or the model's characters are not known.
+      ValueError: when there is no tokenizer, it does not fit, or the character vocabulary is missing or does not fit.
     """
 
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
@@ -64,7 +65,7 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         return [self._encoded(item, [text], False) for item, text in zip(items, texts, strict=True)]
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the pieces of words; a word without any has the unknown token."""
+        """Returns the pieces of words; a word without pieces gets the unknown token."""
         sentences = [list(words) for words in sentences]
         items = self._tokenizer.encode_words_batch(sentences)
         return [self._encoded(item, words, True) for item, words in zip(items, sentences, strict=True)]
@@ -82,7 +83,7 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         return Encoded(content, offsets, of_words)
 
     def _number(self, text: str) -> int:
-        """Returns the number of an unknown piece's text."""
+        """Returns the number of the text of an unknown piece; assigns new numbers in order."""
         if text not in self._unknown:
             self._unknown[text] = len(self._texts)
             self._texts.append(text)
@@ -106,7 +107,7 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         return CharBertBatch(*inputs, *chars)
 
     def _under(self, row: Joined) -> dict[int, str]:
-        """Returns by place the text of unknown pieces."""
+        """Returns the texts of unknown pieces by their place in the row."""
         numbers_L = row.content[:, 2]
         return {place: self._texts[numbers_L[place]] for place in np.flatnonzero(numbers_L != _KNOWN).tolist()}
 
@@ -117,7 +118,7 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         return super().apply(model, params, _merged(inputs), dropout)
 
     def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
-        """Returns the last states of both channels side by side [N, L, 2D], as heads read them; see `Units.states`."""
+        """Returns the last states of both channels concatenated [N, L, 2D], as the heads read them."""
         return applied(CharBert(config), {"params": params["charbert"]})(_merged(inputs)).both_BLE
 
     def forward_flops(self, config: CharBertConfig, inputs: CharBertBatch) -> float:
@@ -126,5 +127,5 @@ class CharBertUnits(RowUnits[CharBertBatch]):
 
 
 def _merged(inputs: CharBertBatch) -> CharBertBatch:
-    """Returns a batch whose axis of shards is merged with that of rows."""
+    """Returns the batch with its shard axis merged into the row axis."""
     return jax.tree.map(lambda x: x.reshape(-1, x.shape[-1]), inputs)
