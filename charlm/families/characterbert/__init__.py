@@ -1,8 +1,8 @@
-"""CharacterBERT (El Boukkouri et al., COLING 2020): a BERT whose words come from ELMo's convolutions over characters.
+"""CharacterBERT (El Boukkouri et al., COLING 2020): a BERT whose word vectors come from ELMo's character convolutions.
 
-Of the paper's pre-training there is masked language modelling of whole words, over a vocabulary of frequent ones. There
-is no next-sentence prediction: sequences are consecutive words of one text, in one segment, and a model has a pooler
-only after fine-tuning, or where it was imported with one. AdamW stands for the released code's LAMB.
+Pre-training differs from the paper. It has masked language modelling of whole words, over a vocabulary of frequent
+words, but no next-sentence prediction: a sequence is consecutive words of one text, in one segment. So a model has a
+pooler only after fine-tuning, or if it was imported with one. AdamW replaces the released code's LAMB.
 """
 
 from charlm.families.family import Family

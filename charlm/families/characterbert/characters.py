@@ -1,7 +1,8 @@
-"""ELMo's characters: words as ids of their UTF-8 bytes between two marks (Peters et al., NAACL 2018, as released).
+"""Spells words in ELMo's characters: ids of UTF-8 bytes between two marks (Peters et al., NAACL 2018, as released).
 
-Ids are those of the released code: a byte is its value + 1, the special characters follow, padding among them. In
-tables of words padding is 0, as everywhere in charlm; `charlm.families.characterbert.cnn` reads it as ELMo's.
+The ids are those of the released code: a byte's id is its value + 1, and the special characters follow, including
+padding. In charlm's tables of words padding is 0 instead, as everywhere; `charlm.families.characterbert.cnn` replaces
+0 by ELMo's padding id.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD, MASK = range(257, 263)  # behind the bytes, 1 to 256
-ROWS = 263  # of the table of characters; row 0 stands for no word in the released code, and is never read here
-SLOTS = 50  # characters of a word, its two marks included; longer words are cut
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD, MASK = range(257, 263)  # after the bytes, 1 to 256
+ROWS = 263  # of the character table; row 0 means "no word" in the released code, and is never read here
+SLOTS = 50  # characters of a word, including its two marks; longer words are cut
 EDGES = 2  # marks around the bytes
 
-# Words that text cannot hold, since no word has a NUL: what `normalized` removes.
+# Special words begin with a NUL, which no word of a text can have, since `normalized` removes it.
 CLS_WORD, SEP_WORD, MASK_WORD = "\0[CLS]", "\0[SEP]", "\0[MASK]"
 SPECIAL = {CLS_WORD: BEGIN_SENTENCE, SEP_WORD: END_SENTENCE, MASK_WORD: MASK}
-KEPT_WORDS = 2**18  # words that are remembered at most
+KEPT_WORDS = 2**18  # size of the cache of normalised words
 
 
 @functools.lru_cache(maxsize=KEPT_WORDS)
 def normalized(word: str, lowercase: bool) -> str:
-    """Returns a word as BERT's basic tokenizer has it: without control characters, and in an uncased model lower-cased
-    and without accents. It may be empty."""
+    """Returns a word as BERT's basic tokenizer normalises it; the result may be empty.
+
+    Control characters are removed. With `lowercase` (uncased models) the word is lower-cased and loses its accents.
+    """
     if not word.isprintable():
         word = "".join(char for char in word if unicodedata.category(char)[0] != "C")
     if not lowercase:
@@ -35,9 +38,10 @@ def normalized(word: str, lowercase: bool) -> str:
 
 
 def spell_rows(words: Sequence[str], slots: int) -> np.ndarray:
-    """Returns the characters of normalised or special words, uint16 [W, slots]; 0 pads.
+    """Returns the character ids of normalised or special words, uint16 [W, slots], padded with 0.
 
-    A word is `BEGIN_WORD`, its bytes, `END_WORD`; of one that is too long the first `slots - EDGES` bytes stay.
+    A word is spelled as `BEGIN_WORD`, its bytes, `END_WORD`; a word that is too long keeps its first `slots - EDGES`
+    bytes.
     """
     rows_WC = np.zeros((len(words), slots), np.uint16)
     for row, word in zip(rows_WC, words, strict=True):
@@ -51,7 +55,7 @@ def spell_rows(words: Sequence[str], slots: int) -> np.ndarray:
 
 
 def shown(chars: Sequence[int]) -> str:
-    """Returns the word of a row of characters, for people; special words as "[MASK]"."""
+    """Returns the readable word of a row of character ids without padding; special words look like "[MASK]"."""
     names = {char: word[1:] for word, char in SPECIAL.items()}
     inner = list(chars)[1:-1]
     if len(inner) == 1 and inner[0] in names:

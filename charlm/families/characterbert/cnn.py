@@ -1,4 +1,4 @@
-"""ELMo's character CNN: the characters of a word -> its vector (El Boukkouri et al., 2020, section 3).
+"""ELMo's character CNN, which makes CharacterBERT's word vectors (El Boukkouri et al., COLING 2020, section 3).
 
     e_i = E[c_i]                                              characters, i = 1 .. 50 with padding
     f_w = relu(max_t (b_w + sum_k e_(t+k) K_w,k))             filters of each width w, all windows inside the 50 slots
@@ -6,15 +6,16 @@
     x   = g x + (1 - g) relu(n),  [n ; g'] = W x + b,  g = sigmoid(g')       highways
     v   = P x + p
 
-In ELMo padding is a character with an embedding, and windows that reach into it, or hold nothing else, take part in the
-maximum. Of a word of n characters all windows that begin behind it are alike, so the first of these stands for them:
-n + 1 windows of each width, or as many as 50 slots have, give the same maximum. So a table of shorter words is read in
-`C + w` slots, exactly.
+In ELMo padding is a character with an embedding, and the maximum also runs over windows that reach into padding or hold
+nothing else. All windows that begin after the n characters of a word are equal, so it suffices to compute the first of
+them: n + 1 windows of each width, or as many as fit into the 50 slots, give the same maximum. So a table of words of
+up to C characters is computed exactly from `C + w` slots.
 
-At first filters, highways and projection keep the size of what they read. Filters begin nearly closed: the largest
-window of any word is well above zero, so words would differ little beside what they have in common. The projection
-widens that to about the size of a table's rows. With 0.02 throughout, as BERT begins, words would be a hundredth of
-positions.
+Initialisation: filters, highways and projection preserve the scale of their input. The biases of the filters start
+below zero (`CLOSED`), because the maximum over windows is well above zero for every word: without that, word vectors
+would differ little compared with what they have in common. The projection then scales the differences (`GAIN`) to
+about the size of the rows of an embedding table. With BERT's standard deviation of 0.02 for all weights, word vectors
+would be a hundredth of the size of position embeddings.
 """
 
 from __future__ import annotations
@@ -31,21 +32,23 @@ from charlm.families.subword.bert import BertConfig
 from charlm.nn.embed import Dense
 from charlm.nn.kernels import product
 
-CLOSED = 1.5  # standard deviations of a filter's products that its bias takes away at first
-GAIN = 4.0  # by which the projection widens what words differ in, at first
-BERT_STD = 0.02  # of the rows of BERT's tables; those of other initialisers have 1
+CLOSED = 1.5  # initial bias of a filter, negated, in standard deviations of its products
+GAIN = 4.0  # factor by which the initial projection enlarges the differences between words
+BERT_STD = 0.02  # standard deviation of the rows of BERT's tables; with other initialisers it is 1
 
 
 @dataclasses.dataclass(frozen=True)
 class CharacterBertConfig(BertConfig):
-    """Shape of a BERT and of the CNN that makes its words. Defaults: the released models, 104.6 M with a pooler.
+    """Shape of a BERT and of the CNN that makes its word vectors. Defaults: the released models, 104.6 M parameters
+    with a pooler.
 
     Attributes:
-      vocab_size: words that the prediction head knows. Nothing else has a table of words.
+      vocab_size: words that the prediction head knows; the model has no other table of words.
       char_hidden: width of a character's embedding. windows, filters: width and number of each kind of filters.
-      highways: layers behind them. char_slots: of the longest word, marks included; longer ones are cut.
+      highways: highway layers after the filters. char_slots: character slots of a word, marks included; longer words
+        are cut.
       splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
-      lowercase: words are read lower-cased and without accents.
+      lowercase: whether words are read lower-cased and without accents.
     """
 
     vocab_size: int = 100_000
@@ -60,7 +63,7 @@ class CharacterBertConfig(BertConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("windows", "filters"):  # lists, where they were read from JSON
+        for name in ("windows", "filters"):  # a config read from JSON has lists
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.windows or len(self.windows) != len(self.filters) or min(self.windows + self.filters) < 1:
             raise ValueError(
@@ -84,13 +87,13 @@ class CharacterCNN(nn.Module):
 
     @nn.compact
     def __call__(self, chars_UC: jax.Array) -> jax.Array:
-        """Returns float32 [U, D]; a row without a character, which stands for no word, gives something finite.
+        """Returns float32 [U, D]; a row without characters (padding of the table) gives some finite vector.
 
         Args:
-          chars_UC: int, ids of the characters of words, 0 pads on the right; C is at most `char_slots`.
+          chars_UC: int, ids of the characters of words, padded with 0 on the right; C is at most `char_slots`.
 
         Raises:
-          ValueError: when there are more slots than the model has.
+          ValueError: when C is above the model's `char_slots`.
         """
         cfg, C = self.config, chars_UC.shape[1]
         if cfg.char_slots < C:
@@ -115,7 +118,7 @@ class CharacterCNN(nn.Module):
 class Convolution(nn.Module):
     """Filters of one width; parameters `kernel` [w, E, F] and `bias` [F].
 
-    Every window is laid out as a row of w E numbers: one matrix product, whose gradient is one, too.
+    Every window is laid out as a row of w E numbers, so that the convolution and its gradient are matrix products.
     """
 
     width: int

@@ -1,4 +1,4 @@
-"""CharacterBERT: folders as the released code has them to checkpoints of ours and back."""
+"""Converts folders of the authors' CharacterBERT models ("theirs") to charlm checkpoints and back."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from charlm.text.subwords import SubwordTokenizer
 
 
 class CharacterBertConverter(SubwordConverter):
-    """CharacterBERT as its authors store it; the words that are predicted lie beside it, in `mlm_vocab.txt`."""
+    """Converts CharacterBERT models in their authors' format, with the words to predict in `mlm_vocab.txt` beside."""
 
     encoders = (CharacterBert,)
     own_options = FAMILY.option_checks()
     hides_behind = ("bert",)
 
     def __init__(self) -> None:
-        """Wraps its tables."""
+        """Uses CharacterBERT's layout and title."""
         super().__init__(LAYOUT)
         self.title = FAMILY.title
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the model that the metadata describes; see `Converter.target`."""
         target = super().target(metadata, where)
         return target._replace(aliases=(ALIAS,) if metadata["head"] == MASKED_LM else ())
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config says that it is of this family."""
+        """Says whether a config names this family in its `model_type`."""
         return theirs.get("model_type") == MODEL_TYPE
 
     def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
-        """Says whether a file of theirs holds ELMo's table of characters: older configs are a BERT's."""
+        """Says whether a file of theirs holds ELMo's character table; older configs look like a BERT's."""
         return theirs is not None and any(name.endswith(CHARACTERS) for name in open_state(file))
 
     def smallest_input(self, config: CharacterBertConfig) -> SpelledBatch:
-        """Returns a text of one word."""
+        """Returns a batch of one word."""
         return smallest_batch()
 
     def headless(self, config: CharacterBertConfig, params: Any) -> tuple[nn.Module, Any]:
@@ -60,14 +60,14 @@ class CharacterBertConverter(SubwordConverter):
         return CharacterBert(config), {name: params[name] for name in ("bert", "cnn")}
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
-        """Returns None: words are read as bytes."""
+        """Returns None: CharacterBERT reads words as bytes and has no tokenizer."""
         return None
 
     def read(self, source: str, head: str = "", **options: Any) -> Model:
-        """Reads a folder or file of theirs; there are no options, config.json and the tensors tell everything.
+        """Reads a folder or file of theirs. There are no options: config.json and the tensors state everything.
 
         Raises:
-          ValueError: when anything is missing or does not fit.
+          ValueError: when an option is given, or something is missing or does not fit.
         """
         if options:
             named = ", --".join(name.replace("_", "-") for name in options)
@@ -85,13 +85,13 @@ class CharacterBertConverter(SubwordConverter):
         return Model(params, metadata, file.parent, file)
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Copies the words that are predicted, and their config."""
+        """Copies the words to predict, and writes their config."""
         _copy_words(model.folder, folder)
         if theirs := model.metadata.get("hf_config"):
             write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes their config, and the words that are predicted."""
+        """Writes their config, and copies the words to predict."""
         config = self.target(model.metadata, str(model.source)).config
         theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         write_json(folder / CONFIG_FILE, theirs | labels_of(model.metadata))

@@ -1,4 +1,4 @@
-"""Floating-point operations of a CharacterBERT, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of a CharacterBERT in the manner of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from charlm.families.subword.flops import bert_forward
 
 
 def cnn_forward(config: CharacterBertConfig, words: Lengths) -> float:
-    """Returns the operations of the CNN, forward: a window of each width at every character, highways, projection."""
+    """Returns the CNN's forward operations: a window of each width at every character, highways, projection."""
     filters = sum(config.filters)
     convolutions = sum(w * n for w, n in zip(config.windows, config.filters, strict=True)) * config.char_hidden
     behind = config.highways * 2 * filters**2 + filters * config.hidden
@@ -19,7 +19,7 @@ def cnn_forward(config: CharacterBertConfig, words: Lengths) -> float:
 
 
 def characterbert_training(config: CharacterBertConfig, batch: MaskedBatch) -> float:
-    """Returns the useful operations of a step of masked language modelling."""
+    """Returns the useful operations of a training step of masked language modelling."""
     words = sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths())
     masked = float(np.count_nonzero(batch.labels_SM >= 0))
     head = 2 * masked * config.hidden * (config.hidden + config.vocab_size)

@@ -1,7 +1,8 @@
-"""CharacterBERT's golden cases: runs our model on their characters and names every array as theirs.
+"""Compares charlm's CharacterBERT with golden cases: arrays that the authors' code computed ("theirs").
 
-A case has characters as ELMo pads them, to all slots. They are read twice: as they are, and as distinct words in a
-table for each length, as training does it (`tables/`), which must give the same. Nothing is compared at padding.
+The module runs our model on the characters of a case and names every array as theirs. The characters of a case are
+padded to all slots, as in ELMo. Our model reads them twice, with results that must be equal: as they are, and as
+distinct words in one table for each length bucket, as in training (`tables/`). Padding is not compared.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from charlm.families.spelled.batch import SpelledBatch
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
-ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 1e-5  # above the float32 noise between two implementations, below the effect of any real mistake
 INPUTS = ("char_ids", "mask", "types")
 FINE_TUNED = {"seqcls": SEQUENCE_CLASSIFICATION, "tokcls": TOKEN_CLASSIFICATION, "qa": QUESTION_ANSWERING}
-HEADS = "head."  # begins the tensors of fine-tuned heads, head.NAME.
-TABLES = "tables/"  # begins the arrays of the second reading
+HEADS = "head."  # prefix of the tensors of fine-tuned heads, which are named head.NAME.*
+TABLES = "tables/"  # prefix of the arrays of the second pass
 
 
 def outputs(case: Case) -> dict[str, Ours | Skipped]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when its config or weights do not fit our model.
+      ValueError: when the config or weights of the case do not fit our model.
     """
     found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
     padded = batch_of(case.arrays, whole=True)
@@ -48,7 +49,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
 
 
 def ours_of(case: Case, head: str, prefix: str = "") -> tuple[Any, Any]:
-    """Returns our model of a case with that head, and its parameters; `prefix`: of the tensors of the head alone."""
+    """Returns our model of a case with the given head, and its parameters; `prefix`: of the head's own tensors."""
     inner = {name: value for name, value in case.state.items() if name.startswith(LAYOUT.prefix)}
     others = {name: value for name, value in case.state.items() if not name.startswith((LAYOUT.prefix, HEADS))}
     own = {name.removeprefix(prefix): value for name, value in case.state.items() if prefix and name.startswith(prefix)}
@@ -63,7 +64,8 @@ def batch_of(arrays: dict[str, np.ndarray], whole: bool) -> SpelledBatch:
     """Returns the texts of a case as one shard.
 
     Args:
-      whole: one table with a row a position, of all slots and with their padding; else distinct words by length.
+      whole: True: one table with one row for each position, with all slots and ELMo's padding; False: tables of
+        distinct words by length.
     """
     char_ids_BLC, mask_BL = arrays["char_ids"].astype(np.uint16), arrays["mask"].astype(bool)
     B, L, C = char_ids_BLC.shape

@@ -1,6 +1,6 @@
-"""Configuration keys of CharacterBERT alone; those of every family: `charlm.config.pretraining`.
+"""The configuration keys that only CharacterBERT has; the keys of all families are in `charlm.config.pretraining`.
 
-Sections are those of El Boukkouri et al., COLING 2020, arXiv 2010.10392; "released" is the authors' pre-training code.
+Sections refer to El Boukkouri et al., COLING 2020, arXiv 2010.10392; "released" is the authors' pre-training code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from charlm.core.keys import Key, amount, count, natural
 from charlm.nn.choices import ACTIVATIONS
 
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
-# A run knows its words by their content.
+# A resumed run may change this path, since it compares the contents of the word lists.
 RESUMABLE = ("text.mlm_vocab",)
 
 KEYS: dict[str, Key] = {
@@ -35,11 +35,11 @@ KEYS: dict[str, Key] = {
     "model.activation": Key("gelu", '"gelu" (exact), "gelu_new" (by tanh) or "relu"', ACTIVATIONS),
     "model.epsilon": amount(1e-12, "of every LayerNorm"),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # of shared keys
-    "text.splitter": "reference",  # spaces and punctuation, near to BERT's basic tokenizer
+VALUES: dict[str, Any] = {  # CharacterBERT's defaults of shared keys
+    "text.splitter": "reference",  # spaces and punctuation, close to BERT's basic tokenizer
     "data.batch_size": 8192,  # released, first phase
     "data.accumulation": 64,
-    "optim.learning_rate": 1e-4,  # BERT's with Adam; the released 6e-3 are for LAMB
+    "optim.learning_rate": 1e-4,  # BERT's with Adam; the released 6e-3 is for LAMB
     "optim.warmup_steps": 2001,  # released, first phase: 0.2843 of all steps
     "train.steps": 7038,  # released, first phase
     "train.eval_every": 500,
@@ -49,7 +49,7 @@ CHOICES = {"data.masking": ("paper",)}  # of a shared key
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values of CharacterBERT's keys; ValueError naming key, value and what is expected."""
+    """Checks the values of CharacterBERT's keys; raises ValueError naming the key, its value and what is expected."""
     data, model = config.data, config.model
     if not 8 <= data.max_length <= model.max_positions:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""CharacterBERT: BERT's encoder over vectors that a CNN makes of words (section 3).
+"""The CharacterBERT model: BERT's encoder over word vectors that a CNN makes from characters (section 3).
 
-Parameters are `bert` and `head` or `label` as in a BERT, and `cnn`. A batch (`SpelledBatch`) spells every position, so
-the table of subwords, which BERT would have, is never made.
+The parameters are `bert` and `head` or `label` as in a BERT, and `cnn`. A batch (`SpelledBatch`) holds the characters
+of every position, so BERT's table of subwords is never created.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from charlm.nn.kernels import product
 
 
 class _Words(Spelled):
-    """What every model of the family has: the CNN."""
+    """The part that all models of the family share: the CNN."""
 
-    config: Any  # a `CharacterBertConfig`; a type would contradict that of the model behind, a part of it
+    config: Any  # a `CharacterBertConfig`; declaring that type would contradict the type in the other base class
 
     def setup(self) -> None:
-        super().setup()  # of the model that reads the vectors: it makes `bert` and the head
+        super().setup()  # of the other base class, which reads the vectors: it creates `bert` and the head
         self.cnn = CharacterCNN(self.config)
 
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the vectors [U, D] of words, float32; nothing is dropped here."""
+        """Returns the vectors [U, D] of words, float32; the CNN has no dropout."""
         return self.cnn(chars_UC)
 
     def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
-        """Returns the vectors as they are: every position is spelled."""
+        """Returns the CNN's vectors unchanged, since every position is spelled."""
         return spelled_NLD
 
 
 class WordHead(nn.Module):
-    """logits = LN(activation(Linear(x))) W + b: BERT's prediction head with a matrix of its own.
+    """logits = LN(activation(Linear(x))) W + b: BERT's prediction head with an output matrix of its own.
 
-    There is no table of words that could be its transpose.
+    The model has no word table that the output matrix could be tied to.
     """
 
     config: CharacterBertConfig
@@ -68,7 +68,7 @@ class _MaskedWords(SpelledLM):
         self.head = WordHead(self.config)
 
     def predict(self, states_NMD: jax.Array) -> jax.Array:
-        """Returns float32 logits [N, M, V] of the words that a mask hides."""
+        """Returns float32 logits [N, M, V] of the masked words."""
         return self.head(states_NMD)
 
 
@@ -77,4 +77,4 @@ class CharacterBert(_Words, SpelledEncoder):
 
 
 class CharacterBertForMaskedLM(_Words, _MaskedWords):
-    """With a prediction head over frequent words."""
+    """CharacterBERT with its pre-training head, which predicts frequent words."""

@@ -1,4 +1,4 @@
-"""CharacterBERT learns to predict whole words that are hidden (section 3); next sentences are not predicted here."""
+"""CharacterBERT's pre-training objective: predict masked whole words (section 3), without next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from charlm.families.subword.layout import config_to_dict
 log = logging.getLogger("charlm")
 
 NAME = "characterbert"
-OUTPUT = "head/output_"  # begins the parameters that have a column for each word
+OUTPUT = "head/output_"  # prefix of the parameters that have one column for each word
 
 
 class MaskedWords(MaskedSpelledLM):
-    """Masked language modelling over frequent words; `shape` is that of every batch."""
+    """Masked language modelling over frequent words; `shape` is the shape of every batch."""
 
     families = (NAME,)
     unit = "words"
@@ -41,13 +41,13 @@ class MaskedWords(MaskedSpelledLM):
     of_shape = ("model.", "data.max_length", "text.lowercase", "text.mlm_words")
 
     def __init__(self, config: ml_collections.ConfigDict, data: CharacterBertData, shards: int) -> None:
-        """Makes the model, and measures the tables of distinct words; see `Objective`."""
+        """Creates the model, and measures the sizes of the tables of distinct words; see `Objective`."""
         super().__init__(config, data, shards)
         self.model = CharacterBertForMaskedLM(model_config(config, data.vocab))
         self.shape = self.measure()
 
     def maker(self, seed: int, hiding: bool) -> WordMaker:
-        """Returns what makes sequences; `hiding`: every chosen word is masked, none is shown."""
+        """Returns the maker of sequences; `hiding`: every chosen word is masked, never kept or replaced at random."""
         cfg, vocab = self.config.data, self.data.vocab
         shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
         hidden = hiding_of(vocab, cfg.mask_rate, *shares)
@@ -56,13 +56,13 @@ class MaskedWords(MaskedSpelledLM):
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> CharacterBertData:
-        """Returns the words to predict, of the run that goes on if there is one, and the encoded corpora."""
+        """Returns the encoded corpora and the words to predict; a resumed run keeps its words."""
         source = run or config.resume
         return prepare(config, checkpoints.files_of(checkpoints.find(source, key="resume")) if source else None)
 
     @staticmethod
     def check_vocab(checkpoint: Path, data: CharacterBertData) -> None:
-        """Compares the words to predict; see `Objective.check_vocab`."""
+        """Compares the lists of words to predict; see `Objective.check_vocab`."""
         if checkpoints.read_metadata(checkpoint, (NAME,)).get("words") != data.vocab.digest():
             file = checkpoints.files_of(checkpoint) / VOCAB_FILE
             raise ValueError(f"{checkpoint} predicts other words; set text.mlm_vocab={file}")
@@ -72,7 +72,7 @@ class MaskedWords(MaskedSpelledLM):
         return self.model.init(key, smallest_batch())["params"]
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters of a CharacterBERT; the output layer is fresh where it predicts other words."""
+        """Returns the parameters of a CharacterBERT; the output layer is fresh if that model predicts other words."""
         known = from_pretrained(source, family=NAME)
         words = (known.folder / VOCAB_FILE) if (known.folder / VOCAB_FILE).is_file() else None
         same = words is not None and WordVocab.load(words).digest() == self.data.vocab.digest()
@@ -82,11 +82,11 @@ class MaskedWords(MaskedSpelledLM):
         return params
 
     def training_flops(self, batch: MaskedBatch) -> float:
-        """Returns the useful operations of a step."""
+        """Returns the useful floating-point operations of a step."""
         return characterbert_training(self.model.config, batch)
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the model as imported ones describe theirs, and what tells its words."""
+        """Returns the description of the model, as imported models have it, and the digest of its words."""
         model = config_to_dict(self.model.config)
         return {"family": NAME, "model": model, "head": MASKED_LM, "words": self.data.vocab.digest(), "hf_config": {}}
 
@@ -99,24 +99,24 @@ class MaskedWords(MaskedSpelledLM):
         return [f"words to predict  {self.data.vocab.size:,}", self.batch_line()]
 
     def name_of(self, label: int) -> str:
-        """Returns the word of an id."""
+        """Returns the word of a label."""
         return self.data.vocab.words[label]
 
     def read_at(self, batch: MaskedBatch, row: int, place: int) -> str:
-        """Returns a word of the first shard as it is read."""
+        """Returns a word of the first shard as the model reads it, for people."""
         return shown(self.spelling_at(batch, row, place).tolist())
 
 
 def started_from(known: Pretrained, fresh: Any, same_words: bool) -> tuple[Any, list[str]]:
-    """Returns fresh parameters with those of another CharacterBERT in their places, and the names of those that stay.
+    """Replaces fresh parameters by those of another CharacterBERT; returns all, and the names of those still fresh.
 
-    All of its encoder must fit; its pooler and label heads are left.
+    The encoder must fit completely. The other model's pooler and label heads are ignored.
 
     Args:
-      same_words: whether it predicts the words of this run, so that its output layer is taken over.
+      same_words: whether the other model predicts the words of this run, so that its output layer is taken over.
 
     Raises:
-      ValueError: naming what of the encoder is missing or of another shape.
+      ValueError: naming a parameter of the encoder that is missing or has another shape.
     """
     ours, theirs = (flat(params) for params in (fresh, known.params))
     taken = {}

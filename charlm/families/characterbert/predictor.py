@@ -1,4 +1,4 @@
-"""CharacterBERT, ready to be asked: vectors of words, and the frequent words that fit a gap."""
+"""Inference with a trained CharacterBERT: vectors of words, and the likeliest frequent words for gaps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from charlm.families.spelled.predictor import EntryWords, WordPredictor
 
 
 class CharacterBertPredictor(WordPredictor):
-    """A CharacterBERT with the words that it predicts, which lie with it. See `WordPredictor` for the cache.
+    """A CharacterBERT with the words that it predicts, read from the file beside it. See `WordPredictor` for the cache.
 
     Args:
       pretrained: the model.
 
     Raises:
-      ValueError: when the words that lie with it cannot be read, or are not as many as it predicts.
+      ValueError: when that file cannot be read, or does not have as many words as the model predicts.
     """
 
     name = "CharacterBERT"
@@ -43,12 +43,12 @@ class CharacterBertPredictor(WordPredictor):
         return cls(pretrained)
 
     def entry(self, word: str) -> int | None:
-        """Returns the id of a word, in the form in which it is read; see `WordPredictor.entry`."""
+        """Returns the id of a word, after normalising it; see `WordPredictor.entry`."""
         assert self._vocab is not None, "`require` refuses what has no words"
         return self._vocab.id(normalized(word, self.config.lowercase))
 
     @functools.cached_property
     def anything(self) -> EntryWords:
-        """The words that the model predicts."""
+        """All words that the model predicts, as a list to rank; see `WordPredictor`."""
         assert self._vocab is not None, "`require` refuses what has no words"
         return EntryWords(self._vocab.words, self._units, self._vocab.id)

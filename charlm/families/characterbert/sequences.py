@@ -1,7 +1,8 @@
-"""Sequences of whole words for masked language modelling: some words hidden, all spelled (section 3).
+"""Makes CharacterBERT's pre-training sequences: whole words, all spelled in characters, some masked (section 3).
 
-Only words that the prediction head knows are hidden, as in the released code; they are `rate` of all words as long as
-there are enough of them. Of the hidden ones 80 % become [MASK], 10 % another known word, 10 % stay.
+Only words that the prediction head knows are chosen for prediction, as in the released code. They are `rate` of all
+words, if there are enough known ones. By default 80 % of the chosen words become [MASK], 10 % a random known word, and
+10 % stay.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from charlm.families.spelled.sequences import PieceMaker
 
 
 class WordSequence(NamedTuple):
-    """A sequence of T words, special ones included.
+    """A sequence of T words, including the special words [CLS] and [SEP].
 
     Attributes:
-      rows_TC: uint16, the characters of what is read. labels_T: int32, the ids of the words to predict, -1 elsewhere.
-      pieces: the words it was made of, without special ones. number: what the draws were made from.
+      rows_TC: uint16, the characters that the model reads. labels_T: int32, the ids of the words to predict, -1
+        elsewhere.
+      pieces: the original words, without special ones. number: the numbers that seeded the random choices.
     """
 
     rows_TC: np.ndarray
@@ -34,32 +36,32 @@ class WordSequence(NamedTuple):
 
     @property
     def ids_T(self) -> np.ndarray:
-        """int32, rows of a table: none is read."""
+        """int32 zeros in place of rows of a subword table, which is not read."""
         return np.zeros_like(self.labels_T)
 
 
 @dataclasses.dataclass(frozen=True)
 class WholeWords:
-    """Leaves words whole, in their normal form; see `charlm.families.spelled.sequences.Cutter`."""
+    """Keeps words whole and normalises them; see `charlm.families.spelled.sequences.Cutter`."""
 
     lowercase: bool
 
     def of(self, words: Sequence[str], spaces: Sequence[bool]) -> list[tuple[str, ...]]:
-        """Returns each word as one piece."""
+        """Returns each word as one piece, in its normal form."""
         return [(normalized(word, self.lowercase),) for word in words]
 
 
 def hiding_of(vocab: WordVocab, rate: float, mask_share: float, random_share: float) -> Hiding:
-    """Returns how words of a vocabulary are hidden; the id behind the last one is [MASK]."""
+    """Returns how words of a vocabulary are masked; the id after the last word stands for [MASK]."""
     return Hiding(rate, mask_share, random_share, vocab.size, np.arange(vocab.size, dtype=np.int32))
 
 
 @dataclasses.dataclass(frozen=True)
 class WordMaker(PieceMaker):
-    """All that turns words into sequences, but for where the words come from.
+    """Makes sequences from given words.
 
     Attributes:
-      slots: characters of a word.
+      slots: character slots of a word.
     """
 
     vocab: WordVocab
@@ -69,11 +71,11 @@ class WordMaker(PieceMaker):
 
     @property
     def most(self) -> int:
-        """Words of a sequence that are hidden, at most."""
+        """The most words of a sequence that are to be predicted."""
         return self.hiding.most(self.room)
 
     def sequence(self, pieces: list[str], number: tuple[int, ...]) -> WordSequence:
-        """Returns the sequence of some words, which has special ones at both ends."""
+        """Returns the sequence of some words, with [CLS] and [SEP] around them; `number` seeds the masking."""
         known = [self.vocab.id(word) for word in pieces]
         ids_W = np.array([-1 if index is None else index for index in known], np.int32)
         (candidates,) = np.nonzero(ids_W >= 0)

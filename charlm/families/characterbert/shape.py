@@ -1,4 +1,4 @@
-"""What a CharacterBERT run reads, corpora as text and the words to predict, and the shape of its model."""
+"""Prepares the data of a CharacterBERT pre-training run, corpora and words to predict, and the shape of its model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
 
 
 class CharacterBertData(NamedTuple):
-    """Everything the batches are made from."""
+    """The words to predict and the corpora that batches are made from."""
 
     vocab: WordVocab
     train: tuple[EncodedCorpus, ...]
@@ -27,13 +27,13 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Chara
     """Returns the words to predict and the encoded corpora.
 
     Args:
-      run: folder with the files of the run that goes on; None: it begins now.
+      run: folder with the files of the run that is resumed; None: this is a new run.
 
     Raises:
-      ValueError: a corpus or the words cannot be read, or nothing is held out.
+      ValueError: a corpus or the words cannot be read, or no text is held out.
     """
     text = config.text
-    # What is read comes before what is encoded and counted, which may take hours.
+    # Read the given file first, so that errors in it show before encoding and counting, which may take hours.
     vocab = read_named("text.mlm_vocab", text.mlm_vocab, WordVocab.load)
     if vocab is None and run is not None:
         vocab = read_named("resume", str(run / VOCAB_FILE), WordVocab.load)
@@ -46,7 +46,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Chara
 
 
 def model_config(config: ml_collections.ConfigDict, vocab: WordVocab) -> CharacterBertConfig:
-    """Returns the shape of the model."""
+    """Returns the shape of the model that a run trains."""
     own = config.model.to_dict() | {"dtype": jnp.dtype(config.model.dtype), "vocab_size": vocab.size, "pooler": False}
     text = {name: config.text[name] for name in ("splitter", "language", "lowercase")}
     return CharacterBertConfig(**own, **text)

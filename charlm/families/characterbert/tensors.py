@@ -1,7 +1,7 @@
-"""CharacterBERT: the authors' names of tensors and keys of the config, and ours.
+"""Maps tensor names and config keys of the authors' CharacterBERT ("theirs") to charlm's ("ours").
 
-The names are those of the released models (helboukkouri/character-bert) and of the heads that transformers' classes of
-BERT put on them; in files that begin all names with `character_bert.` that stands for `bert.`.
+Their names are those of the released models (helboukkouri/character-bert), with heads named as in transformers' BERT
+classes. Some files use the prefix `character_bert.` instead of `bert.`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Key, Layout
 
 NAME, MODEL_TYPE = "characterbert", "character_bert"
-OWN_KEY = "charlm"  # of their config, for what it has no key for
-TEXT = ("splitter", "language", "lowercase")  # how text becomes words
+OWN_KEY = "charlm"  # a key that charlm adds to their config, for fields of ours that it has no key for
+TEXT = ("splitter", "language", "lowercase")  # our fields that decide how text is cut into words
 CNN = "bert.embeddings.word_embeddings."
-CHARACTERS = "_char_embedding_weights"  # ends the name of a tensor that no other family has
+CHARACTERS = "_char_embedding_weights"  # suffix of the name of a tensor that only CharacterBERT has
 OTHER_PREFIX = "character_bert."
 OUTPUT = "cls.predictions.decoder.weight"
 
@@ -46,7 +46,7 @@ NEXT = [Leave(f"cls.seq_relationship.{part}", "of next-sentence prediction") for
 
 @dataclasses.dataclass(frozen=True)
 class CharacterBertLayout(Layout):
-    """BERT's layout with a CNN in the place of the table of subwords."""
+    """BERT's layout with a CNN in place of the subword table."""
 
     def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
         """Returns the state under the names of `rules`; see `Layout.canonical`."""
@@ -91,7 +91,7 @@ _BUILD = {
 
 
 def _heads() -> dict[str, Head]:
-    """Returns BERT's heads with the CNN in front of them, and an output layer of its own on the one of pre-training."""
+    """Returns BERT's heads with the CNN's rules added, and an untied output layer for the pre-training head."""
     heads, own = {}, {}
     for head in _BUILD:
         rules = [rule for rule in BERT.heads[head].rules if not rule.theirs.startswith(BERT.prefix)]
@@ -114,7 +114,7 @@ def _heads() -> dict[str, Head]:
 
 LAYOUT = CharacterBertLayout(
     name=NAME,
-    model_types={MODEL_TYPE: "CharacterBert", "bert": "Bert"},  # released configs may be a BERT's
+    model_types={MODEL_TYPE: "CharacterBert", "bert": "Bert"},  # some released configs say they are a BERT's
     prefix=BERT.prefix,
     outside=BERT.outside,
     config=CharacterBertConfig,
@@ -138,5 +138,5 @@ LAYOUT = CharacterBertLayout(
 
 
 def words_in(state: Mapping[str, Tensor]) -> dict[str, int]:
-    """Returns the key of their config for the words that a file predicts, {} where it predicts none."""
+    """Returns their config key for the number of words that a file's head predicts; {} without such a head."""
     return {"mlm_vocab_size": (*state[OUTPUT].shape, 0)[0]} if OUTPUT in state else {}

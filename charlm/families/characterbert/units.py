@@ -1,4 +1,7 @@
-"""CharacterBERT's units are words, all of them spelled: [CLS] words [SEP], or [CLS] words [SEP] words [SEP]."""
+"""How CharacterBERT reads text for fine-tuning: its units are words, all of them spelled in characters.
+
+A row is [CLS] words [SEP], or [CLS] words [SEP] words [SEP].
+"""
 
 from __future__ import annotations
 
@@ -33,19 +36,19 @@ from charlm.text.words import get_splitter
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
-BUCKETS = (8, 12, 20)  # character slots of the shorter words, marks included; the last bucket holds the longest
+BUCKETS = (8, 12, 20)  # character slots of the buckets of shorter words, marks included; one more holds the longest
 
 
 def word_slots(longest: int) -> tuple[int, ...]:
-    """Returns the length buckets of words, ascending, up to the longest."""
+    """Returns the character slots of the length buckets of words, ascending, up to `longest`."""
     return slots_up_to(longest, BUCKETS)
 
 
 class CharacterBertUnits(WordUnits):
     """Words as the splitter of the model's config cuts them, or as they are given. A unit is -1 - n for spelling n.
 
-    [CLS] and [SEP] are spelled like words, each with a character of its own; where they are written out in a text they
-    are words like others.
+    [CLS] and [SEP] are spelled like words, each with a special character. The strings "[CLS]" and "[SEP]" in a text are
+    ordinary words.
 
     Args:
       pretrained: the model. longest: see `charlm.families.registry.units_of`.
@@ -57,8 +60,8 @@ class CharacterBertUnits(WordUnits):
         self.spellings = Spellings(None, config.char_slots, lambda words, _, slots: spell_rows(words, slots))
         cls, sep, self._mask = self.spellings.codes((CLS_WORD, SEP_WORD, MASK_WORD)).tolist()
         self._splitter = get_splitter(config.splitter, config.language)
-        self._pad = 0  # nothing is read there
-        # A model with one segment has no row for a second.
+        self._pad = 0  # an arbitrary unit, since padding is not read
+        # A model with only one segment has no row for a second one.
         second = int(config.type_vocab > 1)
         none, rows = np.zeros((0, 2), np.int32), lambda *units: np.array(units, np.int32).reshape(-1, 2)
         self._single = Template(rows((cls, 0)), rows((sep, 0)), none, (0, 0))
@@ -67,29 +70,29 @@ class CharacterBertUnits(WordUnits):
         self.longest = checked_longest(longest, config.longest, self.specials(True) + 4)
 
     def fresh(self) -> Self:
-        """Returns units like these without the words met so far; see `SpelledUnits.fresh`."""
+        """Returns a copy of these units without the words met so far; see `SpelledUnits.fresh`."""
         other = super().fresh()
-        other.spellings.codes((CLS_WORD, SEP_WORD, MASK_WORD))  # the first ones in every list, so with the same units
+        other.spellings.codes((CLS_WORD, SEP_WORD, MASK_WORD))  # first in every list, so they keep the same units
         return other
 
     @property
     def mask(self) -> tuple[str, int]:
-        """What stands for a hidden word, and its unit."""
+        """The string that shows a masked word, and its unit."""
         return "[MASK]", self._mask
 
     def read(self, words: Sequence[str]) -> list[int | str]:
-        """Returns what is spelled of each word: its normal form."""
+        """Returns the normal form of each word, which is what is spelled."""
         return [normalized(word, self._lowercase) for word in words]
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
-        """Returns the share of words whose bytes are more than there are slots for; no byte is unknown."""
+        """Returns the share of words with more bytes than there are slots; unknown characters do not exist."""
         room = self._slots - EDGES
         forms = (normalized(word, self._lowercase) for words in sentences for word in words)
         long = [len(form.encode("utf-8", "ignore")) > room for form in forms]
         return Lost(0.0, sum(long) / len(long))
 
     def forward_flops(self, config: CharacterBertConfig, inputs: SpelledBatch) -> float:
-        """Returns the operations of the CNN, for the distinct words, and of the layers."""
+        """Returns the operations of the CNN over the distinct words, and of the layers; see `Units.forward_flops`."""
         words = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
         return cnn_forward(config, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
 

@@ -1,4 +1,4 @@
-"""The words that CharacterBERT predicts: the most frequent ones of its training text (section 3)."""
+"""The vocabulary of words that CharacterBERT predicts: the most frequent words of its training text (section 3)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from charlm.core.durable import write_text
 from charlm.core.reading import read_bytes
 from charlm.families.characterbert.characters import normalized
 
-VOCAB_FILE = "mlm_vocab.txt"  # beside a model; the released pre-training code calls it so
+VOCAB_FILE = "mlm_vocab.txt"  # stands beside a model; the name is that of the released pre-training code
 
 
 class WordVocab:
-    """An immutable list of words, id = place."""
+    """An immutable list of words; a word's id is its index."""
 
     def __init__(self, words: Sequence[str], source: str = "vocabulary of words") -> None:
         """Takes the words in order of their ids.
 
+        Args:
+          source: the name of the vocabulary in error messages.
+
         Raises:
-          ValueError: there is none, or one is there twice, is none or holds white space; names `source`.
+          ValueError: there is no word, or a word occurs twice, is empty or holds white space.
         """
         self.words = tuple(words)
         self._ids = {word: place for place, word in enumerate(self.words)}
@@ -34,7 +37,7 @@ class WordVocab:
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int, lowercase: bool) -> WordVocab:
-        """Keeps the most frequent words as they are read, ties in order of code point.
+        """Builds the vocabulary of the most frequent normalised words, ties in order of code point.
 
         Raises:
           ValueError: there is no word.
@@ -47,11 +50,11 @@ class WordVocab:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> WordVocab:
-        """Reads UTF-8 text, one word a line; a count before it, as the released code writes, is left out.
+        """Reads UTF-8 text with one word per line; a count before the word, as the released code writes, is ignored.
 
         Raises:
-          ValueError: the file is no such text; the message names it.
-          OSError: it cannot be read.
+          ValueError: the file has another format; the message names the file.
+          OSError: the file cannot be read.
         """
         try:
             lines = read_bytes(path).decode("utf-8").split("\n")
@@ -60,16 +63,16 @@ class WordVocab:
         return cls([line.split()[-1] for line in lines if line.strip()], str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `load` reads; a reader never sees half a file."""
+        """Writes the file that `load` reads, atomically: a reader never sees half a file."""
         write_text(path, "".join(f"{word}\n" for word in self.words))
 
     @property
     def size(self) -> int:
-        """Words that there are."""
+        """The number of words."""
         return len(self.words)
 
     def id(self, word: str) -> int | None:
-        """Returns the id of a word as it is read; None when it is not listed."""
+        """Returns the id of a normalised word; None when it is not listed."""
         return self._ids.get(word)
 
     def digest(self) -> str:
