@@ -1,4 +1,4 @@
-"""BERT, multilingual BERT, RoBERTa and GPT-2: the transformers over subwords that other families stand on."""
+"""BERT, multilingual BERT, RoBERTa and GPT-2: transformers over subwords, which other families build on."""
 
 from charlm.families.family import Family
 

@@ -1,8 +1,8 @@
-"""BERT (Devlin et al., NAACL 2019, arXiv 1810.04805), multilingual BERT and RoBERTa (Liu et al., arXiv 1907.11692).
+"""The models BERT (Devlin et al., NAACL 2019, arXiv 1810.04805), multilingual BERT and RoBERTa (arXiv 1907.11692).
 
-One module for the three, told apart by `BertConfig`; parity is with Hugging Face's models of the same names, whose
-weights `charlm.convert` reads. Token embeddings may be passed in place of ids, so that a character model can replace
-rows of the table (Char2Subword, XRayEmb).
+One module serves all three, which differ in `BertConfig`. It computes the same as Hugging Face's models of these names,
+whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids, so that a character model can
+replace rows of the table (Char2Subword, XRayEmb). RoBERTa is by Liu et al., 2019.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class BertConfig:
     Attributes:
       max_positions: rows of the position table (RoBERTa: 514, of which 512 are for real positions).
       type_vocab: rows of the segment table (RoBERTa: 1).
-      position_offset: row of the first position. 0: position i has row i, padding counts (BERT). Otherwise real
-        positions are counted from that row on, whatever padding is between them, and padding has the row `pad_id`
-        (RoBERTa: pad_id + 1 = 2).
-      pad_id: id of padding; read with a position offset only.
+      position_offset: the row of the first position. 0: position i uses row i, and padding is counted (BERT).
+        Otherwise only real positions are counted, from that row on, and padding uses the row `pad_id` (RoBERTa: the
+        offset is pad_id + 1 = 2).
+      pad_id: the id of padding; used only with a position offset.
       pooler: whether there is a tanh layer over the first position.
-      dtype: of matmul inputs and states.
+      dtype: the type of matmul inputs and states.
     """
 
     vocab_size: int = 30522
@@ -69,7 +69,7 @@ class BertConfig:
 
     @property
     def longest(self) -> int:
-        """The largest number of positions of an input."""
+        """The largest number of positions that an input may have."""
         return self.max_positions - self.position_offset
 
     @property
@@ -80,7 +80,7 @@ class BertConfig:
 
 
 class BertEmbed(nn.Module):
-    """LayerNorm(token + position + type), in float32: a frequent token's gradient is a sum of thousands of rows."""
+    """LayerNorm(token + position + type), in float32, because a frequent token's gradient sums thousands of rows."""
 
     config: BertConfig
 
@@ -98,7 +98,7 @@ class BertEmbed(nn.Module):
         position_ids_BL: jax.Array | None,
         deterministic: bool,
     ) -> jax.Array:
-        """Returns [B, L, D]; without types all have the first, without position ids i has row i + offset."""
+        """Returns [B, L, D]; without types all have type 0, without position ids position i uses row i + offset."""
         cfg, L = self.config, tokens_BLD.shape[1]
         # Rows that are the same for the whole batch need no gather.
         types = self.type.embedding[None, :1] if types_BL is None else self.type(types_BL)
@@ -121,7 +121,7 @@ class BertEncoder(nn.Module):
     def __call__(
         self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True, probabilities: bool = True
     ) -> tuple[list[jax.Array], list[jax.Array | None]]:
-        """Returns the states before, between and after the layers, and the layers' attention probabilities if read."""
+        """Returns the states before, between and after the layers, and the attention probabilities if asked."""
         layers, attention = [x_BLD], []
         for layer in self.layer:
             x_BLD, probs, _ = layer(x_BLD, mask_BL[:, None, None, :], None, None, deterministic, probabilities)
@@ -159,13 +159,15 @@ class Bert(nn.Module):
 
         Args:
           ids_BL: token ids, or None. An id outside of the table gives NaN.
-          mask_BL: bool, True = real; nothing at False reaches any other position. None: all are real.
-          embeddings_BLD: rows in place of the token table's, before positions and LayerNorm; see `embed_tokens`.
+          mask_BL: bool, True at real positions; other positions influence none but themselves. None: all are real.
+          embeddings_BLD: embeddings in place of the token table's rows, before positions and LayerNorm; see
+            `embed_tokens`.
           types_BL: segment ids; None: all 0.
           position_ids_BL: rows of the position table; None: see `position_ids`.
 
         Raises:
-          ValueError: both or neither of ids and embeddings, arrays of other shapes, or more positions than there are.
+          ValueError: both or neither of ids and embeddings are given, arrays have wrong shapes, or there are more
+            positions than the model has.
         """
         cfg = self.config
         _, L = check_inputs(
@@ -189,15 +191,16 @@ class Bert(nn.Module):
         )
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
-        """Returns the token table's rows, float32 [..., D]: where `embeddings_BLD` begins."""
+        """Returns the token table's rows, float32 [..., D], in the form that `embeddings_BLD` takes."""
         return self.embed.token(ids_BL)
 
     def position_ids(self, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
-        """Returns rows of the position table [B, L], or None: in order from `position_offset`.
+        """Returns the rows of the position table [B, L]; None: consecutive rows from `position_offset` on.
 
-        With an offset (RoBERTa) positions are counted where mask_BL is True and the id is not padding, as far as either
-        is known, and all others have the row `pad_id`. Hugging Face counts by the ids alone, and takes embeddings as
-        all real: the same wherever the mask says where the padding ids are, and embeddings are not padded on the left.
+        With an offset (RoBERTa) a position counts if mask_BL is True and its id is not padding, as far as either is
+        given; all other positions use the row `pad_id`. Hugging Face looks only at the ids, and counts every position
+        when embeddings are given. The result is the same if the mask agrees with the padding ids and embeddings are not
+        padded on the left.
         """
         return position_ids(self.config, ids_BL, mask_BL)
 
@@ -215,7 +218,7 @@ def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array |
 
 
 class MaskedLMHead(nn.Module):
-    """logits = LN(activation(Linear(x))) E' + bias, E the token table (BERT, section 3.1, as released)."""
+    """logits = LN(activation(Linear(x))) E' + bias, where E is the token table (BERT, section 3.1, as released)."""
 
     config: BertConfig
 
@@ -234,11 +237,11 @@ class MaskedLMHead(nn.Module):
 
 
 class BertForMaskedLM(nn.Module):
-    """BERT with its prediction head.
+    """BERT with its prediction head for masked tokens.
 
     Attributes:
-      next_sentence: whether it also tells if the second segment follows the first (BERT, section 3.1; needs the
-        pooler).
+      next_sentence: whether it also predicts if the second segment follows the first (BERT, section 3.1); this needs
+        the pooler.
     """
 
     config: BertConfig
@@ -261,7 +264,7 @@ class BertForMaskedLM(nn.Module):
         positions_BM: jax.Array | None = None,
         **inputs: Any,
     ) -> LanguageModelOutput:
-        """Returns logits everywhere, or at `positions_BM` (int [B, M]) alone: the head is a fifth of the work.
+        """Returns logits at all positions, or only at `positions_BM` (int [B, M]): the head is a fifth of the work.
 
         The other arguments are those of `Bert.__call__`.
         """

@@ -1,4 +1,4 @@
-"""BERT, multilingual BERT and RoBERTa: Hugging Face's names of tensors and keys of the config, and ours."""
+"""Maps Hugging Face's tensor names and config keys of BERT, multilingual BERT and RoBERTa ("theirs") to charlm's."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ FIXED = {
     "tie_word_embeddings": (True, "our prediction head reads the token table"),
     "pruned_heads": ({}, "our layers have all heads"),
 }
-_LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # layers of theirs
+_LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "classifier.out_proj")  # their label layers
 _BUILD = label_heads(BertForLabels)
 
 
 def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
-    """Returns the rules of the encoder; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
+    """Returns the rules of the encoder; the prefixes `theirs` and `ours` are empty or end in a dot and in a slash."""
     rules = [
         Rule(f"{theirs}embeddings.{part}_embeddings.weight", f"{ours}embed/{name}/embedding")
         for part, name in _TABLES.items()
@@ -72,7 +72,12 @@ def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
 
 
 def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[str, str], instead: str) -> list[Leave]:
-    """Returns what a file may hold beside: constants, aliases, and the tensors of other heads."""
+    """Returns the tensors that a file may hold and that are not imported: constants, aliases, and other heads.
+
+    Args:
+      prefix: of the encoder's tensors. pooler: whether the model reads the pooler.
+      heads: tensors of the heads that `instead`, an option, imports. aliases: second name -> first name of a tensor.
+    """
     leave = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
     leave += [Leave(alias, f"the same tensor as {name}", same_as=name) for alias, name in aliases.items()]
     leave += [Leave(name, f"of a head; {instead} imports it") for name in heads]
@@ -85,9 +90,11 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
 
 
 def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rule] | None = None) -> Head:
-    """Returns a model with an output layer of labels, `layer`; `pooled`: it reads the encoder's pooler.
+    """Returns the head of a model with an output layer for labels.
 
-    `ours`: rules of its layers beside the encoder; None: the output layer is the only one.
+    Args:
+      pooled: whether it reads the encoder's pooler. layer: their name of the output layer.
+      ours: rules of all its layers outside the encoder; None: the output layer is the only one.
     """
     left = _left(prefix, pooled, (), {}, "")
     for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
@@ -107,7 +114,7 @@ _PRETRAINING_PARTS = (
 
 
 def _encoder_alone(prefix: str, pooler: bool, heads: tuple[str, ...]) -> Head:
-    """Returns the model without output layer; `heads`: the tensors of it that a file may hold."""
+    """Returns the head of a model without output layer; `heads`: tensors of pre-training heads that a file may hold."""
     left = _left(prefix, pooler, heads, {}, f"--head={MASKED_LM}")
     sign = f"{prefix}pooler.dense.weight" if pooler else ""
     return Head("Model", sign, {"pooler": pooler}, Bert, encoder_rules(prefix, "", pooler), left)
@@ -183,7 +190,7 @@ _ROBERTA_ALIASES = {
 
 
 def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Adds the row of the first position: the one after padding's."""
+    """Adds the padding id and the row of the first position, which is the one after padding's."""
     pad = 1 if theirs.get("pad_token_id") is None else theirs["pad_token_id"]
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
         raise ValueError(f"pad_token_id={pad!r}, expected a whole number from 0 on")

@@ -1,6 +1,6 @@
-"""BERT, RoBERTa and GPT-2: folders of Hugging Face's transformers to checkpoints of ours and back.
+"""Converts BERT, RoBERTa and GPT-2 between folders of Hugging Face's transformers ("theirs") and charlm checkpoints.
 
-A checkpoint made here stands alone: it says its family, config and head, and holds the tokenizer's files.
+A checkpoint made here is self-contained: it states its family, config and head, and holds the tokenizer's files.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ TOKENIZER_FILES = (
 
 
 class SubwordConverter(Converter):
-    """One family of subword models; see `charlm.families.subword.layout`."""
+    """Converts the models of one family of subword models; see `charlm.families.subword.layout`."""
 
     encoders = (Bert, GPT2)
 
     def __init__(self, layout: Layout) -> None:
-        """Wraps the tables of a family."""
+        """Takes the layout of the family."""
         self.layout = layout
         self.name = self.title = layout.name
 
@@ -50,11 +50,11 @@ class SubwordConverter(Converter):
         return tuple(self.layout.heads)
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
-        """Returns the head of a model with that metadata."""
+        """Returns the head named in the metadata."""
         return metadata["head"]
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the model that the metadata describes; see `Converter.target`."""
         head = metadata.get("head")
         if head not in self.layout.heads:
             raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.layout.heads)}")
@@ -62,10 +62,10 @@ class SubwordConverter(Converter):
         labels = metadata.get("labels", 0)
         if self.layout.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
-        return Target(config, *self.layout.target(config, head, labels), ())  # transformers ties them itself
+        return Target(config, *self.layout.target(config, head, labels), ())  # no aliases: transformers ties weights
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config of theirs is of this family: by `model_type`, which all but the oldest have."""
+        """Says whether a config of theirs names this family in `model_type`, which all but the oldest configs have."""
         return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.layout.model_types
 
     def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
@@ -75,15 +75,15 @@ class SubwordConverter(Converter):
         return Bert(config), params["bert"]
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer | None:
-        """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged.
+        """Returns the tokenizer whose files lie in a model's folder; raises ValueError without one or if it is damaged.
 
         Args:
-          lowercase: for a `vocab.txt` of BERT that does not say; see `SubwordTokenizer.load`.
+          lowercase: whether a BERT's `vocab.txt` is uncased, if no file states it; see `SubwordTokenizer.load`.
         """
         return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
-        """Returns what is in a file of theirs; see `Converter.names`."""
+        """Returns the contents of a file of theirs; see `Converter.names`."""
         state = open_family(self.layout, source, mapped)
         config = source.parent / CONFIG_FILE
         said = read_json(config).get("architectures") if config.is_file() else None
@@ -93,7 +93,7 @@ class SubwordConverter(Converter):
         return Names(state, head, chosen.rules, chosen.leave)
 
     def read(self, source: str, head: str = "", **options: Any) -> Model:
-        """Reads a folder or file of theirs; there are no options, config.json tells everything."""
+        """Reads a folder or file of theirs. There are no options: config.json states everything."""
         if options:
             named = ", --".join(name.replace("_", "-") for name in options)
             raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} tells it here")
@@ -112,7 +112,7 @@ class SubwordConverter(Converter):
         return Model(params, metadata, file.parent, file)
 
     def their_config(self, file: Path) -> dict[str, Any]:
-        """Returns the config beside a state dict; ValueError when there is none, or it is of another family."""
+        """Returns the config beside a state dict; raises ValueError when it is missing or of another family."""
         config = file.parent / CONFIG_FILE
         if not config.is_file():
             raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
@@ -121,7 +121,7 @@ class SubwordConverter(Converter):
         return theirs
 
     def report_left(self, names: set[str], head: str) -> None:
-        """Logs a line for each reason why tensors are not imported."""
+        """Logs the tensors that are not imported, in one line for each reason."""
         reasons: dict[str, list[str]] = {}
         for name in names:
             reasons.setdefault(describe((), self.layout.heads[head].leave, name), []).append(name)
@@ -129,7 +129,7 @@ class SubwordConverter(Converter):
             log.info("%s: %s", reason, ", ".join(group(members)))
 
     def check_tokenizer(self, folder: Path, rows: int) -> None:
-        """Warns of tokenizer files beside the weights that are damaged, of an unknown kind, or of another model."""
+        """Warns if tokenizer files beside the weights are damaged, of an unknown kind, or of another model."""
         if not any(file for pattern in ("vocab.*", "tokenizer.json", "*.model") for file in folder.glob(pattern)):
             return
         try:
@@ -146,15 +146,15 @@ class SubwordConverter(Converter):
             )
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
-        """Returns the metadata of the same model with another head, and the fields of the config that it decides."""
+        """Returns the metadata of the same model with another head, and the config fields that the head decides."""
         return {**metadata, "head": head, "model": metadata["model"] | self.layout.heads[head].fields}
 
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed."""
+        """Returns the metadata with the given fields of the config changed."""
         return {**metadata, "model": metadata["model"] | changes}
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Copies the tokenizer and their config, which says what ours does not: labels, names, dropout of heads."""
+        """Copies the tokenizer and their config, which has more than ours: labels, names, dropout of heads."""
         copy_tokenizer(model.folder, folder)
         if theirs := model.metadata.get("hf_config"):
             write_json(folder / CONFIG_FILE, theirs)
@@ -183,10 +183,10 @@ def has_bare_vocab(folder: Path) -> bool:
 
 
 def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Tensor]:
-    """Returns the tensors of a state dict by canonical name, not yet read.
+    """Returns the tensors of a state dict by canonical name; their values are not read yet.
 
     Raises:
-      ValueError: when it cannot be read, or holds no tensor of that family.
+      ValueError: when the file cannot be read, or holds no tensor of the family.
     """
     stored = open_state(file, mapped)
     state = family.canonical(stored, str(file))
@@ -200,7 +200,7 @@ def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Te
 
 
 def labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns their keys for the names of labels: of the task a model was fine-tuned for, else numbers."""
+    """Returns their config keys for label names: those of the fine-tuning task, else known ones, else numbered ones."""
     number = metadata.get("labels", 0)
     if not number:
         return {}
@@ -222,7 +222,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
-    """Puts the ids of a tokenizer's special tokens into a config in place of those of another."""
+    """Replaces the special token ids in a config file of theirs by those of the given tokenizer."""
     theirs = read_json(path)
     theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
     special = tokenizer.special

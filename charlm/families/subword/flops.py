@@ -1,4 +1,4 @@
-"""Floating-point operations of BERT, RoBERTa and GPT-2, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of BERT, RoBERTa and GPT-2 in the manner of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from charlm.families.subword.gpt2 import GPT2Config
 
 
 def bert_forward(config: BertConfig | GPT2Config, words: Lengths) -> float:
-    """Returns the operations of BERT's or GPT-2's layers, forward, without pooler and head."""
+    """Returns the forward operations of BERT's or GPT-2's layers, without pooler and head."""
     return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn)

@@ -1,4 +1,4 @@
-"""Gaps of a text and the pieces that fit them: any piece of the vocabulary, or the words of a list."""
+"""Finds the gaps of a text and ranks the pieces or known words that may fill them; `fill_mask` uses it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from charlm.families.predictor import Fill, KnownWords, checked_list, gap_length
 from charlm.families.windows import Text, text_of
 from charlm.text.subwords import SubwordTokenizer
 
-CONTINUES = "##"  # shown before a piece that goes on a word, in every family as BERT's vocabulary has it
+CONTINUES = "##"  # shown before a piece that continues a word, in every family, as in BERT's vocabulary
 
 
 class Gap(NamedTuple):
-    """A gap: its place among the pieces of the text, characters of its word, and what stands before it.
+    """A gap of a text.
 
     Attributes:
-      spaced: whether a space does. first: whether nothing does.
+      place: its index among the pieces of the text. length: the number of characters of its word; "auto": any.
+      spaced: whether a space stands before it. first: whether it is at the beginning of the text.
     """
 
     place: int
@@ -30,7 +31,7 @@ class Gap(NamedTuple):
 
 
 def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
-    """Returns the pieces of a text, each gap one mask token, and the gaps.
+    """Returns the pieces of a text, with one mask token for each gap, and the gaps.
 
     A gap is "[MASK]", "[MASK:5]" for a word of five characters, or the mask token of the vocabulary.
 
@@ -51,10 +52,10 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
 
 
 def around_gaps(text: str, mask: str, length: int | Literal["auto"]) -> tuple[list[str], list[int | Literal["auto"]]]:
-    """Returns the text before, between and after its gaps, and how long the word in each is to be.
+    """Returns the text before, between and after its gaps, and the number of characters of the word in each gap.
 
     Args:
-      mask: the mask token of the vocabulary. length: of gaps that do not say it.
+      mask: the mask token of the vocabulary. length: the length for gaps that do not state one.
 
     Raises:
       ValueError: when there is no gap, or a length that no word has.
@@ -72,19 +73,19 @@ def around_gaps(text: str, mask: str, length: int | Literal["auto"]) -> tuple[li
 
 
 def masked(text: Text, gap: Gap, count: int, mask: int) -> Text:
-    """Returns the text with so many masks in a gap."""
+    """Returns the text with `count` mask tokens in a gap."""
     put = lambda column, value: [*column[: gap.place], *[value] * count, *column[gap.place + 1 :]]
     word = text.words[gap.place]
     return text._replace(ids=put(text.ids, mask), offsets=put(text.offsets, (0, 0)), words=put(text.words, word))
 
 
 class Pieces:
-    """The pieces of a vocabulary that may stand in a gap, and how each is shown.
+    """The pieces of a vocabulary that may fill a gap, and how each is shown.
 
-    Special tokens and rows kept free may not.
+    Special tokens and unused ids may not fill a gap.
 
     Args:
-      rows: of the model's table; what lies beyond the vocabulary means nothing.
+      rows: the number of rows of the model's table; rows beyond the vocabulary are ignored.
     """
 
     def __init__(self, tokenizer: SubwordTokenizer, rows: int, wordpiece: bool) -> None:
@@ -94,7 +95,7 @@ class Pieces:
         self._allowed_V = np.zeros(rows, bool)
         for index in tokenizer.ids():
             if (surface := tokenizer.surface(index)) is not None:
-                # Bytes that make no whole character are shown as transformers shows them, and have no length.
+                # Bytes that are no complete character are shown as transformers shows them, and get length 0.
                 self._bare[index] = surface.chars.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
                 self._starts_V[index] = surface.starts_word
                 self._chars_V[index] = len(surface.chars) if surface.whole else 0
@@ -103,7 +104,7 @@ class Pieces:
     def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
         """Returns the likeliest pieces, best first.
 
-        At the beginning of a text a byte-level piece without a space begins a word, too.
+        At the beginning of a text, a byte-level piece without a leading space also begins a word.
         """
         starts_V = np.ones_like(self._starts_V) if gap.first and not self._wordpiece else self._starts_V
         allowed_V = self._allowed_V
@@ -119,12 +120,12 @@ class Pieces:
 
 
 class PieceWords:
-    """Known words as the pieces of a vocabulary, with and without a space before them.
+    """Known words, cut into the pieces of a vocabulary both with and without a space before them.
 
-    Words with a piece that the vocabulary does not know, and those longer than the model, are left out.
+    Words that the vocabulary cannot write, and words with more pieces than `longest`, are left out.
 
     Args:
-      longest: pieces that the model has room for.
+      longest: the number of pieces that the model has room for.
     """
 
     def __init__(self, words: KnownWords | Iterable[str], tokenizer: SubwordTokenizer, longest: int) -> None:
@@ -148,12 +149,12 @@ class PieceWords:
         return self._size
 
     def counts(self, gap: Gap) -> list[int]:
-        """Returns the numbers of pieces that words for this gap have."""
+        """Returns the different numbers of pieces of the words that fit this gap, ascending."""
         found = self._by_count[gap.spaced].items()
         return sorted(count for count, (_, chars_N, _) in found if gap.length == "auto" or gap.length in chars_N)
 
     def best(self, log_probs_KV: np.ndarray, gap: Gap, top: int) -> list[Fill]:
-        """Returns the likeliest words of K pieces, best first; `log_probs_KV` is of every piece at every mask."""
+        """Returns the likeliest words of K pieces, best first; `log_probs_KV`: log-probabilities at the K masks."""
         K = len(log_probs_KV)
         words, chars_N, ids_NK = self._by_count[gap.spaced][K]
         scores_N = log_probs_KV[np.arange(K), ids_NK].sum(axis=1, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Text written token by token by a causal model with a cache of keys and values, in one compiled loop."""
+"""Generates text token by token with a causal model and a cache of keys and values, in one compiled loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from charlm.families.predictor import check_seeds
 from charlm.families.subword.gpt2 import Cache, empty_cache
 
-TINIEST = 1e-30  # less is nothing in float32, where logits are divided by it
+TINIEST = 1e-30  # least temperature and top_p: logits are divided by the temperature in float32
 
 
 class Settings(NamedTuple):
-    """How tokens are chosen; arrays, so that other values need no other program.
+    """How tokens are chosen; the values are arrays, so that changing them needs no compilation.
 
     Attributes:
-      max_new: int32, most tokens to add. temperature: float32. top_k: int32. top_p: float32.
-      eos: int32, the token that ends a text; -1: none. allowed_V: bool, the ids that have a token.
+      max_new: int32, the most tokens to add. temperature: float32. top_k: int32. top_p: float32.
+      eos: int32, the token that ends a text; -1: none. allowed_V: bool, True at ids that have a token.
     """
 
     max_new: Any
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Tokens [B, T], their log-probabilities, how many of a row are in use, and whether the row has ended."""
+    """The new tokens [B, T], their log-probabilities, the number of tokens in each row, and whether it has ended."""
 
     tokens_BT: jax.Array
     log_probs_BT: jax.Array
@@ -51,7 +51,7 @@ class _State(NamedTuple):
 
 
 def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError naming the argument that is out of range."""
+    """Checks the arguments of `generate`; raises ValueError naming the one that is out of range."""
     for name, value in (("max_new", max_new), ("top_k", top_k)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ValueError(f"{name}={value!r}: expected a whole number")
@@ -68,12 +68,12 @@ def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -
 
 
 def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
-    """Returns a random key for each prompt, which depends on its text and its seed alone.
+    """Returns a random key for each prompt, which depends only on its text and its seed.
 
-    One seed for all: a prompt that is there again has the next seed, so that it goes on in another way.
+    With one seed for all prompts, a repeated prompt gets the next seed, so that its continuations differ.
 
     Raises:
-      ValueError: when there is not one seed a prompt, or one is out of range.
+      ValueError: when the number of seeds is not that of prompts, or a seed is out of range.
     """
     check_seeds(seed)
     one_for_all = isinstance(seed, int | np.integer)
@@ -93,10 +93,11 @@ def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:
 
 
 def cut_tail(logits_BV: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Array:
-    """Returns logits with -inf for tokens that may not be drawn.
+    """Returns the logits with -inf at tokens that may not be drawn.
 
-    Those are all but the `top_k` likeliest (0: none), and then all but the fewest likeliest ones whose probabilities
-    add up to `top_p` (nucleus sampling; Holtzman et al., ICLR 2020, section 3.1). Equals stay together.
+    First only the `top_k` likeliest tokens are kept (0: all). Of these, only the fewest likeliest tokens are kept whose
+    probabilities add up to `top_p` (nucleus sampling; Holtzman et al., ICLR 2020, section 3.1). Tokens with equal
+    logits are kept or removed together.
     """
     V = logits_BV.shape[-1]
     sorted_BV = -jnp.sort(-logits_BV, axis=-1)
@@ -131,7 +132,7 @@ def _write_on(
     greedy: bool,
     cut: bool,
 ) -> Written:
-    """Adds up to `settings.max_new` <= `places` tokens to texts padded on the left; rows of padding get none."""
+    """Adds up to `settings.max_new` (at most `places`) tokens to texts padded on the left; rows of padding get none."""
     B, P = ids_BP.shape
     variables = {"params": params}
     last_B1 = jnp.full((B, 1), P - 1, jnp.int32)
@@ -161,5 +162,5 @@ def _write_on(
 
 
 def writer(model: Any) -> Callable[..., Written]:
-    """Returns `_write_on` for a model, compiled for each shape and each way of choosing."""
+    """Returns `_write_on` for a model, compiled for each shape and each combination of `greedy` and `cut`."""
     return jax.jit(functools.partial(_write_on, model), static_argnames=("places", "greedy", "cut"))

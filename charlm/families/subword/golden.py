@@ -1,8 +1,9 @@
-"""Golden cases of BERT, RoBERTa and GPT-2: runs our model on their inputs and names every array as theirs.
+"""Compares charlm's BERT, RoBERTa and GPT-2 with golden cases: arrays that transformers computed ("theirs").
 
-Passes: the padded batch with everything that is seen inside; ids alone; embeddings in place of ids, with positions of
-their own. GPT-2 also reads text padded on the left, and writes on greedily with a cache. Nothing is compared at
-padding: both sides compute something there that nobody reads.
+The module runs our model on the inputs of a case and names every array as theirs. There are these passes: the padded
+batch, with all inner states; ids alone; embeddings in place of ids, with given positions. GPT-2 also reads text padded
+on the left, and generates greedily with a cache. Padding is not compared: both sides compute values there that nobody
+reads.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from charlm.families.subword.layout import Layout
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
-ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 1e-5  # above the float32 noise between two implementations, below the effect of any real mistake
 INPUTS = ("ids", "mask", "types", "embeddings", "position_ids", "right_mask", "left_mask")
 
-# The logits of a pass -> its arguments: ours by name, each the name of a golden array.
+# Golden array of a pass's logits -> the arguments of the pass: our parameter -> the golden array to pass.
 PASSES = {
     "bare_logits": {"ids_BL": "ids"},
     "left_logits": {"ids_BL": "ids", "mask_BL": "left_mask"},
@@ -42,7 +43,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when its config or weights do not fit our model.
+      ValueError: when the config or weights of the case do not fit our model.
     """
     said = case.meta.get("config", {}).get("model_type")
     family = next((family for family in TABLES.values() if said in family.model_types), None)
@@ -63,7 +64,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
 
 
 def ours_of(case: Case, family: Layout, head: str = "") -> tuple[Any, Any, str]:
-    """Returns our model of a case with that head ("": the one its state dict has), its parameters, and the head."""
+    """Returns our model of a case with the given head ("": that of its state dict), its parameters, and the head."""
     state = family.canonical(case.state, case.name)
     head = family.find_head(state, case.name, head)
     config = family.from_theirs(case.meta["config"], head, f"{case.name}.json")
@@ -80,13 +81,13 @@ def _runner(model: Any, params: Any) -> Callable[..., Any]:
 
 
 def _arguments(case: Case, head: str) -> dict[str, Any]:
-    """Returns the arguments of the first pass; types are segments in BERT, and a pass of their own in GPT-2."""
+    """Returns the arguments of the first pass; types are segments in BERT, while in GPT-2 they have their own pass."""
     names = FIRST | ({"types_BL": "types"} if "types" in case.arrays and head != CAUSAL_LM else {})
     return {ours: case.arrays[name] for ours, name in names.items()}
 
 
 def _passes(case: Case, head: str) -> dict[str, dict[str, Any]]:
-    """Returns the arguments of the other passes that the case has the arrays for."""
+    """Returns the arguments of the other passes for which the case has all arrays."""
     z = case.arrays
     passes = dict(PASSES)
     passes["embeddings_logits"] = {"embeddings_BLD": "embeddings", "mask_BL": "mask"}
@@ -103,7 +104,7 @@ def _real(arguments: dict[str, Any]) -> np.ndarray | None:
 
 
 def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str, Ours]]:
-    """Yields all states, probabilities and logits of the padded batch."""
+    """Yields all states, attention probabilities and logits of the padded batch."""
     arguments = _arguments(case, head)
     mask_BL = _real(arguments)
     output = run(**arguments, return_layers=True, return_attention=True)
@@ -118,7 +119,7 @@ def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str
 
 
 def _generated(case: Case, model: Any, params: Any) -> Iterator[tuple[str, Ours]]:
-    """Yields the tokens that follow a text padded on the left, greedily, and their logits."""
+    """Yields the tokens generated greedily after texts padded on the left, and their logits."""
     ids_BL, mask_BL = case.arrays["ids"], case.arrays["left_mask"]
     (B, L), steps = ids_BL.shape, case.arrays["generated"].shape[1]
     run = _runner(model, params)

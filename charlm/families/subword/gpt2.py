@@ -1,7 +1,7 @@
-"""GPT-2 (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
+"""The GPT-2 model (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
 
-A causal, pre-norm Transformer with learned positions. Parity is with Hugging Face's model of the same name, whose
-weights `charlm.convert` reads. Token embeddings may be passed in place of ids (XRayEmb).
+It is a causal, pre-norm Transformer with learned positions. It computes the same as Hugging Face's model of this name,
+whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids (XRayEmb).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 
 @dataclasses.dataclass(frozen=True)
 class GPT2Config:
-    """Shape of a GPT-2. Defaults: the smallest one released.
+    """Shape of a GPT-2. Defaults: the smallest released one.
 
     Attributes:
       max_positions: rows of the position table.
-      embed_dropout: rate on the embeddings; `dropout` is that on the outputs of attention and feed-forward.
-      dtype: of matmul inputs and states.
+      embed_dropout: dropout rate on the embeddings; `dropout` is the rate on outputs of attention and feed-forward.
+      dtype: the type of matmul inputs and states.
     """
 
     vocab_size: int = 50257
@@ -57,12 +57,12 @@ class GPT2Config:
 
 
 class Cache(NamedTuple):
-    """What generation keeps of the positions it has seen: a pytree, passed in and handed back.
+    """Keys and values of the positions that generation has read so far: a pytree, passed in and returned.
 
     Attributes:
       layers: keys and values of each layer, N places each.
       mask_BN: bool, True at places that hold a real position.
-      length: int32 scalar, places in use, padding included; the next call's positions go there.
+      length: int32 scalar, the number of places in use, including padding; the next call writes from there on.
     """
 
     layers: tuple[KeyValue, ...]
@@ -71,14 +71,14 @@ class Cache(NamedTuple):
 
 
 def empty_cache(config: GPT2Config, batch: int, places: int) -> Cache:
-    """Returns a cache with room for so many positions, padding included."""
+    """Returns an empty cache with room for `places` positions, including padding."""
     shape = (batch, places, config.heads, config.hidden // config.heads)
     layers = tuple(KeyValue(*(jnp.zeros(shape, config.dtype) for _ in range(2))) for _ in range(config.layers))
     return Cache(layers, jnp.zeros((batch, places), bool), jnp.zeros((), jnp.int32))
 
 
 class GPT2Embed(nn.Module):
-    """token + position, in float32 (a frequent token's gradient is a sum of thousands of rows)."""
+    """token + position, in float32, because a frequent token's gradient is a sum of thousands of rows."""
 
     config: GPT2Config
 
@@ -95,7 +95,7 @@ class GPT2Embed(nn.Module):
         position_ids_BL: jax.Array | None,
         deterministic: bool,
     ) -> jax.Array:
-        """Returns [B, L, D]; without position ids, position i has row i."""
+        """Returns [B, L, D]; without position ids, position i uses row i of the position table."""
         if position_ids_BL is None:
             positions = self.position.embedding[None, : tokens_BLD.shape[1]]
         else:
@@ -122,7 +122,7 @@ class GPT2Decoder(nn.Module):
         deterministic: bool,
         probabilities: bool = True,
     ) -> tuple[list[jax.Array], list[jax.Array | None], tuple[KeyValue, ...]]:
-        """Returns the states before, between and after the layers, their probabilities if read, keys and values."""
+        """Returns the states before, between and after layers, attention probabilities if asked, keys and values."""
         layers, attention, kept = [x_BLD], [], []
         start = None if cache is None else cache.length
         for layer, past in zip(self.layer, cache.layers if cache else [None] * len(self.layer), strict=True):
@@ -134,7 +134,7 @@ class GPT2Decoder(nn.Module):
 
 
 class GPT2(nn.Module):
-    """The decoder: token ids or token embeddings -> states that see what is to their left."""
+    """The decoder: token ids or token embeddings -> states, each of which depends only on positions up to its own."""
 
     scope_name: ClassVar[str] = "gpt2"
     config: GPT2Config
@@ -161,17 +161,18 @@ class GPT2(nn.Module):
 
         Args:
           ids_BL: token ids, or None. An id outside of the table gives NaN.
-          mask_BL: bool, True = real; nothing at False reaches any other position. None: all are real.
-          embeddings_BLD: rows in place of the token table's, before positions; see `embed_tokens`.
+          mask_BL: bool, True at real positions; other positions influence none but themselves. None: all are real.
+          embeddings_BLD: embeddings in place of the token table's rows, before positions; see `embed_tokens`.
           types_BL: token ids whose rows are added, as in GPT-2's dialogue models; None: nothing is added.
           position_ids_BL: rows of the position table. None: the real positions of a row are counted from 0, so that
-            padding on either side changes nothing (Hugging Face does so in `generate`, while its bare model counts
-            padding too: the same without padding on the left).
-          cache: positions that came before, from `empty_cache` or the output of the last call. One without room for L
-            more, or more than `max_positions` of them, gives NaN: how full it is is known only when the program runs.
+            padding on either side changes nothing. (Hugging Face does the same in `generate`, but its bare model also
+            counts padding, which differs if there is padding on the left.)
+          cache: the previous positions, from `empty_cache` or the output of the last call. If it has no room for L
+            more, or the row exceeds `max_positions`, the output is NaN, since this is known only when the program runs.
 
         Raises:
-          ValueError: both or neither of ids and embeddings, arrays of other shapes, or more positions than there are.
+          ValueError: both or neither of ids and embeddings are given, arrays have wrong shapes, or there are more
+            positions than the model has.
         """
         cfg = self.config
         B, L = check_inputs(
@@ -205,11 +206,11 @@ class GPT2(nn.Module):
         )
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:
-        """Returns the token table's rows, float32 [..., D]: where `embeddings_BLD` begins."""
+        """Returns the token table's rows, float32 [..., D], in the form that `embeddings_BLD` takes."""
         return self.embed.token(ids_BL)
 
     def mask_of(self, ids_BL: jax.Array | None = None, mask_BL: jax.Array | None = None, **_: Any) -> jax.Array | None:
-        """Returns the mask among the arguments of `__call__`."""
+        """Returns the mask, given the arguments of `__call__`."""
         return mask_BL
 
     def _check_room(self, B: int, L: int, position_ids_BL: jax.Array | None, cache: Cache | None) -> None:
@@ -222,7 +223,7 @@ class GPT2(nn.Module):
 
 
 class GPT2LMHeadModel(nn.Module):
-    """GPT-2 with its output layer, which is the token table."""
+    """GPT-2 with its output layer, which is tied to the token table."""
 
     config: GPT2Config
 
@@ -237,7 +238,7 @@ class GPT2LMHeadModel(nn.Module):
         positions_BM: jax.Array | None = None,
         **inputs: Any,
     ) -> LanguageModelOutput:
-        """Returns the logits of the next token everywhere, or at `positions_BM` (int [B, M]) alone.
+        """Returns the logits of the next token at all positions, or only at `positions_BM` (int [B, M]).
 
         The other arguments are those of `GPT2.__call__`.
         """

@@ -1,6 +1,6 @@
-"""GPT-2: Hugging Face's names of tensors and keys of the config, and ours.
+"""Maps Hugging Face's tensor names and config keys of GPT-2 ("theirs") to charlm's.
 
-Their Conv1D keeps matrices as we do, [in, out]; query, key and value lie side by side in one.
+Their Conv1D stores matrices as we do, [in, out]; one matrix holds query, key and value side by side.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OUR_LAYER = "gpt2/decoder/layer_{n}/"
 _DENSE = {"attn.c_proj": "attention/output", "mlp.c_fc": "ffn_in", "mlp.c_proj": "ffn_out"}
 _BUILD = label_heads(GPT2ForLabels)
 _QKV = ("query", "key", "value")
-_FOURFOLD = 4  # ffn / hidden where the config does not say (Radford et al., 2018, section 4.1: 3072 / 768)
+_FOURFOLD = 4  # ffn / hidden if the config does not state ffn (Radford et al., 2018, section 4.1: 3072 / 768)
 
 
 def _rules() -> list[Rule]:
@@ -50,7 +50,11 @@ _LEAVE = [
 
 
 def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
-    """Returns a model with an output layer of labels, `layer`, whose rules are `ours`; None: those of any layer."""
+    """Returns the head of a model with an output layer for labels.
+
+    Args:
+      layer: their name of the output layer. ours: its rules; None: those of a dense layer.
+    """
     ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
     left, sign = [leave for leave in _LEAVE if leave.theirs not in named], f"{layer}.weight"
@@ -58,7 +62,7 @@ def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
 
 
 def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Adds what older configs leave out."""
+    """Adds the feed-forward width, which older configs omit."""
     return {"ffn": _FOURFOLD * ours["hidden"]} | ours
 
 

@@ -1,7 +1,7 @@
-"""BERT, RoBERTa and GPT-2 with an output layer for labels: sequences, tokens, answers.
+"""Fine-tuned BERT, RoBERTa and GPT-2, with an output layer for labels of sequences, of tokens, or for answers.
 
-The models of Hugging Face's transformers of the same names, whose weights `charlm.convert` reads and writes. Encoders
-that read words through characters have the same heads (`ForLabels.encoder`).
+They compute the same as the models of Hugging Face's transformers, whose weights `charlm.convert` reads and writes.
+Encoders that read words through characters use the same heads (`ForLabels.encoder`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from charlm.nn.outputs import TransformerOutput
 
 
 class BertForLabels(ForLabels):
-    """Sequences are read as Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, section 4.1).
+    """BERT or RoBERTa for labels; those of sequences are Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, section 4.1).
 
-    BERT's tanh layer is the pooler of its pre-training; RoBERTa, whose pre-training has none (`config.pooler` False),
-    has one of the head's own.
+    In BERT the tanh layer is the pooler of pre-training. RoBERTa has no pooler in pre-training (`config.pooler` is
+    False), so the tanh layer belongs to the head.
     """
 
     encoder: type[nn.Module] = Bert
@@ -36,29 +36,30 @@ class BertForLabels(ForLabels):
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
-        """Returns the pooled states [N, D] of the first position."""
+        """Returns the states [N, D] of the first position, after the tanh layer."""
         if output.pooled_BD is not None:
             return output.pooled_BD
         return self.pooler(self.dropout(output.states_BLD[:, 0], deterministic=deterministic))
 
 
 class GPT2ForLabels(ForLabels):
-    """Sequences are read as Linear(x) of the last token, without bias: the only one that has read everything.
+    """GPT-2 for labels; those of sequences are Linear(x) of the last token, without bias.
 
-    A token has read what is to its left; of an answer, the question comes first.
+    A token has read only what is to its left, so the last token is the only one that has read everything. For the same
+    reason the question stands before the context when answers are predicted.
     """
 
     encoder: type[nn.Module] = GPT2
 
     def output_layer(self) -> Dense:
-        """Returns the layer of the labels."""
+        """Returns the output layer of the labels."""
         if self.kind != SEQUENCE_CLASSIFICATION:
             return super().output_layer()
         return Dense(self.labels, self.config.dtype, kernel_init(self.config.initializer), use_bias=False)
 
     @property
     def drops(self) -> bool:
-        """Whether what the output layer reads drops out."""
+        """Whether dropout precedes the output layer."""
         return self.kind == TOKEN_CLASSIFICATION
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:

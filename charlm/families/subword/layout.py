@@ -1,7 +1,7 @@
-"""What tells one family of Hugging Face models from another: names of tensors, keys of the config, heads.
+"""Describes the file format of a family of Hugging Face models: tensor names, config keys and heads.
 
-A family is one `Layout`, a table read in both directions; `charlm.families.subword.conversion` does the work with any
-of them.
+Each family has one `Layout`, a table that is read in both directions; `charlm.families.subword.conversion` converts
+models with it. "Theirs" is Hugging Face's side, "ours" is charlm's.
 """
 
 from __future__ import annotations
@@ -20,39 +20,42 @@ from charlm.convert.files import Tensor
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table
 
-ARCHITECTURES = {  # how the names of their classes with a head for labels end
+ARCHITECTURES = {  # head for labels -> the ending of the names of their classes with that head
     SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
     TOKEN_CLASSIFICATION: "ForTokenClassification",
     QUESTION_ANSWERING: "ForQuestionAnswering",
 }
-LABELS_MAX = 2**16  # labels of a head: more is a mistake
-LAYERS = 1000  # the most a model may have: each is compiled on its own
-ABSENT = object()  # a key of the config that has no default
-OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # of LayerNorms, in files made from TensorFlow's
-WRAPPER = "module."  # what DataParallel puts before every name
+LABELS_MAX = 2**16  # most labels of a head; more are a mistake
+LAYERS = 1000  # most layers of a model, since each is compiled on its own
+ABSENT = object()  # marks a config key without default
+OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # LayerNorm names in files converted from TensorFlow
+WRAPPER = "module."  # the prefix that DataParallel adds to every name
 
 
 class Key(NamedTuple):
-    """A key of their config: our field, its value where theirs is absent, its least (0.0: a rate) and its most."""
+    """A key of their config: our field, its default where the key is absent, its least and its largest value.
+
+    A `least` of 0.0 means that the value is a rate in [0, 1).
+    """
 
     ours: str
     default: Any = ABSENT
     least: float = 1
-    most: int = 2**24  # more is a mistake, and would be noticed only when the memory is full
+    most: int = 2**24  # more is a mistake, which would otherwise show only when memory is full
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A model of the family.
+    """A head of the family: a kind of model with certain output layers, or with none.
 
     Attributes:
-      architecture: the class of theirs that has exactly these tensors, without the name of the family.
-      sign: a tensor that only files with this head hold; "" for none.
-      fields: fields of our config that it decides.
-      build: our module of a config.
+      architecture: the name of their class that has exactly these tensors, without the name of the family.
+      sign: a tensor that only files with this head hold; "" if there is none.
+      fields: the fields of our config that the head decides.
+      build: makes our module from a config.
       rules: the table of names.
-      leave: tensors that may be in the file and are not imported.
-      labels: the tensor whose rows are labels; `build` then takes their number, too. "": the head has none.
+      leave: tensors that a file may hold and that are not imported.
+      labels: the tensor that has one row for each label; `build` then also takes their number. "": the head has none.
     """
 
     architecture: str
@@ -73,16 +76,16 @@ class Layout:
     """A family of Hugging Face models.
 
     Attributes:
-      name: of the family.
-      model_types: what their config may say, and the name in their classes; the first is that of one that is silent.
-      prefix: of the encoder's tensors, which a file of the encoder alone leaves out.
+      name: the name of the family.
+      model_types: each `model_type` their config may have -> the name in their classes; the first is the default.
+      prefix: the prefix of the encoder's tensors, which a file of only the encoder omits.
       outside: prefixes of tensors that are not the encoder's.
-      config: our dataclass. keys: their key -> ours. activation: the key of the activation.
-      activations: their name -> ours.
-      fixed: their key -> the only value our model can represent, and why.
-      heads: by name, in the order in which a file is asked for their signs.
-      derive: their config and our fields so far -> our fields, where one key does not decide one field.
-      smallest: of a model -> the smallest inputs that it may be called with, as `abstract_params` takes it.
+      config: our config dataclass. keys: their key -> ours. activation: their key of the activation.
+      activations: their name of an activation -> ours.
+      fixed: their key -> the only value that our model can represent, and the reason.
+      heads: the heads by name, in the order in which a file is searched for their signs.
+      derive: (their config, our fields so far) -> our fields, for fields that do not follow from one key.
+      smallest: model -> the smallest inputs that it may be called with, for `abstract_params`.
     """
 
     name: str
@@ -99,14 +102,14 @@ class Layout:
     smallest: Callable[[nn.Module], tuple[Any, ...]] = _one_token
 
     def find_head(self, names: Iterable[str], where: str, wanted: str = "", architectures: Sequence[str] = ()) -> str:
-        """Returns which head a file with these canonical names has.
+        """Returns the head of a file with these canonical names.
 
         Args:
-          wanted: the head asked for; "": the one the file holds.
-          architectures: their classes that the config names, where one name of a tensor serves several heads.
+          wanted: the requested head; "": the one the file holds.
+          architectures: the classes that their config names; they decide where heads share a tensor name.
 
         Raises:
-          ValueError: when it lacks the one that is wanted, or the family has none of that name.
+          ValueError: when the file lacks the requested head, or the family has no head of that name.
         """
         held = set(names)
         if not wanted:
@@ -122,14 +125,14 @@ class Layout:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The name of the family in the names of their classes."""
+        """The names of the family in the names of their classes."""
         return tuple(self.model_types.values())
 
     def canonical(self, state: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-        """Returns the state under the names of `rules`: today's, with the prefix.
+        """Returns the state dict under the canonical names that `rules` use: the current names, with the prefix.
 
         Raises:
-          ValueError: when two tensors get one name.
+          ValueError: when two tensors get the same name.
         """
         names: dict[str, str] = {}
         for name in state:
@@ -146,7 +149,7 @@ class Layout:
         """Returns our config for one of theirs.
 
         Raises:
-          ValueError: naming the key and the value that our model cannot represent, or every key that is missing.
+          ValueError: naming a key whose value our model cannot represent, or every missing key.
         """
         self.check_type(theirs, where)
         missing = [key for key, known in self.keys.items() if known.default is ABSENT and theirs.get(key) is None]
@@ -175,17 +178,17 @@ class Layout:
             raise ValueError(f"{where}: {error}") from error
 
     def check_type(self, theirs: Mapping[str, Any], where: str) -> None:
-        """Checks that the config is one of this family.
+        """Checks that a config is of this family.
 
         Raises:
-          ValueError: naming the family it says it is of.
+          ValueError: naming the `model_type` of another family.
         """
         said = theirs.get("model_type")
         if said is not None and not (isinstance(said, str) and said in self.model_types):
             raise ValueError(f"{where}: model_type={said!r} is not a model of the family {self.name}; see --family")
 
     def to_theirs(self, config: Any, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns their config for ours: `original` with every key that our config decides, and the architecture."""
+        """Returns their config for ours: `original`, updated with every key that ours decides, and the architecture."""
         theirs = {key: value for key, value in original.items() if key not in ("torch_dtype", "transformers_version")}
         theirs.setdefault("model_type", next(iter(self.model_types)))
         follow = [key for key, known in self.keys.items() if known.default is None and theirs.get(key) is None]
@@ -193,7 +196,7 @@ class Layout:
         if self.activations.get(str(theirs.get(self.activation))) != config.activation:
             theirs[self.activation] = config.activation
         implied = self.from_theirs(theirs, head, "")
-        for key in follow:  # from other keys, unless they say something else
+        for key in follow:  # write the key only if its value does not follow from the other keys
             ours = self.keys[key].ours
             if getattr(implied, ours) != getattr(config, ours):
                 theirs[key] = getattr(config, ours)
@@ -204,19 +207,19 @@ class Layout:
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing.
 
         Args:
-          labels: how many the head has, if it has some.
+          labels: the number of labels, if the head has labels.
         """
         model = self.heads[head].build(config, labels) if self.heads[head].labels else self.heads[head].build(config)
         params = abstract_params(model, self.smallest)
         return model, params, build_table(self.rules_of(config, head, params), params)
 
     def rules_of(self, config: Any, head: str, params: Any) -> list[Rule]:
-        """Returns the rules of a head, for a model of a config with those parameters."""
+        """Returns the rules of a head for a model with the given config and parameters."""
         return self.heads[head].rules
 
 
 def _number(value: Any, key: Key, what: str) -> Any:
-    """Returns a whole number from `least` to `most`, or where `least` is 0.0 a number in [0, 1)."""
+    """Returns the value if it is a whole number from `least` to `most`, or, if `least` is 0.0, a number in [0, 1)."""
     whole, kind = isinstance(key.least, int), int if isinstance(key.least, int) else int | float
     fits = isinstance(value, kind) and (key.least <= value <= key.most if whole else 0 <= value < 1)
     if isinstance(value, bool) or not fits:
@@ -226,19 +229,19 @@ def _number(value: Any, key: Key, what: str) -> Any:
 
 
 def config_to_dict(config: Any) -> dict[str, Any]:
-    """Returns a config of ours as JSON-able fields, those of a config inside it under its name."""
+    """Returns the fields of a config as a JSON-able dict; a config inside it becomes a dict under its field's name."""
     inner = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     inner = {name: config_to_dict(value) for name, value in inner.items() if dataclasses.is_dataclass(value)}
     return dataclasses.asdict(config) | inner | {"dtype": jnp.dtype(config.dtype).name}
 
 
 def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
-    """Returns the config with those fields; a field whose default is a config is read as one of that kind, or is None.
+    """Returns the config with the given fields; a field whose default is a config is read as such a config, or is None.
 
     Raises:
-      ValueError: naming the fields that it does not have.
+      ValueError: naming fields that the config class does not have.
     """
-    # What makes the default of a field: where a config is inside, its class.
+    # The default factory of each field, which is the class of an inner config.
     known: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(kind)}
     if unknown := sorted(fields.keys() - known.keys()):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and GPT-2, ready to be asked: vectors, words for gaps, how likely a text is, and how it goes on."""
+"""Inference with BERT, RoBERTa and GPT-2: vectors of texts, words for gaps, log-probabilities and continuations."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
 NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT", "xrayemb": "XRayEmb"}
-HEAD_POSITIONS = 2048  # positions whose logits are held at a time: 400 MiB with GPT-2's vocabulary
-GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary a mask
+HEAD_POSITIONS = 2048  # most positions whose logits are in memory at once: 400 MiB with GPT-2's vocabulary
+GAPS_AT_A_TIME = 8  # most rows in a batch of gaps, since each mask needs logits over the vocabulary
 
 
 class SubwordPredictor(Predictor):
-    """A BERT, RoBERTa or GPT-2 with its tokenizer, ready to be asked.
+    """A BERT, RoBERTa or GPT-2 with its tokenizer, ready for inference.
 
     Args:
-      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
+      pretrained: the model. tokenizer: the model's tokenizer; None: read from the files beside the model.
 
     Raises:
-      ValueError: when there is no tokenizer, or it has ids that the model has no rows for.
+      ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
@@ -61,7 +61,7 @@ class SubwordPredictor(Predictor):
             raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
         self._pad = getattr(self.config, "pad_id", 0)
         self._splitter = get_splitter("rules", "en")
-        self._wordpiece = pretrained.family == "bert"  # pieces that begin a word are no others at a text's beginning
+        self._wordpiece = pretrained.family == "bert"  # if False, any piece at the beginning of a text begins a word
         self._width = self.config.hidden
         model, self._params = pretrained.model, pretrained.params
         self._states, self._fill = self._programs(model)
@@ -69,9 +69,9 @@ class SubwordPredictor(Predictor):
         self._pieces: Pieces | None = None
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-        """Returns the compiled last states [B, L, D], and log-probabilities [B, M, V] at some positions.
+        """Returns two compiled functions: for the last states [B, L, D], and for log-probabilities [B, M, V].
 
-        Both take parameters and what `_inputs` returns; the second also positions [B, M].
+        Both take the parameters and the result of `_inputs`; the second also takes the positions [B, M] to predict.
         """
 
         def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
@@ -84,26 +84,26 @@ class SubwordPredictor(Predictor):
         return jax.jit(states), jax.jit(fill)
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
-        """Returns what the model reads; `unknown`: of each row, by place, the text under pieces it does not know."""
+        """Returns the model's input arrays; `unknown`: for each row, the texts of unknown pieces by place."""
         return ids_BL, mask_BL
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        """Returns the predictor of a loaded model, with the tokenizer beside it."""
+        """Returns the predictor of a loaded model with the tokenizer whose files lie beside it."""
         return cls(pretrained)
 
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
     ) -> list[Encoding]:
-        """Returns words or pieces, offsets and vectors of each text: the last states, and means of them.
+        """Returns words or pieces, offsets and vectors of each text; vectors are last states, or means of them.
 
-        Words are those of `charlm.text.words`' rules in every family; a word's vector is the mean of the pieces that
-        stand for some of it, and one that the tokenizer leaves out (control characters) is left out here. `sentence_D`
-        is the mean over all positions, special tokens of the template included (mean pooling; Reimers and Gurevych,
-        EMNLP 2019, section 3). A text longer than the model is read in windows, each with its special tokens.
+        Words are cut by the rules of `charlm.text.words` in every family. A word's vector is the mean of the pieces
+        that overlap it; a word that the tokenizer omits (control characters) is omitted here. `sentence_D` is the mean
+        over all positions, including the template's special tokens (mean pooling; Reimers and Gurevych, EMNLP 2019,
+        section 3). A text longer than the model is read in windows, each with its special tokens.
 
         Raises:
-          ValueError: when `texts` is one string, `batch_size` is not positive, or there is no such unit.
+          ValueError: when `texts` is one string, `batch_size` is not positive, or `unit` is neither of the two.
         """
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
@@ -136,7 +136,7 @@ class SubwordPredictor(Predictor):
         return Encoding([text[a:b] for a, b in spans], spans, vectors_WD, sentence_D)
 
     def known_words(self, words: KnownWords | Iterable[str]) -> PieceWords:
-        """Returns the words that the vocabulary can write, to rank by `fill_mask`; repeated ones count once."""
+        """Returns the words that the vocabulary can write, for `fill_mask` to rank; repeated words count once."""
         self.require("fill_mask")
         return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
 
@@ -148,12 +148,12 @@ class SubwordPredictor(Predictor):
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
-        """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest pieces or known words, best first.
+        """Returns the likeliest pieces or known words for each "[MASK]" or mask token of the vocabulary, best first.
 
         Probabilities are those of the softmax over the whole vocabulary. A piece that continues a word is written
-        "##ing" in every family. "[MASK:5]" or `length=5` leave words of so many characters only. A known word is read
-        with as many masks as it has pieces there; `log_prob` is the sum of theirs, `score` their geometric mean
-        probability. Of a text longer than the model the window around the gap is read.
+        "##ing" in every family. "[MASK:5]" or `length=5` allow only words of five characters. For a known word, the gap
+        gets as many masks as the word has pieces there; `log_prob` is the sum of the pieces' log-probabilities, `score`
+        the geometric mean of their probabilities. Of a text longer than the model, the window around the gap is read.
 
         Raises:
           ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
@@ -180,7 +180,7 @@ class SubwordPredictor(Predictor):
         return find_gaps(text, self.tokenizer, length)
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
-        """Returns for each gap and number of masks in it the log-probabilities [masks, V] of what is hidden."""
+        """Returns the log-probabilities [masks, V] at the masks, for each gap with its number of masks."""
         rows, unknown, mask = [], [], self.tokenizer.special.needed("mask")
         for gap, count in asked:
             text = masked(pieces, gap, count, mask)
@@ -202,11 +202,11 @@ class SubwordPredictor(Predictor):
         """Returns the log-probability of each piece of each text, given all pieces before it.
 
         A text longer than the model is read in windows that begin every half window, so that a piece has seen all
-        before it or at least half a window.
+        pieces before it, or at least half a window of them.
 
         Args:
-          start: the text follows the end-of-text token, as in training, so that the first piece counts, too. False: it
-            is not scored (NaN), as in the usual loss.
+          start: True: the text follows the end-of-text token, as in training, so that the first piece is scored, too.
+            False: the first piece is not scored (NaN), as in the usual loss.
 
         Raises:
           ValueError: when the model predicts no text from left to right, `texts` is one string, or `batch_size` is not
@@ -254,14 +254,15 @@ class SubwordPredictor(Predictor):
         seed: int | Sequence[int] = 0,
         batch_size: int = 32,
     ) -> list[Generation]:
-        """Returns how each prompt goes on, up to the end-of-text token; an empty one starts a text.
+        """Returns a continuation of each prompt, up to the end-of-text token; an empty prompt starts a new text.
 
         Args:
-          max_new: most tokens to add.
-          temperature: 0: always the likeliest token; else what logits are divided by before one is drawn.
-          top_k: draw among so many likeliest tokens; 0: all. top_p: and among the likeliest that have this probability.
-          seed: of what is drawn, or one for each prompt. The same prompt and seed give the same text, whatever else is
-            asked; with one seed for all, a prompt that is there again has the next seed.
+          max_new: the most tokens to add.
+          temperature: 0: always takes the likeliest token; else logits are divided by it before a token is drawn.
+          top_k: draws among this many likeliest tokens; 0: all. top_p: draws among the likeliest tokens that together
+            have this probability.
+          seed: one seed, or one for each prompt. The same prompt and seed give the same text, whatever other prompts
+            there are. With one seed, a repeated prompt gets the next seed.
 
         Raises:
           ValueError: when the model generates no text, an argument is out of range, or a prompt leaves no room for

@@ -1,4 +1,4 @@
-"""How texts longer than a model are scored: windows that overlap, so that every piece has seen enough before it."""
+"""Scores texts with a causal model; texts longer than the model are scored in overlapping windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Stretch(NamedTuple):
-    """A window [start, end) of a sequence, in which the pieces from `first` on are scored."""
+    """A window [start, end) of a sequence, in which the pieces from index `first` on are scored."""
 
     start: int
     first: int
@@ -19,9 +19,10 @@ class Stretch(NamedTuple):
 
 
 def stretches(length: int, longest: int) -> list[Stretch]:
-    """Returns windows in which every piece but the first of a sequence is scored once.
+    """Returns windows that together score every piece of a sequence, except the first one, exactly once.
 
-    They begin every `longest // 2` pieces: what is scored has seen all before it, or at least half a window.
+    A window begins every `longest // 2` pieces, so a scored piece has seen all pieces before it, or at least half a
+    window of them.
     """
     found, scored = [], 1
     for start in range(0, length, longest // 2):
@@ -33,7 +34,7 @@ def stretches(length: int, longest: int) -> list[Stretch]:
 
 
 def scorer(model: Any) -> Callable[[Any, np.ndarray, np.ndarray], jax.Array]:
-    """Returns a compiled function of parameters, ids [B, L] and mask: log-probabilities [B, L - 1] of ids[:, 1:]."""
+    """Returns a compiled function (parameters, ids [B, L], mask [B, L]) -> log-probs [B, L - 1] of ids[:, 1:]."""
 
     def log_probs(params: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
         logits = model.apply({"params": params}, ids_BL, mask_BL).logits[:, :-1]

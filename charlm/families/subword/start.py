@@ -1,4 +1,4 @@
-"""How a run of another family starts from a BERT, RoBERTa or GPT-2: what these differ in, and what is taken over."""
+"""Starts a run of another family, such as CharBERT, from the parameters of a BERT, RoBERTa or GPT-2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flax import traverse_util
 from charlm.core.trees import flat
 from charlm.families.pretrained import Pretrained
 
-# What the two backbones differ in, as released.
+# The config fields in which the released BERT and RoBERTa differ.
 BACKBONES = {
     "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
     "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
@@ -19,19 +19,19 @@ BACKBONES = {
 
 
 def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
-    """Returns fresh parameters with those of a backbone in their places, and the names of the ones that stay fresh.
+    """Replaces fresh parameters by those of a backbone; returns all, and the names of those that are still fresh.
 
-    All of the backbone's encoder must fit; its prediction head is taken where it does (without noisy language modelling
-    the first layer of CharBERT's is wider), and what it knows of pairs or labels is left.
+    The backbone's encoder must fit completely. Its prediction head is taken over where shapes agree (without noisy
+    language modelling the first layer of CharBERT's head is wider). Its heads for pairs and labels are ignored.
 
     Raises:
-      ValueError: naming what of the encoder is missing or of another shape.
+      ValueError: naming a parameter of the encoder that is missing or has another shape.
     """
     ours = flat(fresh)
     encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
     theirs = flat(backbone.params)
     named = "gpt2" if encoder == "gpt2" else "bert"
-    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder alone has none
+    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder without head has no prefix
     taken = {}
     for name, value in theirs.items():
         target = f"{encoder}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name

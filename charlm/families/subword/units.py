@@ -1,4 +1,7 @@
-"""Units of BERT, RoBERTa and GPT-2: the pieces of their tokenizers."""
+"""How BERT, RoBERTa and GPT-2 read text for fine-tuning: their units are the pieces of their tokenizers.
+
+Other families that read pieces subclass `PieceUnits` or `RowUnits`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SubwordRows(NamedTuple):
-    """Rows of pieces [..., B, L]: int32 ids and segments, bool where they are real."""
+    """Rows of pieces [..., B, L]: int32 ids, int32 segments, and a bool mask that is True at real pieces."""
 
     ids_BL: Any
     types_BL: Any
@@ -29,7 +32,7 @@ class SubwordRows(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Special pieces around texts, as columns of (id, segment); `types`: segments of the texts."""
+    """The special pieces before, between and after texts, as rows of (id, segment); `types`: segments of the texts."""
 
     before: np.ndarray
     between: np.ndarray
@@ -38,16 +41,16 @@ class Template(NamedTuple):
 
 
 class PieceUnits(Units[Shape, Inputs]):
-    """[CLS] pieces [SEP] as the tokenizer's template has it, however a family packs them.
+    """Rows of pieces with special tokens, for example [CLS] pieces [SEP], as in the tokenizer's template.
 
-    GPT-2 has no template: the end-of-text token closes each text, and the last one, which has read everything, stands
-    for the row. There the last piece of a word carries its label, for only it has read the whole word.
+    GPT-2 has no template: the end-of-text token closes each text. The last token, which has read everything, represents
+    the row, and a word's label is at its last piece, the only one that has read the whole word.
 
     Args:
       pretrained: the model. longest: see `charlm.families.registry.units_of`.
 
     Raises:
-      ValueError: when there is no tokenizer, or it has ids that the model has no rows for.
+      ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
@@ -57,7 +60,7 @@ class PieceUnits(Units[Shape, Inputs]):
         causal = isinstance(config, GPT2Config)
         self.labelled = "last" if causal else "first"
         self._pad = getattr(config, "pad_id", 0)
-        # A model with one segment has no row for a second.
+        # A model with only one segment has no row for a second one.
         self._one_type = getattr(config, "type_vocab", 1) < 2
         self._has_types = not causal
         self._single, self._double = (_causal(self._tokenizer, pair) if causal else self._template(pair) for pair in
@@ -84,7 +87,7 @@ class PieceUnits(Units[Shape, Inputs]):
         return [_encoded(item, False) for item in self._tokenizer.encode_batch(list(texts))]
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the pieces of words; a word without any has the unknown token."""
+        """Returns the pieces of words; a word without pieces gets the unknown token."""
         return [_encoded(item, True) for item in self._tokenizer.encode_words_batch([list(s) for s in sentences])]
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
@@ -93,7 +96,7 @@ class PieceUnits(Units[Shape, Inputs]):
         return Lost(float((ids == self._tokenizer.special.unk).mean()), 0.0)
 
     def specials(self, pair: bool) -> int:
-        """Returns the number of special pieces."""
+        """Returns the number of special pieces in a row."""
         template = self._double if pair else self._single
         return len(template.before) + len(template.between) + len(template.after)
 
@@ -110,12 +113,12 @@ class PieceUnits(Units[Shape, Inputs]):
 
 
 class RowUnits(PieceUnits[tuple[int, int], Inputs]):
-    """Pieces whose batches are rows of one length without tables beside them."""
+    """Pieces whose batches are padded rows, without tables of distinct words."""
 
     def measure(
         self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0
     ) -> tuple[int, int]:
-        """Returns (rows, length): pieces need no tables."""
+        """Returns (rows, length), since pieces need no tables."""
         return rows, length
 
     def widest(self, rows: int, length: int) -> tuple[int, int]:
@@ -161,7 +164,7 @@ class SubwordUnits(RowUnits[SubwordRows]):
 
 
 def _causal(tokenizer: Any, pair: bool) -> Template:
-    """Returns what stands around texts of a model that reads left to right and has no template."""
+    """Returns the special pieces of a causal model without a template: an end-of-text token after each text."""
     if tokenizer.special.eos is None:
         raise ValueError("the vocabulary has no end-of-text token")
     end = np.array([[tokenizer.special.eos, 0]], np.int32)
