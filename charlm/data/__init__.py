@@ -1,1 +1,1 @@
-"""Data: from raw text to batches. Raw text sources, encoded corpora, masking and packing."""
+"""From raw text to batches: text sources, encoded corpora, labelled examples, masking and packing."""

@@ -1,7 +1,7 @@
-"""From sequences to word tables: distinct words by length, in arrays of a fixed shape (DESIGN: one program for ever).
+"""Packs sequences into tables of distinct words, grouped by length, in arrays of a fixed shape.
 
-A shard closes when the next sequence would not fit its budgets; that sequence opens the next shard. So nothing
-overflows, is shortened or lost, and every batch has the same shape.
+A shard is closed when the next sequence would exceed its budgets; that sequence then opens the next shard. So nothing
+overflows, nothing is shortened or lost, and every batch has the same shape: one compiled program serves all of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from charlm.text.chars import CLS, SEP
 
 
 class Sequence(NamedTuple):
-    """One sequence of words, [CLS] and [SEP] included.
+    """One sequence of words, including [CLS] and [SEP].
 
     Attributes:
-      chars_WC: uint16, what the model reads; 0 pads.
-      labels_WC: uint16, the ids to predict; 0 elsewhere.
+      chars_WC: uint16, the characters that the model reads; 0 is padding.
+      labels_WC: uint16, the character ids to predict; 0 where nothing is predicted.
     """
 
     chars_WC: np.ndarray
@@ -34,15 +34,15 @@ class BatchShape:
     """The fixed shape of a batch.
 
     Attributes:
-      shards: word tables S.
+      shards: number S of shards; each has a word table.
       sequences: sequences B of a shard.
       words: words W of a sequence.
-      slots: character slots C of each length bucket, ascending; the last holds the longest word.
-      table: per bucket, rows U for distinct words read through slot 0, 0 where those of longer words have room; () with
-        `unique_words` off.
+      slots: character slots C of each length bucket, ascending; the last bucket holds the longest word.
+      table: per bucket, rows U for distinct words of which only slot 0 is read; 0 where such words go to a bucket of
+        longer words; () when `unique_words` is False.
       masked: per bucket, rows P for distinct words at masked positions.
       labels: per bucket, masked positions M.
-      unique_words: False lays out a row per position instead (the paper's reshape).
+      unique_words: False gives every position a row of its own (the paper's reshape).
     """
 
     shards: int
@@ -56,29 +56,33 @@ class BatchShape:
 
 
 def edges(slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns [CLS] and [SEP] as words, uint16 [1, slots] each: one character without WORD_CLS (HLM, appendix A.3)."""
+    """Returns [CLS] and [SEP] as words, uint16 [1, slots] each: one character, no WORD_CLS (HLM, appendix A.3)."""
     edges_2C = np.zeros((2, slots), np.uint16)
     edges_2C[:, 0] = CLS, SEP
     return edges_2C[:1], edges_2C[1:]
 
 
 def framed(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:
-    """Returns words between [CLS] and [SEP], and what is to be predicted of them; None: nothing."""
+    """Returns words between [CLS] and [SEP] with the ids to predict; without `labels_WC` nothing is predicted."""
     cls, sep = edges(rows_WC.shape[1])
     labels_WC = np.zeros_like(rows_WC) if labels_WC is None else labels_WC
     return Sequence(np.concatenate([cls, rows_WC, sep]), np.pad(labels_WC, ((1, 1), (0, 0))))
 
 
 def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
-    """Returns the index of the first bucket that holds words of so many slots."""
+    """Returns for each word the index of the first bucket that is long enough for its slots."""
     return np.searchsorted(np.asarray(bucket_slots), slots_U)
 
 
 def in_rooms(bucket_N: np.ndarray, rooms: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns which words stand in each bucket, and which find no room in their own or one of longer words.
+    """Places each word in its bucket or, when that is full, in a bucket of longer words.
 
     Args:
-      bucket_N: the first bucket that holds each word. rooms: how many words each bucket has room for.
+      bucket_N: the first bucket that is long enough for each word.
+      rooms: how many words fit into each bucket.
+
+    Returns:
+      The words placed in each bucket, and the words that found no room; both as indices into `bucket_N`.
     """
     waiting, placed = np.zeros(0, np.int64), []
     for bucket, room in enumerate(rooms):
@@ -89,7 +93,7 @@ def in_rooms(bucket_N: np.ndarray, rooms: tuple[int, ...]) -> tuple[list[np.ndar
 
 
 def spilled(counts: np.ndarray, rooms: tuple[int, ...]) -> int:
-    """Returns how many words find no room in their bucket or one of longer words; `counts`: of each bucket."""
+    """Returns how many words fit neither into their bucket nor a longer one; `counts` is the number per bucket."""
     left = 0
     for count, room in zip(counts.tolist(), rooms, strict=True):
         left = max(0, left + count - room)
@@ -97,10 +101,12 @@ def spilled(counts: np.ndarray, rooms: tuple[int, ...]) -> int:
 
 
 def labelled(rows: Iterable[tuple[np.ndarray, np.ndarray]], most: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the labelled positions of all rows of a shard, int32 [most], and their labels, -1 where there is none.
+    """Returns the labelled positions of all rows of a shard, int32 [most], and their labels, -1 at unused places.
 
     Args:
-      rows: of each row the positions and the labels. most: of a shard. length: of a row; positions count over all rows.
+      rows: positions and labels of each row.
+      most: number of labelled positions that a shard has room for.
+      length: length of a row; the returned positions count on from row to row.
     """
     positions, labels = np.zeros(most, np.int32), np.full(most, -1, np.int32)
     count = 0
@@ -113,14 +119,14 @@ def labelled(rows: Iterable[tuple[np.ndarray, np.ndarray]], most: int, length: i
 class ShardPacker:
     """Collects the sequences of one shard while they fit its budgets, then lays out its tables.
 
-    A distinct word read through slot 0 alone may move to a bucket of longer words when its own is full: padding never
-    changes a word vector, and fewer batches close early.
+    A distinct word of which only slot 0 is read may move to a bucket of longer words when its own bucket is full.
+    Padding never changes the vector of a word, and fewer batches close early.
     """
 
     def __init__(self, shape: BatchShape) -> None:
         self._shape = shape
         self._sequences: list[tuple[Sequence, list[bytes]]] = []
-        self._words: dict[bytes, tuple[int, bool]] = {}  # characters -> (bucket, met at a masked position)
+        self._words: dict[bytes, tuple[int, bool]] = {}  # characters -> (bucket, is at a masked position)
         self._counts = np.zeros(
             (3, len(shape.slots)), np.int64
         )  # per bucket: table rows, masked rows, masked positions
@@ -134,7 +140,7 @@ class ShardPacker:
         return len(self._sequences) == self._shape.sequences
 
     def add(self, sequence: Sequence) -> bool:
-        """Takes the sequence if it fits; returns whether it did. A refused sequence leaves no trace."""
+        """Takes the sequence if it fits; returns whether it did. A refused sequence changes nothing."""
         if self.full:
             return False
         chars_WC = np.ascontiguousarray(sequence.chars_WC)
@@ -239,7 +245,7 @@ class ShardPacker:
 
 
 def word_table(chars_UC: np.ndarray, words: np.ndarray, rows: int, slots: int) -> np.ndarray:
-    """Returns a table uint16 [rows, slots] of some words, zeros behind them."""
+    """Returns a table uint16 [rows, slots] that holds the given words first and zeros after them."""
     table = np.zeros((rows, slots), np.uint16)
     table[: len(words)] = chars_UC[words, :slots]
     return table
@@ -257,11 +263,11 @@ def _masked_words(
 
 
 def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:
-    """Returns one batch [S = 1, ...] of all the sequences, its shape rounded up so that few programs are compiled.
+    """Returns one batch [S = 1, ...] of all the sequences; sizes are rounded up so that few programs are compiled.
 
     Args:
-      words: words W that every sequence is padded to.
-      bucket_slots: length buckets; the last holds the longest word. See `inference_slots`.
+      words: number W of words to which every sequence is padded.
+      bucket_slots: length buckets; the last one holds the longest word. See `inference_slots`.
     """
     chars_NC = np.concatenate([s.chars_WC for s in sequences])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in sequences])
@@ -293,31 +299,32 @@ def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...
 
 
 def slots_up_to(longest: int, shorter: Iterable[int]) -> tuple[int, ...]:
-    """Returns length buckets, ascending: the shorter ones that are below the longest, and the longest."""
+    """Returns ascending length buckets: those of `shorter` that are below `longest`, and `longest` itself."""
     return (*(slots for slots in shorter if slots < longest), longest)
 
 
 def inference_slots(longest: int) -> tuple[int, ...]:
-    """Returns length buckets for `pack_all`: those that waste least on English Wikipedia, up to the longest word."""
+    """Returns length buckets for `pack_all`, up to the longest word; they waste least on English Wikipedia."""
     return slots_up_to(longest, (5, 8, 11))
 
 
 def cache_slots(longest: int) -> tuple[int, ...]:
-    """Returns length buckets for `charlm.core.cache`: finer ones, for its arrays hold words of like length."""
+    """Returns length buckets for `charlm.core.cache`; they are finer, because its arrays hold words of like length."""
     return slots_up_to(longest, (5, 7, 9, 11, 14))
 
 
 def round_up(n: int, least: int = 32) -> int:
-    """Returns the next multiple of `least`, past 8 times that of an eighth of the next power of two: few shapes.
+    """Returns the next multiple of a step, so that few different shapes occur.
 
-    A row costs as much as a word, so powers of two alone, half as much again on average, would be too coarse.
+    The step is `least`, and past 8 * `least` an eighth of the next power of two. Powers of two alone would be too
+    coarse: they add half as much again on average, and a padding row costs as much as a word.
     """
     step = max(least, (1 << max(n - 1, 0).bit_length()) // 8)
     return -(-n // step) * step
 
 
 def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:
-    """Cuts a sequence that alone exceeds the budgets into two, each with [CLS] and [SEP]; no word is lost."""
+    """Cuts a sequence that exceeds the budgets on its own into two, each with [CLS] and [SEP]; no word is lost."""
     cls, sep = sequence.chars_WC[:1], sequence.chars_WC[-1:]
     none = np.zeros_like(sequence.labels_WC[:1])
     middle = len(sequence.chars_WC) // 2

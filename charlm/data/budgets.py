@@ -1,4 +1,4 @@
-"""The shape of every batch, measured on the corpus: length buckets, and how many words each holds."""
+"""Measures the shape of every batch on the corpus: the length buckets, and how many words each bucket holds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord
 from charlm.data.streams import SAMPLE_SHARDS, sampled
 
-BUCKETS = 6  # length buckets when the config names none, at most
-# Slots that a bucket must save, for it reads and differentiates all parameters again: 130 on a CPU, and it takes longer
-# to compile.
+BUCKETS = 6  # most length buckets that are chosen when the config names none
+# Character slots that one more bucket must save to be worth it. Each bucket reads and differentiates all parameters
+# again, which costs as much as 130 slots on a CPU, and it makes compilation longer.
 BUCKET_COST = 200
-TABLES = 4  # tables of words that are read in one loop over characters, at most
-TABLE_COST = 32  # slots that such a table must save: so many cost one more stretch of the loop (measured on a CPU)
-SPREADS = 4.0  # budgets lie so many standard deviations above the mean: few batches close early
+TABLES = 4  # most tables of words that are read in one loop over characters
+TABLE_COST = 32  # slots that one more table must save: it costs as much as this many (measured on a CPU)
+SPREADS = 4.0  # standard deviations between the mean and the budget, so that few batches close early
 
 
 def measure_shape(
@@ -35,13 +35,16 @@ def measure_shape(
 ) -> BatchShape:
     """Chooses length buckets and budgets from a sample of the corpus.
 
-    Buckets minimise the character slots that are computed; each budget lies `SPREADS` standard deviations above the
-    mean of the sampled shards, so that nearly every shard gets all its sequences. Words of which only the vector is
-    read may stand among longer ones: their budgets leave room for all that need a bucket as long or longer; some are 0.
+    Buckets minimise the number of character slots that are computed. Each budget lies `SPREADS` standard deviations
+    above the mean of the sampled shards, so that nearly every shard gets all its sequences. Words of which only the
+    vector is read may be placed in a bucket of longer words; the budget of a bucket therefore leaves room for all
+    words that need a bucket at least as long, and some budgets are 0.
 
     Args:
       records: a stream of records; the first `sample_shards * sequences` sequences are read.
-      sequences: sequences B of a shard. shards: shards S of a batch. bucket_slots: given buckets; (): chosen here.
+      sequences: sequences B of a shard.
+      shards: shards S of a batch.
+      bucket_slots: given buckets; (): they are chosen here.
     """
     sample = sampled(records, SentenceMaker(max_words, char_slots, masking, seed=0), sequences, sample_shards)
     counts = np.array([_count_slots(shard, char_slots) for shard in sample])  # [shards, 3, C + 1]
@@ -53,7 +56,7 @@ def measure_shape(
     if not unique_words:
         labels = (budget(per_bucket[:, 2].sum(axis=-1)),)
         return BatchShape(shards, sequences, max_words, (char_slots,), (), (sequences * max_words,), labels, False)
-    at_least = per_bucket[:, 0, ::-1].cumsum(axis=1)[:, ::-1]  # words that need a bucket as long, or a longer one
+    at_least = per_bucket[:, 0, ::-1].cumsum(axis=1)[:, ::-1]  # words that need this bucket or a longer one
     rooms = np.maximum.accumulate([budget(at_least[:, b]) for b in reversed(range(len(slots)))])[::-1]
     table = tuple((-np.diff(rooms, append=0)).tolist())
     masked, labels = (tuple(budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in (1, 2))
@@ -61,7 +64,7 @@ def measure_shape(
 
 
 def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
-    """Returns counts by slots [3, C + 1]: distinct words only met unmasked, distinct masked ones, masked positions."""
+    """Returns [3, C + 1], counted by slots: distinct words never masked, distinct masked words, masked positions."""
     chars_NC = np.concatenate([s.chars_WC for s in shard])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in shard])
     masked_NC = chars_NC[is_masked_N]
@@ -74,7 +77,7 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
 
 
 def _cheapest_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
-    """Returns as many buckets as pay, up to `BUCKETS`: each must save `BUCKET_COST` slots."""
+    """Returns the cheapest buckets, up to `BUCKETS` of them; each bucket must save `BUCKET_COST` slots."""
     total = np.cumsum(words_by_slots)
     slots = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
     choices = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
@@ -85,13 +88,13 @@ def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:
     """Returns the ascending bucket lengths that hold all words in the fewest slots.
 
     Args:
-      words_by_slots: [C + 1], how many words have so many slots. buckets: how many lengths, the last of them C; no
-        other is 1, for marks like [CLS] alone.
+      words_by_slots: [C + 1], entry n is the number of words with n slots.
+      buckets: how many lengths. The last one is C; no other is 1, a length that only marks such as [CLS] have.
     """
     longest = len(words_by_slots) - 1
     total = np.cumsum(words_by_slots)
     count = max(min(buckets, longest - 1), 1)
-    cheapest: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}  # by the last bucket: slots, all buckets
+    cheapest: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}  # last bucket -> (slots used, all buckets)
     for number in range(count):
         left = count - 1 - number
         cheapest = {
@@ -102,14 +105,16 @@ def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:
 
 
 def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the slots and rows of tables with room for words of which at most so many are longer than c slots.
+    """Returns the slots of each table of words, and the rows of each.
 
-    Words may stand among longer ones, so what needs room is how many are longer than each table's slots.
+    A word may be placed in a table of longer words, so a table's rows follow from the number of words that are longer
+    than the slots of the table before it.
 
     Args:
-      most_C: int, for c = 0, 1, ... C - 1, descending. slots: given ones, ascending to C; (): chosen here.
+      most_C: int, for c = 0, 1, ... C - 1, descending: the largest number of words that are longer than c slots.
+      slots: given slots, ascending to C; (): they are chosen here.
     """
-    most_C = np.maximum(most_C, 1)  # the last table stays: as many characters are read and written at most
+    most_C = np.maximum(most_C, 1)  # keeps the last table, so the longest word may have all C characters
     rows_of = lambda slots: -np.diff(most_C[[0, *slots[:-1]]], append=0)
     if slots:
         return slots, tuple(np.maximum(rows_of(slots), 1).tolist())
@@ -121,21 +126,22 @@ def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tupl
 
 
 def check_slots(key: str, slots: tuple[int, ...], longest: int, end: str) -> None:
-    """Raises ValueError unless given length buckets ascend up to the longest word; (): they are measured.
+    """Raises ValueError unless given length buckets ascend up to the longest word; () passes: buckets are measured.
 
     Args:
-      key: of the config. end: how the message says where they must end.
+      key: config key of the buckets, for the message.
+      end: how the message names the length that the last bucket must have.
     """
     if slots and (tuple(sorted(set(slots))) != tuple(slots) or slots[-1] != longest):
         raise ValueError(f"{key}={tuple(slots)} must ascend and end at {end}")
 
 
 def check_rows(key: str, rows: tuple[int, ...], slots: tuple[int, ...]) -> None:
-    """Raises ValueError unless each length bucket has rows; `key`: of the config."""
+    """Raises ValueError unless each length bucket has a positive number of rows; `key` is the config key."""
     if len(rows) != len(slots) or min(rows) < 1:
         raise ValueError(f"{key}={tuple(rows)} must name a positive number for each of {len(slots)} buckets")
 
 
 def budget(counts: np.ndarray) -> int:
-    """Returns a capacity, a multiple of 8, well above the sampled counts."""
+    """Returns a capacity, a multiple of 8, that lies well above the sampled counts."""
     return int(-(-max(counts.mean() + SPREADS * counts.std(), counts.max(), 1) // 8) * 8)

@@ -1,4 +1,4 @@
-"""The built-in corpus: what every CPython says about itself, in docstrings and help topics."""
+"""The built-in corpus: the docstrings of Python's standard library and the help topics of the interpreter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from charlm.data.parts import Part, is_heldout
 
-HELDOUT = 0.05  # share of modules and topics that are set aside
+HELDOUT = 0.05  # share of modules and topics that are held out
 
 _LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "pydoc_data"})
 
@@ -27,7 +27,7 @@ def read_builtin(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[s
 
 
 def _stdlib_files() -> list[tuple[str, str]]:
-    """Returns (path relative to the standard library, path) of its modules, sorted."""
+    """Returns the modules of the standard library as (path relative to the library, path), sorted."""
     root = os.path.dirname(os.path.abspath(os.__file__))
     found = []
     for folder, folders, names in os.walk(root):
@@ -39,14 +39,14 @@ def _stdlib_files() -> list[tuple[str, str]]:
 def _topics() -> dict[str, str]:
     try:
         from pydoc_data.topics import topics
-    except ImportError:  # some distributions leave it out; the docstrings alone are enough
+    except ImportError:  # some distributions leave the topics out; the docstrings are enough
         return {}
     return topics
 
 
 @functools.cache
 def fingerprint() -> str:
-    """Returns a sha256 (hex) of everything the documents are made from."""
+    """Returns a sha256 (hex) of all the files that the documents are made from."""
     digest = hashlib.sha256(json.dumps(_topics(), sort_keys=True).encode())
     for name, path in _stdlib_files():
         with open(path, "rb") as file:
@@ -56,8 +56,11 @@ def fingerprint() -> str:
 
 @functools.cache
 def documents() -> dict[str, list[str]]:
-    """Returns the documents by split. A paragraph occurs once in the whole: its first owner keeps it, so the splits
-    share none. The top-level module, or the topic, decides the split."""
+    """Returns the documents of each split.
+
+    Each paragraph occurs once in the whole corpus: its first owner keeps it, so the splits share no paragraph. The
+    split of a document follows from its top-level module or its topic.
+    """
     found: dict[str, list[str]] = {"train": [], "heldout": []}
     seen: set[str] = set()
     for owner, text in _owned_texts():
@@ -82,7 +85,7 @@ def _owned_texts() -> Iterator[tuple[str, str]]:
         with open(path, "rb") as file:
             source = file.read()
         try:
-            with warnings.catch_warnings():  # escapes that Python will refuse one day are no concern of the caller's
+            with warnings.catch_warnings():  # invalid escapes in a module do not concern the caller
                 warnings.simplefilter("ignore")
                 tree = ast.parse(source)
         except (SyntaxError, ValueError):
@@ -97,7 +100,7 @@ def _paragraphs(text: str) -> Iterator[str]:
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         lines = []
         for line in block.splitlines():
-            if line.lstrip().startswith(">>>"):  # its output goes on to the end of the block
+            if line.lstrip().startswith(">>>"):  # a doctest and its output fill the rest of the block
                 break
             if any(map(str.isalnum, line)) and not line.lstrip().startswith(("|", "+-")):
                 lines.append(line)

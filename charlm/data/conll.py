@@ -1,4 +1,4 @@
-"""Tagged sentences in CoNLL columns, CoNLL-U and UNER's .iob2; and predictions in conlleval's columns."""
+"""Reads tagged sentences in CoNLL columns, CoNLL-U and UNER's .iob2; writes predictions in conlleval's columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from charlm.data.tag_schemes import check_scheme, detect_scheme, is_iob, orphans
 
 BROKEN = ("error", "repair")
 
-_BOUNDARY = "-X-"  # a word that conlleval takes for the end of a sentence
+_BOUNDARY = "-X-"  # conlleval takes this word for the end of a sentence
 _LOST = "\ufffd"
 
 
@@ -31,30 +31,32 @@ def read_tagged(
     as_iob2: bool = False,
     skipped: Skipped | None = None,
 ) -> list[TaggedExample]:
-    """Reads the sentences of a file, also gzipped; not a character of a word is changed.
+    """Reads the sentences of a file, also gzipped; the characters of words are never changed.
 
-    Formats: "columns" are parted by tabs when the first line of words has one, else by spaces; every line is a word,
-    also one that begins with "#"; -DOCSTART- lines part sentences. "conllu" has ten columns; ranges (3-4) and empty
-    nodes (3.1) are no words; `spaces` come from SpaceAfter=No, and inside a contraction there is one where its words
-    do not spell it ("im" = "in dem", but "cannot"). "iob2" is UNER's: id, word, tag, and more; `spaces` come from the
-    comment "# text". In both, lines that begin with "#" are comments, and "# sent_id" is the id (else file and line).
-    "auto" goes by the first line of words: when its first column is an id, it is "conllu" with ten columns, and "iob2"
-    with five in a file that begins with a comment; else it is "columns".
+    There are three formats:
+      "columns": columns are separated by tabs when the first line with words contains one, else by spaces. Every line
+        is a word, even one that begins with "#". Lines of -DOCSTART- separate sentences.
+      "conllu": ten columns. Ranges (3-4) and empty nodes (3.1) are not words. `spaces` come from SpaceAfter=No; inside
+        a contraction there is a space where its words do not spell it (in "im" = "in dem", but not in "cannot").
+      "iob2": UNER's columns id, word, tag, and more. `spaces` come from the comment "# text".
+    In the last two, lines that begin with "#" are comments, and "# sent_id" gives the id (else it is file and line).
+    "auto" decides by the first line of words: if its first column is an id, ten columns mean "conllu", and five mean
+    "iob2" in a file that begins with a comment; everything else is "columns".
 
     Args:
       path: the file.
-      word: number of the words' column from 0; None: 0, of the other formats 1.
-      tag: number of the tags' column, negative from the end; of "conllu" also a name: "upos", "xpos" and so on, or a
-        key as in "misc:CSID", "feats:Case" ("_" where a word has none); "auto": the last, of "conllu" upos, of "iob2"
-        2; None: no tags are read.
-      scheme: "iob1", "iob2", "iobes", "none", or "auto": found over the file. In IOB2, I- must follow B- or I- of its
-        type.
-      format: one of the formats above.
+      word: number of the word column from 0; None: 0, in the other formats 1.
+      tag: number of the tag column, negative from the end; in "conllu" also a name ("upos", "xpos" and so on) or a
+        key as in "misc:CSID", "feats:Case" ("_" where a word does not have it); "auto": the last column, in "conllu"
+        upos, in "iob2" 2; None: no tags are read.
+      scheme: "iob1", "iob2", "iobes", "none", or "auto": detected over the whole file. In IOB2, I- must follow B- or
+        I- of its type.
+      format: one of the formats above, or "auto".
       comments: whether lines that begin with "#" are comments; None: by format.
-      tags: the tags there may be; None: any.
-      broken: I- that opens an entity in IOB2: "error", or "repair" (becomes B-, which conlleval reads the same;
-        counted).
-      as_iob2: entities are written as IOB2, whatever the scheme.
+      tags: the allowed tags; None: any.
+      broken: what to do with an I- that opens an entity in IOB2: "error", or "repair" (it becomes B-, which conlleval
+        reads the same; counted).
+      as_iob2: whether to rewrite the tags as IOB2, whatever the scheme.
       skipped: counts repairs.
 
     Raises:
@@ -95,7 +97,7 @@ def _check_tags(path: str, sentences: Sequence[Sentence], layout: Layout, known:
 
 
 def _check_scheme(path: str, sentences: Sequence[Sentence], scheme: str, broken: str, skipped: Skipped) -> None:
-    """Repairs what breaks IOB2, or says where it is broken; of the other schemes only the tags' form is checked."""
+    """Repairs or reports tags that break IOB2; in the other schemes only the form of the tags is checked."""
     if scheme == "none":
         return
     for sentence in sentences:
@@ -133,7 +135,7 @@ def _example(path: str, sentence: Sentence, layout: Layout) -> TaggedExample:
 
 
 def _conllu_spaces(sentence: Sentence) -> list[bool]:
-    """Returns whether a space follows each word; a contraction's words take the place of its form."""
+    """Returns whether a space follows each word; the words of a contraction replace its written form."""
     spaces, where = list(sentence.spaces), {name: i for i, name in enumerate(sentence.ids)}
     for name, form, space in sentence.ranges:
         first, last = (where.get(end) for end in name.split("-"))
@@ -146,7 +148,7 @@ def _conllu_spaces(sentence: Sentence) -> list[bool]:
 
 
 def _spaces_in(text: str, words: Sequence[str]) -> list[bool] | None:
-    """Returns whether a space follows each word in the text, None when the text does not hold the words in a row."""
+    """Returns whether a space follows each word in the text; None when the text is not these words in a row."""
     spaces, position = [], 0
     for word in words:
         if not text.startswith(word, position):
@@ -166,22 +168,22 @@ def write_conll(
     offsets: bool = False,
     separator: str | None = None,
 ) -> int:
-    """Writes a line for each word: word, gold tag, predicted tag, as conlleval reads them; whole or not at all.
+    """Writes a line for each word (word, gold tag, predicted tag) in conlleval's format; the file is whole or absent.
 
     Args:
       path: file to write.
-      examples: the sentences; where they have no tags, "_" stands for the gold tag.
+      examples: the sentences; without tags, "_" is written as the gold tag.
       predicted: the tags of each sentence.
-      offsets: two more columns after the word: its start and end in the sentence's text (`examples.joined`).
-      separator: between columns; None: a space, as conlleval expects, or a tab when a word or tag holds a space
-        (then `conlleval -d '\\t'`).
+      offsets: whether to add two columns after the word: its start and end in the sentence's text (`examples.joined`).
+      separator: between columns; None: a space, as conlleval expects, or a tab when a word or tag contains a space
+        (then run `conlleval -d '\\t'`).
 
     Returns:
-      How many words had to be written otherwise to keep their line: U+FFFD stands for an empty word, for a tab, line
-      end or separator within a word, and before -DOCSTART- and -X-, which readers take for something else.
+      How many words had to be changed to keep their line. U+FFFD replaces an empty word, and a tab, line end or
+      separator within a word; it is put before -DOCSTART- and -X-, which readers take for something else.
 
     Raises:
-      ValueError: a sentence has another number of predicted tags than of words, or a tag cannot be written.
+      ValueError: the numbers of predicted tags and words of a sentence differ, or a tag cannot be written.
     """
     if len(predicted) != len(examples):
         raise ValueError(f"{path}: expected tags of {len(examples)} sentences, got {len(predicted)}")
@@ -191,7 +193,7 @@ def write_conll(
     changed = 0
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         if examples and examples[0].words[:1] and examples[0].words[0].startswith("\ufeff"):
-            file.write("\ufeff")  # readers take the first one for the file's BOM
+            file.write("\ufeff")  # readers take the first U+FEFF for the file's BOM
         for example, tags in zip(examples, predicted, strict=True):
             if len(tags) != len(example.words):
                 counts = f"expected {len(example.words)} predicted tags, one a word, got {len(tags)}"
@@ -211,13 +213,13 @@ def write_conll(
 
 
 def _writable(word: str, separator: str) -> str:
-    """Returns a word as one column that is read back as a word."""
+    """Returns a word as one column that a reader takes for a word again."""
     word = _column(word, separator)
     return _LOST + word if word in ("", DOCUMENT, _BOUNDARY) else word
 
 
 def _column(cell: str, separator: str) -> str:
-    cell = cell.encode("utf-8", "replace").decode()  # half a surrogate pair
+    cell = cell.encode("utf-8", "replace").decode()  # replaces half a surrogate pair, which UTF-8 cannot hold
     for char in {"\t", "\n", "\r", separator}:
         cell = cell.replace(char, _LOST)
     return cell

@@ -1,4 +1,4 @@
-"""Lines in CoNLL columns, CoNLL-U and UNER's .iob2, parted into sentences; see `conll.read_tagged`."""
+"""Splits lines in CoNLL columns, CoNLL-U and UNER's .iob2 into sentences, for `conll.read_tagged`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from charlm.data.parts import nearest
 
 FORMATS = ("auto", "columns", "conllu", "iob2")
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-DOCUMENT = "-DOCSTART-"  # a line of CoNLL-2003 between documents
+DOCUMENT = "-DOCSTART-"  # a line that separates documents in CoNLL-2003
 
-_DEFAULTS = {"columns": (0, -1), "conllu": (1, "upos"), "iob2": (1, 2)}  # word and tag
+_DEFAULTS = {"columns": (0, -1), "conllu": (1, "upos"), "iob2": (1, 2)}  # default columns of word and tag
 _NUMBER = re.compile(r"\d+")
 _ID = re.compile(r"\d+([-.]\d+)?")  # 3, the range 3-4 of a contraction, the empty node 3.1
 _COMMENT = re.compile(r"#\s*(sent_id|text)\s*=\s?(.*)")
@@ -20,16 +20,16 @@ _COMMENT = re.compile(r"#\s*(sent_id|text)\s*=\s?(.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which columns are what.
+    """The meaning of each column.
 
     Attributes:
       format: "columns", "conllu" or "iob2".
-      word: number of the words' column.
-      tag: number of the tags' column; None: no tags are read.
-      key: of "misc:KEY" or "feats:KEY".
-      tabs: whether tabs, not spaces, part the columns.
+      word: number of the column with words.
+      tag: number of the column with tags; None: no tags are read.
+      key: KEY of "misc:KEY" or "feats:KEY", else empty.
+      tabs: whether columns are separated by tabs instead of spaces.
       comments: whether lines that begin with "#" are comments.
-      width: number of columns that every line must have, for columns counted from the end; 0: any.
+      width: number of columns that every line must have when a column is counted from the end; 0: any number.
     """
 
     format: str
@@ -43,7 +43,7 @@ class Layout:
 
 @dataclasses.dataclass
 class Sentence:
-    """A sentence while it is read; `ranges`: first and last word id, form and SpaceAfter=No of contractions."""
+    """A sentence while it is read; `ranges` holds (ids "first-last", form, space after it) of each contraction."""
 
     id: str = ""
     text: str = ""
@@ -63,7 +63,7 @@ def settle(
     tag: int | str | None,
     comments: bool | None,
 ) -> Layout:
-    """Settles format and columns by the first line of words."""
+    """Returns the layout of a file; what the caller leaves open is decided by the first line that holds a word."""
     written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
     first = next((line for line in written if not line.startswith("#")), "".join(written[:1]))
     cells = first.split("\t")
@@ -80,12 +80,12 @@ def settle(
 
 
 def _cells(line: str, tabs: bool) -> list[str]:
-    """Returns the columns of a line; only tabs and spaces part them: other white space is part of a word."""
+    """Returns the columns of a line; only tabs or spaces separate columns, other white space belongs to a word."""
     return line.split("\t") if tabs else [cell for cell in line.split(" ") if cell]
 
 
 def _tag_column(path: str, tag: int | str | None, format: str) -> tuple[int | None, str]:
-    """Returns the number of the tag's column and the key in it."""
+    """Returns the number of the tag column, and the key to read inside its cells ("" for the whole cell)."""
     if tag is None or isinstance(tag, int):
         return tag, ""
     name, _, key = tag.partition(":")
@@ -100,7 +100,7 @@ def _tag_column(path: str, tag: int | str | None, format: str) -> tuple[int | No
 
 
 def split_sentences(path: str, lines: Sequence[tuple[int, str]], layout: Layout) -> list[Sentence]:
-    """Returns the sentences that have words."""
+    """Returns the sentences of a file; sentences without words are left out."""
     found, sentence = [], Sentence()
     for number, line in [*lines, (0, "")]:
         cells = _cells(line, layout.tabs)
@@ -124,7 +124,7 @@ def _add_comment(sentence: Sentence, line: str) -> None:
 
 
 def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], layout: Layout) -> None:
-    """Adds the word of a line, or notes a contraction."""
+    """Adds the word of a line to the sentence, or notes a contraction."""
     _check_width(place, cells, layout)
     word, space = cells[layout.word], True
     if layout.format == "conllu":
@@ -151,13 +151,13 @@ def _check_width(place: str, cells: list[str], layout: Layout) -> None:
     asked = {layout.word, layout.word if layout.tag is None else layout.tag}
     needed = len(CONLLU) if layout.format == "conllu" else max(i + 1 if i >= 0 else -i for i in asked)
     if len({i % len(cells) for i in asked}) < len(asked):
-        needed = max(needed, len(cells) + 1)  # one column cannot be both
+        needed = max(needed, len(cells) + 1)  # the same column cannot hold both words and tags
     if len(cells) < needed:
         raise ValueError(f"{place}: line has {len(cells)} columns; expected at least {needed} ({layout.format})")
 
 
 def _tag(cell: str, key: str) -> str:
-    """Returns a cell, or the value of a key in it, "_" without the key."""
+    """Returns the cell itself, or with a key the key's value in it ("_" where the cell does not have the key)."""
     if not key:
         return cell
     values = {name: value for name, _, value in (pair.partition("=") for pair in cell.split("|"))}

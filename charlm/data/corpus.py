@@ -1,9 +1,9 @@
-"""Encoded corpora: text becomes words and characters once, and is kept in ArrayRecord shards.
+"""Encoded corpora: text is split into words and characters once, and the result is kept in ArrayRecord shards.
 
 A record holds consecutive sentences of one corpus, up to `data.max_words - 2` words, as three integer arrays in the
-safetensors format. A folder of the cache is named by a hash of everything its content depends on, so a changed setting
-or a changed file never reads stale records. Shards appear under their names only when complete, so preparation can be
-killed at any time and goes on where it was.
+safetensors format. The cache folder of a corpus is named by a hash of everything its content depends on, so that after
+a change of settings or files no stale record is read. A shard gets its final name only when it is complete, so
+preparation can be killed at any time, and the next run continues with the missing shards.
 
 Prepare by hand (training does it by itself):
 
@@ -47,7 +47,7 @@ log = logging.getLogger("charlm")
 
 @dataclasses.dataclass(frozen=True)
 class EncodedCorpus:
-    """An encoded corpus: `paths` of its ArrayRecord shards (none is empty), and its counts."""
+    """An encoded corpus: the `paths` of its ArrayRecord shards, each with at least one record, and its counts."""
 
     name: str
     split: str
@@ -57,7 +57,7 @@ class EncodedCorpus:
 
 
 class PreparedData(NamedTuple):
-    """Everything the batches are made from."""
+    """Everything that batches are made from."""
 
     vocab: CharVocab
     train: tuple[EncodedCorpus, ...]
@@ -82,14 +82,15 @@ def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress
 
 
 def check_readable(config: ml_collections.ConfigDict, only_text: str = "") -> None:
-    """Opens every corpus that a config names, and its splitter: to encode one may take hours, and the next be missing.
+    """Opens every corpus that a config names, and its splitter, so that a missing one is reported before hours of work.
 
     Args:
-      only_text: who reads no encoded words, as error messages say it: "CharBERT misspells text"; "": they are welcome.
+      only_text: the reason why encoded words cannot be read, for messages, such as "CharBERT misspells text"; "": they
+        can be read.
 
     Raises:
-      ValueError: no training corpus, a file, a data set or a package is missing, a corpus is none of those that are
-        read.
+      ValueError: there is no training corpus; a file, a data set or a package is missing; a corpus holds encoded words
+        and these cannot be read.
     """
     if not config.data.train:
         raise ValueError('data.train is empty: expected at least one corpus, such as "builtin"')
@@ -107,10 +108,10 @@ def check_readable(config: ml_collections.ConfigDict, only_text: str = "") -> No
 def split_corpora(
     config: ml_collections.ConfigDict, get_one: Callable[[str, str, str], EncodedCorpus]
 ) -> tuple[tuple[EncodedCorpus, ...], tuple[EncodedCorpus, ...]]:
-    """Returns the corpora of `data.train`, and those held out: of `data.heldout`, or a part of `data.train`.
+    """Returns the training corpora and the held-out corpora (`data.heldout`, or else a part of `data.train`).
 
     Args:
-      get_one: encodes or finds a corpus, given its spec, its split and the config key that names it.
+      get_one: encodes a corpus or finds it in the cache, given its spec, its split and the config key that names it.
 
     Raises:
       ValueError: nothing is held out.
@@ -127,7 +128,7 @@ def split_corpora(
     if config.data.heldout:
         train = get(config.data.train, "all", "data.train")
         heldout = get(config.data.heldout, "all", "data.heldout")
-    else:  # encoded corpora cannot be split by document any more
+    else:  # shards that are encoded already cannot be split by document
         train = get(config.data.train, "train", "data.train")
         heldout = get([spec for spec in config.data.train if not is_encoded(spec)], "heldout", "data.train")
     heldout = tuple(corpus for corpus in heldout if corpus.paths)
@@ -154,17 +155,18 @@ def prepare_corpus(
       spec: a corpus as `sources.open_source` reads it.
       config: the `text` and `data` sections and `model.char_slots` are read.
       split: "train", "heldout" or "all".
-      vocab: characters of the encoding.
+      vocab: the characters that get an id.
       progress: called about every 5 s while encoding, and at its end.
       key: config key of `spec`, for messages.
 
     Raises:
-      ValueError: unreadable corpus; no document in it (a held-out split may be empty); cache that cannot be written.
+      ValueError: unreadable corpus; a corpus without documents (only a held-out split may be empty); a cache that
+        cannot be written.
     """
     form = CharForm(vocab.to_dict(), config.model.char_slots, config.text.normalize)
     record_words = _record_words(config)
     corpus = encode_corpus(spec, config, split, form, record_words, progress, key)
-    path = os.path.join(corpus.folder, "vocab.json")  # what makes shards usable without their text
+    path = os.path.join(corpus.folder, "vocab.json")  # lets shards be used without their text
     if not os.path.exists(path):
         with clear_write_errors(corpus.folder):
             vocab.save(path)
@@ -174,13 +176,13 @@ def prepare_corpus(
 def prepare_texts(
     config: ml_collections.ConfigDict, reader: str, progress: Progress = log_progress
 ) -> tuple[tuple[EncodedCorpus, ...], tuple[EncodedCorpus, ...]]:
-    """Returns the training and the held-out corpora as text, in records of about a sequence.
+    """Returns the training and the held-out corpora as text, in records of about the length of a sequence.
 
     Args:
-      reader: who reads them, as error messages say it: "CharBERT misspells text".
+      reader: the reason why the reader needs text, for messages, such as "CharBERT misspells text".
 
     Raises:
-      ValueError: as `prepare_corpus`, or a corpus holds encoded words.
+      ValueError: as in `prepare_corpus`, or a corpus holds encoded words.
     """
     check_readable(config, reader)
     words = max(config.data.max_length - 2, 1)
@@ -203,11 +205,14 @@ def encode_corpus(
     """Encodes a corpus in any form, or finds it in the cache.
 
     Args:
-      spec: a corpus as `sources.open_source` reads it. config: the `text` and `data` sections are read.
-      split, progress, key: as for `prepare_corpus`. record_words: words of a record at most.
+      spec: a corpus as `sources.open_source` reads it.
+      config: the `text` and `data` sections are read.
+      split, progress, key: as in `prepare_corpus`.
+      form: how words are stored.
+      record_words: most words of a record.
 
     Raises:
-      ValueError: as `prepare_corpus`.
+      ValueError: as in `prepare_corpus`.
     """
     root = cache_dir(config)
     with clear_write_errors(root):
@@ -252,7 +257,7 @@ def _record_words(config: ml_collections.ConfigDict) -> int:
 
 
 def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab, key: str) -> EncodedCorpus:
-    """Checks shards that were encoded before and uses them as they are."""
+    """Checks shards that are encoded already and returns them as a corpus."""
     paths = shard_paths(spec, key)
     folder = os.path.dirname(paths[0])
     known = _read_corpus_json(folder)
@@ -283,7 +288,7 @@ def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab
 
 
 def _read_corpus_json(folder: str) -> dict[str, Any]:
-    """Returns the description beside encoded shards, {} when there is none."""
+    """Returns the description that lies beside encoded shards, {} when there is none."""
     path = os.path.join(folder, "corpus.json")
     try:
         return loads(read_bytes(path))
@@ -294,7 +299,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
 
 
 def _table(corpora: Iterable[EncodedCorpus]) -> str:
-    """Returns a table of the prepared corpora."""
+    """Returns a table of the prepared corpora for printing."""
     rows = [("corpus", "split", "documents", "words", "chars", "cut %", "unknown %", "skipped", "shards", "folder")]
     for corpus in corpora:
         s = corpus.stats
@@ -307,8 +312,8 @@ def _table(corpora: Iterable[EncodedCorpus]) -> str:
 
 
 def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
-    """Encodes what a run of the config reads, and makes its vocabularies; ValueError when it reads no such text."""
-    from charlm.config import is_fine_tuning  # like the families, it is above this module: only the command asks
+    """Encodes the text of a run and makes its vocabularies; raises ValueError for fine-tuning, which has none."""
+    from charlm.config import is_fine_tuning  # config and families stand above data: only the command imports them
     from charlm.families.registry import corpora_of
 
     if is_fine_tuning(config):

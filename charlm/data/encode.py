@@ -1,7 +1,7 @@
-"""Encoding: the parts of a source become shards of records, in this process or in several.
+"""Encodes the parts of a text source as shards of records, in this process or in several; used by `charlm.data.corpus`.
 
-A shard appears under its name only when complete, with its counts beside it, so encoding can be killed at any time and
-goes on where it was.
+A shard gets its final name, with its counts beside it, only when it is complete. So encoding can be killed at any time,
+and the next run continues with the missing shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from charlm.data.sources import Source
 from charlm.text.sentences import sentence_ends
 from charlm.text.words import Splitter, get_splitter
 
-WRITER_OPTIONS = "group_size:1"  # every record can be read alone, as shuffling does
+WRITER_OPTIONS = "group_size:1"  # each record can be read alone, which shuffling needs
 LOG_SECONDS = 5.0
 
 Progress = Callable[[int, int, int, float], None]  # parts done, parts, words, seconds since the start
@@ -38,7 +38,7 @@ log = logging.getLogger("charlm")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a process needs to encode parts of a corpus."""
+    """Everything a process needs to encode parts of a corpus."""
 
     source: Source
     folder: str
@@ -52,7 +52,7 @@ class Job:
         return os.path.join(self.folder, f"part-{index:05d}.array_record")
 
     def finished(self, index: int) -> CorpusStats | None:
-        """Returns the counts of a shard that is complete and as it was written, else None; an empty one has no file."""
+        """Returns the counts of a complete, undamaged shard, else None; a shard without records has no file."""
         shard = self.shard(index)
         found = read_counts(shard)
         if found is None:
@@ -60,21 +60,21 @@ class Job:
         stats, digest = found
         if digest and os.path.exists(shard):
             whole = self.digest(index) == digest
-        else:  # it was encoded before digests were kept
+        else:  # the shard was written by a version that kept no digests
             whole = count_records(shard) == stats.records
         if not whole:
             log.warning("%s is damaged or gone: it is encoded again", shard)
         return stats if whole else None
 
     def digest(self, index: int) -> str:
-        """Returns the sha256 (hex) of a shard, remembered in the cache while its size and time stay."""
+        """Returns the sha256 (hex) of a shard; the cache keeps it while the shard's size and time stay the same."""
         return file_sha256(self.shard(index), os.path.dirname(self.folder))
 
 
 def _sentences(text: str, splitter: Splitter, limit: int) -> Iterator[tuple[list[str], list[bool]]]:
     """Yields the sentences of a document, each of at most `limit` words, and which words have a space before them.
 
-    Blank lines end sentences too.
+    Blank lines end sentences, too.
     """
     for paragraph in re.split(r"\n\s*\n", text):
         spans = splitter.spans(paragraph)
@@ -108,7 +108,7 @@ def _records(job: Job, part: Part, encoder: RecordEncoder, stats: CorpusStats) -
 
 
 def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = None) -> CorpusStats:
-    """Writes one shard and its counts; `report` is called now and then with the words so far."""
+    """Writes one shard and its counts; calls `report` now and then with the number of words so far."""
     encoder = job.form.start()
     skipped = Counter(job.source.skipped)
     stats = CorpusStats()
@@ -126,7 +126,7 @@ def _encode_part(job: Job, index: int, report: Callable[[int], None] | None = No
 def _write_shard(
     path: str, records: Iterator[Encoded], stats: CorpusStats, report: Callable[[int], None] | None
 ) -> None:
-    """Writes the records to `path`, which appears when complete."""
+    """Writes the records to `path`; the file appears when it is complete."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     with replacing(path) as temporary:
@@ -138,14 +138,14 @@ def _write_shard(
                 if report is not None:
                     report(stats.words)
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # closing flushes to a disk that may be full: keep the first error
+            with contextlib.suppress(RuntimeError):  # closing flushes and may fail on a full disk: keep the first error
                 writer.close()
             raise
         _write(writer.close)
 
 
 def _write(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls the ArrayRecord writer, which reports a full disk or a missing folder as RuntimeError."""
+    """Calls the ArrayRecord writer and turns its RuntimeError (full disk, missing folder) into an OSError."""
     try:
         return function(*args)
     except RuntimeError as error:
@@ -159,7 +159,7 @@ def log_progress(done: int, parts: int, words: int, seconds: float) -> None:
 
 
 def encode(job: Job, todo: Sequence[int], processes: int, progress: Progress) -> None:
-    """Encodes the parts `todo`; `progress` is called about every `LOG_SECONDS`, and at the end."""
+    """Encodes the parts numbered in `todo`; calls `progress` about every `LOG_SECONDS`, and at the end."""
     if processes < 0:
         raise ValueError(f"data.encode_processes={processes}: expected 0 (one per CPU core) or more")
     remove_stale(job.folder)
@@ -173,14 +173,14 @@ def encode(job: Job, todo: Sequence[int], processes: int, progress: Progress) ->
 
 
 class _Pace:
-    """Hands progress on, but not more often than every `LOG_SECONDS`."""
+    """Passes progress on, at most once every `LOG_SECONDS`."""
 
     def __init__(self, progress: Progress, parts: int, todo: int) -> None:
         self._progress, self._parts, self._todo = progress, parts, todo
         self._start = self._last = time.monotonic()
 
     def __call__(self, done: int, words: int) -> None:
-        """Takes the parts done of those to do, and their words so far; the last part is always reported."""
+        """Takes how many of the parts are done, and their words so far; always reports the last part."""
         now = time.monotonic()
         if done == self._todo or now - self._last > LOG_SECONDS:
             self._last = now
@@ -196,23 +196,23 @@ def _encode_here(job: Job, todo: Sequence[int], pace: _Pace) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it is killed; the pool alone would leave it waiting for ever."""
+    """Ends this process when its parent is killed; the pool alone would leave it waiting for ever."""
     import multiprocessing
     import threading
 
     parent = multiprocessing.parent_process()
-    assert parent is not None  # the pool's own process calls this in those that it starts
+    assert parent is not None  # the pool calls this in the processes that it starts
 
     def wait() -> None:
         parent.join()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches all processes; the parent ends them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent ends them
 
 
 def _encode_spread(job: Job, todo: Sequence[int], pace: _Pace, processes: int) -> None:
-    """Encodes parts in processes of their own (spawned: threads of this one, such as jax's, do not survive a fork)."""
+    """Encodes parts in several processes, which are spawned because threads, such as JAX's, do not survive a fork."""
     import multiprocessing
     from concurrent import futures
 

@@ -1,4 +1,4 @@
-"""What the readers of fine-tuning data hand over: examples of each kind of task, and what was skipped or repaired."""
+"""The examples that readers of fine-tuning data return, one class per kind of task, and counts of skipped ones."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-PLACES = 3  # places kept for each reason: enough to find the pattern, few enough to print
+PLACES = 3  # places kept per reason: enough to see the pattern, few enough to print
 
 
 class TextExample(NamedTuple):
     """A text or a pair of texts with a class, a number or a relevance.
 
     Attributes:
-      id: what predictions are written under.
-      place: where it was read, such as "train.tsv:12".
-      text: the text; of ranking: the query.
-      pair: the second text; of ranking: the passage; None: there is none.
+      id: the id that predictions are written under.
+      place: where the example was read, such as "train.tsv:12".
+      text: the text; in ranking, the query.
+      pair: the second text; in ranking, the passage; None: there is none.
       label: class name, or number for regression and ranking; None: not known.
-      group: what belongs together: the query's id of ranking, the fold of cross-validation; empty: nothing.
+      group: what belongs together: the query's id in ranking, the fold in cross-validation; empty: nothing.
     """
 
     id: str
@@ -33,11 +33,11 @@ class TaggedExample(NamedTuple):
     """A sentence of words with one tag each.
 
     Attributes:
-      id: what predictions are written under.
+      id: the id that predictions are written under.
       place: where its first word was read, such as "dev.conll:12".
       words: the words, exactly as in the file.
-      tags: one for each word; None: not known.
-      spaces: whether a space follows each word; None: one follows every word.
+      tags: one tag for each word; None: not known.
+      spaces: whether a space follows each word; None: a space follows every word.
     """
 
     id: str
@@ -48,7 +48,7 @@ class TaggedExample(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer: `context[start : start + len(text)]`; start -1: the context does not contain it."""
+    """An answer, `context[start : start + len(text)]`; start is -1 when the context does not contain it."""
 
     text: str
     start: int
@@ -58,12 +58,12 @@ class QuestionExample(NamedTuple):
     """A question about a context.
 
     Attributes:
-      id: unique; what predictions are written under.
+      id: unique id that predictions are written under.
       place: file and id, such as "dev.json: 5726469".
       question: the question.
       context: the text that is searched for the answer.
       answers: every annotator's answer; empty when there is none or none is known.
-      impossible: the context is known not to answer the question.
+      impossible: whether the context is known not to answer the question.
     """
 
     id: str
@@ -75,11 +75,11 @@ class QuestionExample(NamedTuple):
 
 
 class Skipped:
-    """Counts what a reader left out or changed, by reason, with the first places; one may serve several files.
+    """Counts what a reader left out or repaired, by reason, and keeps the first places; it may serve several files.
 
     Attributes:
-      skipped: examples left out, by reason.
-      repaired: defects mended (the example stays), by reason.
+      skipped: number of examples left out, by reason.
+      repaired: number of repaired defects (their examples stay), by reason.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Skipped:
         self._keep(f"skipped: {reason}", place)
 
     def repair(self, reason: str, place: str) -> None:
-        """Counts a defect that was mended."""
+        """Counts a defect that was repaired."""
         self.repaired[reason] += 1
         self._keep(f"repaired: {reason}", place)
 
@@ -114,7 +114,7 @@ class Skipped:
 
 
 def joined(words: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:
-    """Returns the text of words, without a space at its end, and the start and end of each word in it."""
+    """Joins words to a text; returns it, without a space at its end, and the start and end of each word in it."""
     pieces, offsets, position = [], [], 0
     for i, word in enumerate(words):
         offsets.append((position, position + len(word)))

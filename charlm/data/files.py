@@ -1,4 +1,4 @@
-"""Text files: plain lines and JSON lines, also gzipped, and Parquet; found, checked, cut into parts and read."""
+"""Finds, checks, splits into parts and reads text files: plain lines and JSON lines, also gzipped, and Parquet."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from charlm.data.parts import (
     nearest,
 )
 
-PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size: about half a minute of encoding each
+PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size; encoding one takes about half a minute
 
 _LINE_BYTES = {
     "lines": 4 * MAX_DOCUMENT_CHARS,
     "jsonl": 16 * MAX_DOCUMENT_CHARS,
-}  # a character: <= 4 bytes; \uXXXX twice
-_PARQUET_ROWS = 1024  # of a batch at most
-_HEAD_BYTES = 8192  # of a file that are looked at to tell text from binary
-_HEAD_INVALID = 0.3  # share of invalid first lines from which a file counts as binary
+}  # a character takes up to 4 bytes in UTF-8, and up to two \uXXXX in JSON
+_PARQUET_ROWS = 1024  # most rows of a batch
+_HEAD_BYTES = 8192  # bytes at a file's beginning that tell text from binary
+_HEAD_INVALID = 0.3  # a file counts as binary when more of its first lines are invalid
 BOM = b"\xef\xbb\xbf"
 
 
 def matching_files(spec: str, key: str) -> list[str]:
-    """Returns the sorted files of a path or glob; ValueError when there are none."""
+    """Returns the sorted files that match a path or glob; raises ValueError when there are none."""
     here = f"(current directory: {os.getcwd()})"
     path = os.path.expanduser(spec)
     if os.path.isdir(path):
@@ -65,7 +65,7 @@ def matching_files(spec: str, key: str) -> list[str]:
 
 
 def file_parts(path: str, text_key: str) -> list[Part]:
-    """Cuts a file into parts; ValueError when it is not readable as what its extension says."""
+    """Cuts a file into parts; raises ValueError when its content is not what its extension says."""
     name = os.path.basename(path)
     kind = "jsonl" if name.removesuffix(".gz").endswith((".jsonl", ".json")) else "lines"
     with clear_read_errors(path):
@@ -73,20 +73,20 @@ def file_parts(path: str, text_key: str) -> list[Part]:
             return _parquet_parts(path, name, text_key)
         check_is_text(path)
         size = os.path.getsize(path)
-    if name.endswith(".gz") or size <= PART_BYTES:  # gzip cannot be entered in the middle
+    if name.endswith(".gz") or size <= PART_BYTES:  # gzip cannot be read from the middle
         return [Part(name, kind, path)]
     starts = range(0, size, PART_BYTES)
     return [Part(f"{name}@{start}", kind, path, start, min(start + PART_BYTES, size)) for start in starts]
 
 
 def open_binary(path: str) -> io.BufferedIOBase:
-    """Opens a file, unpacked where its name ends in .gz."""
+    """Opens a file for reading bytes, unpacked when its name ends in .gz."""
     return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
 
 
 @contextlib.contextmanager
 def gzip_errors(path: str) -> Iterator[None]:
-    """Turns what a damaged gzip file raises into one line."""
+    """Turns the errors of a damaged gzip file into a one-line ValueError."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -108,7 +108,7 @@ def check_is_text(path: str) -> None:
 
 
 def _decodes(data: bytes, cut: bool = False) -> bool:
-    """Whether `data` is UTF-8; `cut`: it may end inside a character."""
+    """Returns whether `data` is UTF-8; with `cut`, it may end inside a character."""
     try:
         codecs.utf_8_decode(data, "strict", not cut)
     except UnicodeDecodeError:
@@ -117,11 +117,11 @@ def _decodes(data: bytes, cut: bool = False) -> bool:
 
 
 def _raw_lines(part: Part) -> Iterator[bytes | None]:
-    """Yields the lines that begin inside the part, without holding more than one bounded line; None: one too long."""
+    """Yields the lines that begin inside the part, one bounded line in memory at a time; None for a line too long."""
     limit = _LINE_BYTES[part.kind]
     with gzip_errors(part.path), open_binary(part.path) as stream:
         position = part.start
-        if part.start:  # the line that is under way belongs to the part before
+        if part.start:  # a line that began earlier belongs to the part before
             stream.seek(part.start - 1)
             position += _drain(stream) - 1
         while part.stop is None or position < part.stop:
@@ -138,7 +138,7 @@ def _raw_lines(part: Part) -> Iterator[bytes | None]:
 
 
 def _drain(stream: io.BufferedIOBase) -> int:
-    """Reads to the end of the line in small pieces; returns the bytes read."""
+    """Reads to the end of the line in small pieces; returns the number of bytes read."""
     total = 0
     while piece := stream.readline(1 << 20):
         total += len(piece)
@@ -148,7 +148,7 @@ def _drain(stream: io.BufferedIOBase) -> int:
 
 
 def read_lines(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
-    """Yields each line that is not blank; (text_key is for the other kinds)."""
+    """Yields each line that is not blank; `text_key` is not used, all readers take it."""
     del text_key
     for line in _raw_lines(part):
         text = None if line is None else decode(line)
@@ -159,7 +159,7 @@ def read_lines(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str
 
 
 def read_jsonl(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
-    """Yields the text of each JSON line; ValueError when no line at all has one."""
+    """Yields the text of each JSON line; raises ValueError when no line has one."""
     good, first_reason = False, ""
     for number, line in enumerate(_raw_lines(part), 1):
         if line is not None and not line.strip():
@@ -172,12 +172,12 @@ def read_jsonl(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str
         good = True
         if text := text.strip():
             yield text
-    if first_reason and not good and part.start == 0:  # a later part may fail alone: the file as a whole does not
+    if first_reason and not good and part.start == 0:  # a later part without text may be part of a good file
         raise ValueError(f"{first_reason} (and no other line can be read; expected one JSON object per line)")
 
 
 def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
-    """Returns (text, "") or (None, reason)."""
+    """Returns (text, ""), or (None, reason) when the line has no text."""
     if (decoded := decode(line)) is None:
         return None, BAD_UTF8
     try:
@@ -192,7 +192,7 @@ def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
 
 
 def open_parquet(path: str) -> Any:
-    """Opens a Parquet file; ValueError when it is none, or pyarrow is missing."""
+    """Opens a Parquet file; raises ValueError when it is not one, or pyarrow is missing."""
     pyarrow, parquet = (extras.load(f"{path} is Parquet", name) for name in ("pyarrow", "pyarrow.parquet"))
     try:
         return parquet.ParquetFile(path)
@@ -201,7 +201,7 @@ def open_parquet(path: str) -> Any:
 
 
 def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
-    """Groups row groups to parts of about `PART_BYTES`; ValueError when the text column is missing or not text."""
+    """Groups row groups into parts of about `PART_BYTES`; raises ValueError when the column is missing or not text."""
     with open_parquet(path) as file:
         types = {field.name: str(field.type) for field in file.schema_arrow}
         if text_key not in types:
@@ -222,12 +222,13 @@ def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
 
 
 def parquet_batches(file: Any, path: str, columns: Sequence[str], groups: Sequence[int]) -> Iterator[Any]:
-    """Yields some columns of some row groups in batches of so few rows that a batch takes no large memory.
+    """Yields some columns of some row groups in batches with so few rows that a batch takes little memory.
 
-    A dictionary, or a prefix that values share, lets each value of a batch be as long as a whole page.
+    With a dictionary, or a prefix that values share, each value of a batch may be as long as a whole page.
 
     Raises:
-      TooLarge: a page is. pyarrow's errors: the file is damaged.
+      TooLarge: a page is too large.
+      pyarrow's errors: the file is damaged.
     """
     for group in groups:
         largest = largest_page(path, file, group, columns)
@@ -241,18 +242,18 @@ def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[s
     with open_parquet(part.path) as file:
         try:
             for batch in parquet_batches(file, part.path, [text_key], groups):
-                column = batch.column(0).cast("large_binary")  # bytes: invalid UTF-8 is skipped, not fatal
+                column = batch.column(0).cast("large_binary")  # as bytes, so that invalid UTF-8 can be skipped
                 yield from column_texts(column.to_pylist(), skipped)
         except TooLarge:
             raise
-        except (OSError, ArithmeticError, ValueError) as error:  # pyarrow's own errors derive from these
+        except (OSError, ArithmeticError, ValueError) as error:  # pyarrow's errors derive from these
             raise ValueError(f"{part.path}: damaged Parquet file ({error})") from error
 
 
 def file_sha256(path: str, cache_dir: str | None) -> str:
-    """Returns the sha256 (hex) of a file, remembered in `cache_dir` by path, size and modification time.
+    """Returns the sha256 (hex) of a file; `cache_dir` keeps it by path, size and modification time.
 
-    Where it cannot be remembered, such as on a disk that is read-only, it is computed each time.
+    Where it cannot be kept, such as on a read-only disk, it is computed each time.
     """
     with clear_read_errors(path):
         status = os.stat(path)
@@ -270,7 +271,7 @@ def file_sha256(path: str, cache_dir: str | None) -> str:
 
 
 def _read_digest(memo: str, identity: str) -> str | None:
-    """Returns what a memo of `file_sha256` holds, None where there is none, or it is damaged or of another file."""
+    """Returns the digest in a memo of `file_sha256`; None when it is missing, damaged or of another file."""
     try:
         digest, checksum = read_text(memo).split()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Forms of encoded text: how the words of some sentences become a record."""
+"""The two forms of encoded text, character ids or plain words: how the words of some sentences become a record."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from charlm.data.records import CorpusStats, EncodedRecord, write_record
 from charlm.data.text_records import TextRecord, write_text_record
 from charlm.text.chars import CharVocab, WordEncoder
 
-Encoded = tuple[EncodedRecord | TextRecord, bytes]  # a record, and as it is written
+Encoded = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
 
 
 def encoded_record(encoder: WordEncoder, words: Sequence[str], sentences: Sequence[int] | None = None) -> EncodedRecord:
-    """Returns words as a record; `sentences`: words of each; None: all are one."""
+    """Returns words as a record; `sentences` is the number of words in each sentence, None for a single sentence."""
     return EncodedRecord(np.asarray([len(words)] if sentences is None else sentences), *encoder.encode(words))
 
 
@@ -27,30 +27,32 @@ class RecordEncoder(Protocol):
         """Returns a record of some sentences.
 
         Args:
-          sentences: words of each. words: of all of them. spaces: of each word, whether a space comes before it.
+          sentences: number of words in each sentence.
+          words: the words of all sentences.
+          spaces: for each word, whether a space comes before it.
         """
         ...
 
     def finish(self, stats: CorpusStats) -> None:
-        """Counts what the records do not show."""
+        """Adds to the counts what the records alone do not show."""
         ...
 
 
 class Form(Protocol):
-    """A form of records; picklable, so that they can be written in other processes."""
+    """A form of records; picklable, so that other processes can write them."""
 
     def start(self) -> RecordEncoder:
         """Returns an encoder for a shard."""
         ...
 
     def settings(self) -> dict[str, Any]:
-        """Returns, JSON-able, all that decides what records hold, beside the text and its splitter."""
+        """Returns all settings that affect the records, apart from text and splitter, in a form that JSON can store."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class CharForm:
-    """Words as ids of their characters, the form of HLM; the fields are those of `WordEncoder`."""
+    """Words as ids of their characters (HLM); the fields are those of `WordEncoder`."""
 
     vocab: dict[str, int]
     char_slots: int
@@ -61,7 +63,7 @@ class CharForm:
         return _CharEncoder(WordEncoder(CharVocab.from_dict(self.vocab), self.char_slots, self.normalize))
 
     def settings(self) -> dict[str, Any]:
-        """Returns the fields, the vocabulary by its digest."""
+        """Returns the fields, with the vocabulary replaced by its digest."""
         digest = CharVocab.from_dict(self.vocab).digest()
         return {"normalize": self.normalize, "vocab_digest": digest, "char_slots": self.char_slots}
 
@@ -80,7 +82,7 @@ class _CharEncoder:
 
 @dataclasses.dataclass(frozen=True)
 class TextForm:
-    """Words as text, for families that misspell and cut them anew in every epoch."""
+    """Words as text, for families that misspell words and cut them into subwords anew in every epoch."""
 
     def start(self) -> RecordEncoder:
         """Returns an encoder."""

@@ -1,4 +1,4 @@
-"""Cells of labelled data: what is a label, a number or a text, and the message when a cell is none."""
+"""Reads the cells of labelled data as labels, numbers or texts, with an error message for cells that are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from charlm.data.rows import Column
 
 MULTI_LABEL = ("error", "first", "skip")
 
-_SHOWN = 40  # characters of a wrong cell in a message
+_SHOWN = 40  # characters of a wrong cell that a message shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LabelRule:
     skip: tuple[str, ...]
 
     def read(self, cell: Any, place: str, skipped: Skipped) -> str | float | None:
-        """Returns the label; None: the row is skipped (and counted)."""
+        """Returns the label, or None when the row is skipped (and counted)."""
         parts = [plain(part, place, self.column) for part in self._parts(cell)]
         if not parts or any(part in (None, "") for part in parts):
             raise ValueError(f"{place}: column {self.column!r} has no label")
@@ -62,7 +62,7 @@ class LabelRule:
 
 
 def plain(cell: Any, place: str, column: Column) -> str | None:
-    """Returns a single value as text without spaces around it, None of null."""
+    """Returns a single value as text without spaces around it, or None for null; raises ValueError for other values."""
     if cell is None or isinstance(cell, str):
         return cell if cell is None else cell.strip()
     if isinstance(cell, bool):
@@ -73,7 +73,7 @@ def plain(cell: Any, place: str, column: Column) -> str | None:
 
 
 def shown(cell: Any) -> str:
-    """Returns a value for a message, shortened."""
+    """Returns a value as a message shows it, shortened."""
     text = repr(cell)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -89,7 +89,7 @@ def _number(cell: str, place: str, column: Column) -> float:
 
 
 def text_cell(cell: Any, place: str, column: Column) -> str:
-    """Returns a text as it is, "" of null; ValueError of anything else."""
+    """Returns a text unchanged, "" for null; raises ValueError for any other value."""
     if cell is None or isinstance(cell, str):
         return cell or ""
     raise ValueError(f"{place}: column {column!r} has {shown(cell)}; expected text")

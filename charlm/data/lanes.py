@@ -1,9 +1,9 @@
-"""Batches packed from lanes: one grain iterator whose position can be saved.
+"""Builds batches from lanes of records, as a grain iterator whose position can be saved.
 
-Each of a batch's S shards is packed from a lane of its own, every S-th record. So what a shard holds depends on S
-alone, and a process packs only the lanes whose shards lie on its devices. Packing is stateful: the iterator saves what
-its lanes hold back beside grain's positions, and a resumed run, on however many processes, sees exactly the batches
-that the unbroken run would have seen.
+Each of a batch's S shards is packed from a lane of its own, which gets every S-th record. So the content of a shard
+depends on S alone, and a process packs only the lanes whose shards lie on its devices. Packing is stateful: beside
+grain's positions, the iterator saves what its lanes have read but not yet returned. A resumed run, on any number of
+processes, therefore sees exactly the batches that the unbroken run would have seen.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ class Lane(Protocol):
     """Packs records into shards, one after another."""
 
     def shard(self) -> tuple[Any, bool]:
-        """Returns the next shard, its arrays of a fixed shape, and whether it holds any text."""
+        """Returns the next shard, arrays of a fixed shape, and whether it holds any text."""
         ...
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what the lane holds back, JSON-able."""
+        """Returns what the lane has read but not yet returned, in a form that JSON can store."""
         ...
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the state that `get_state` returned."""
         ...
 
 
 Tree = TypeVar("Tree")
-MakeLane = Callable[[int, Iterator[Any]], Lane]  # number of the lane, its records
+MakeLane = Callable[[int, Iterator[Any]], Lane]  # (number of the lane, its records) -> the lane
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Returns equal trees of tuples and arrays as one, with a new leading axis on every array; None stays None."""
+    """Stacks trees of the same structure: every array gets a new leading axis, None stays None."""
     return _stacked(trees)
 
 
-def _stacked(trees: Sequence[Any]) -> Any:  # types do not go through a tree
+def _stacked(trees: Sequence[Any]) -> Any:  # type checkers cannot follow a tree
     first = trees[0]
     if isinstance(first, tuple):
         make = getattr(type(first), "_make", tuple)
@@ -49,10 +49,10 @@ def _stacked(trees: Sequence[Any]) -> Any:  # types do not go through a tree
 
 
 class LaneBatches(grain.IterDataset[Any]):
-    """Batches [accumulation, S', ...], one shard for each lane that is given.
+    """Batches [accumulation, S', ...] with one shard for each of the given lanes.
 
     Args:
-      lanes: for each shard that is wanted, its index among all `of` shards, and its records.
+      lanes: the records of each wanted shard, by the shard's index among all `of` shards.
     """
 
     def __init__(self, lanes: Mapping[int, grain.IterDataset[Any]], make: MakeLane, of: int, accumulation: int) -> None:
@@ -100,15 +100,15 @@ def lane_batches(
     accumulation: int,
     prefetch: int,
 ) -> grain.IterDataset[Any]:
-    """Returns `LaneBatches`; with `prefetch` > 0 prepared in a thread, so that its iterators must be closed."""
+    """Returns `LaneBatches`; with `prefetch` > 0 a thread prepares them, and their iterators must be closed."""
     return prefetched(LaneBatches(lanes, make, of, accumulation), prefetch)
 
 
 def prefetched(batches: grain.IterDataset[Any], prefetch: int) -> grain.IterDataset[Any]:
-    """Returns batches prepared ahead in a thread, so that their iterators must be closed; 0: as they are."""
+    """Returns batches that a thread prepares ahead, so their iterators must be closed; 0: no thread."""
     return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches
 
 
 def empty_batch(shard: Tree, shards: int, accumulation: int = 1) -> Tree:
-    """Returns a batch [accumulation, shards, ...] of an empty shard, for a process whose lanes end before another's."""
+    """Returns a batch [accumulation, shards, ...] of empty shards, for a process whose lanes end before the others'."""
     return stack([stack([shard] * shards)] * accumulation)

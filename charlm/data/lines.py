@@ -1,6 +1,6 @@
-"""Lines of labelled data, with their numbers.
+"""Reads files of labelled data line by line, with line numbers for error messages.
 
-Unlike the text of a corpus, a labelled line is never dropped for being damaged: what cannot be read stops the run.
+Unlike a line of a text corpus, a damaged line of labelled data is never dropped: an unreadable line stops the run.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from charlm.data.parts import clear_read_errors
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a text file, also gzipped, with their numbers from 1, without line end and file BOM.
+    """Yields the lines of a text file, also gzipped, numbered from 1 and without line end and byte order mark.
 
-    A line ends at LF or CRLF and nowhere else: U+2028, U+0085 and their like are text.
-
-    Readers keep what they read, so what a packed file unpacks to is bounded, not only its lines.
+    A line ends at LF or CRLF only; U+2028, U+0085 and the like are part of the text. The readers keep what they read,
+    so the total size that a packed file unpacks to is bounded, too, not only the size of a line.
 
     Raises:
       ValueError: the file cannot be read, is binary, not UTF-8 or too large; names the line.
@@ -31,7 +30,7 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
                 if held:
                     held.add(len(line))
                 data = line.removeprefix(BOM) if number == 1 else line
-                if data:  # a file of a BOM alone has no line
+                if data:  # a file that holds only a BOM has no line
                     yield number, decoded(data, f"{path}:{number}").removesuffix("\n").removesuffix("\r")
 
 
@@ -44,7 +43,7 @@ def whole_text(path: str) -> str:
 
 
 def decoded(data: bytes, place: str) -> str:
-    """Returns UTF-8 as text; ValueError that names the place when it is none."""
+    """Returns bytes decoded as UTF-8; raises a ValueError that names the place when they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -53,7 +52,7 @@ def decoded(data: bytes, place: str) -> str:
 
 
 def parsed_json(text: str, place: str) -> Any:
-    """Returns the value of a JSON text; ValueError in one line when it is damaged or nested too deep."""
+    """Returns the value of a JSON text; raises a one-line ValueError when it is damaged or nested too deep."""
     try:
         return loads(text)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""Masking: which words or subwords are to be predicted, and what the model sees in their place.
+"""Masking: chooses the words or subwords to predict, and what the model sees in their place.
 
-Open it to see how much is hidden and by what: whole words of characters (HLM, section 3.4), or ids (BERT, section 3.1).
+Open it to see how much is masked and by what: whole words of characters (HLM, section 3.4), or ids (BERT, section 3.1).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 
 from charlm.text.chars import FIRST_CHAR, MASK, WORD_CLS
 
-REFERENCE_RANDOM_IDS = (8, 128)  # the released code draws random characters from these ids, end excluded
+REFERENCE_RANDOM_IDS = (8, 128)  # ids of random characters in the released code, end excluded
 
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """How much is to be predicted, and what is read in its place (BERT, section 3.1).
+    """How much is to be predicted, and what the model reads in its place (BERT, section 3.1).
 
     Attributes:
-      rate: share of the words or subwords to predict.
-      mask_share, random_share: of those, the share that becomes the mask, and that becomes something random; the rest
-        stay as they are.
+      rate: share of the words or subwords that is predicted.
+      mask_share: share of those that the mask replaces.
+      random_share: share of those that something random replaces; the rest stays unchanged.
 
     Raises:
-      ValueError: a share that is none.
+      ValueError: a share lies outside its range.
     """
 
     rate: float
@@ -41,11 +41,11 @@ class Shares:
             )
 
     def most(self, count: int) -> int:
-        """Returns how many of `count` words or subwords are to be predicted at most."""
+        """Returns the largest number that may be chosen out of `count` words or subwords."""
         return max(int(np.ceil(self.rate * count)), 1)
 
     def fates(self, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns what becomes the mask, and what becomes random, by draws from [0, 1)."""
+        """Decides by draws from [0, 1): returns which items become the mask, and which become random."""
         to_mask = draws < self.mask_share
         return to_mask, ~to_mask & (draws < self.mask_share + self.random_share)
 
@@ -55,7 +55,8 @@ class Hiding(Shares):
     """How words or subwords that have an id are hidden.
 
     Attributes:
-      mask_id: what hides. random_ids: int32, what random ones are drawn from.
+      mask_id: id of the mask.
+      random_ids: int32, the ids from which random replacements are drawn.
     """
 
     mask_id: int
@@ -64,19 +65,19 @@ class Hiding(Shares):
     def hide(
         self, ids_L: np.ndarray, candidates: np.ndarray, rng: np.random.Generator, of: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Hides some of the candidates, each on its own; returns what `put` does.
+        """Hides some of the candidates, each independently; returns what `put` returns.
 
-        The number of chosen ones is rate * `of`, rounded up or down at random so that its mean is exact.
+        The number of chosen candidates is rate * `of`, rounded up or down at random so that its mean is exact.
 
         Args:
-          candidates: int, positions that may be chosen; where there are fewer than wanted, all are.
-          of: how many pieces the rate is a share of; None: of the candidates.
+          candidates: int, positions that may be chosen; if there are too few, all are chosen.
+          of: number of pieces that the rate applies to; None: the number of candidates.
         """
         order, wanted = rng.permutation(candidates), self.rate * (len(candidates) if of is None else of)
         return self.put(ids_L, order[: int(wanted + rng.random())], rng)
 
     def put(self, ids_L: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Returns what the model reads, and what is to be predicted, int32 [L] each, with -1 where nothing is.
+        """Returns what the model reads and what it has to predict, int32 [L] each; -1 where nothing is predicted.
 
         Args:
           chosen: int, the positions to predict.
@@ -91,11 +92,11 @@ class Hiding(Shares):
 
 @dataclasses.dataclass(frozen=True)
 class Masking(Shares):
-    """How the characters of whole words are hidden: of a word all become [MASK], or all random ones.
+    """How the characters of whole words are hidden: all of a word's become [MASK], or all become random characters.
 
     Attributes:
       chars_end: one past the largest character id; random characters come from [FIRST_CHAR, chars_end).
-      style: "paper", or "reference" as the released code: floor(rate * words) words, random ids 8..127.
+      style: "paper", or "reference" as the released code: floor(rate * words) words, random ids 8 to 127.
     """
 
     rate: float = 0.15
@@ -105,16 +106,16 @@ class Masking(Shares):
     style: Literal["paper", "reference"] = "paper"
 
     def random_ids(self) -> tuple[int, int]:
-        """Returns first and one past the last id of a random character."""
+        """Returns the first id of a random character, and one past the last."""
         return REFERENCE_RANDOM_IDS if self.style == "reference" else (FIRST_CHAR, self.chars_end)
 
 
 def mask_words(chars_WC: np.ndarray, masking: Masking, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Chooses words and hides their characters.
 
-    Only words that begin with WORD_CLS are chosen, so never [CLS], [SEP] or padding. The number of chosen words is
-    rate * words, rounded up or down at random so that its mean is exact ("reference": always down, so sequences below
-    1 / rate words get none).
+    Only words that begin with WORD_CLS can be chosen, so [CLS], [SEP] and padding never are. The number of chosen words
+    is rate * words, rounded up or down at random so that its mean is exact. "reference" always rounds down, so
+    sequences of fewer than 1 / rate words get none.
 
     Args:
       chars_WC: uint16 character ids, 0 pads; not changed.

@@ -1,7 +1,7 @@
-"""The headers of Parquet's pages, which say what a page unpacks to before anything is unpacked.
+"""Reads the headers of Parquet pages, to know how large a page becomes before it is unpacked.
 
-pyarrow unpacks whatever a page's header asks for and does not show the headers: a file of some hundred bytes may ask
-for gigabytes. They are structs in Thrift's compact protocol (the Parquet format's parquet.thrift, `PageHeader`).
+pyarrow unpacks as much as a page's header asks for and does not expose the headers, so a file of some hundred bytes
+may ask for gigabytes. Headers are structs in Thrift's compact protocol (`PageHeader` in Parquet's parquet.thrift).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, NamedTuple
 from charlm.core.reading import OBJECT, check_unpacked
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_UNPACKED, _PACKED = 2, 3  # fields of PageHeader: sizes in bytes
-_DATA, _DATA_V2, _VALUES = 5, 8, 1  # headers of data pages, and the number of values in them
-_FIRST_READ, _LONGEST_HEADER = 1 << 9, 1 << 24  # pyarrow takes no longer ones either
+_UNPACKED, _PACKED = 2, 3  # fields of PageHeader with sizes in bytes
+_DATA, _DATA_V2, _VALUES = 5, 8, 1  # fields with a data page's header; in it, the number of values
+_FIRST_READ, _LONGEST_HEADER = 1 << 9, 1 << 24  # pyarrow accepts no longer headers either
 
 
 class Page(NamedTuple):
-    """Sizes of a page in bytes, as it lies in the file and unpacked, and how many values it says to have."""
+    """Size of a page in the file and unpacked, in bytes, and the number of values that its header states."""
 
     packed: int
     unpacked: int
@@ -26,13 +26,16 @@ class Page(NamedTuple):
 
 
 def largest_page(path: str, file: Any, group: int, columns: Sequence[str]) -> int:
-    """Returns the bytes of the largest page, unpacked, of some columns in a row group.
+    """Returns the size in bytes of the largest unpacked page of some columns in a row group.
 
     Args:
-      path: of the file, for messages, too. file: pyarrow's ParquetFile of it. columns: by their names.
+      path: of the file; also used in messages.
+      file: pyarrow's ParquetFile of the same file.
+      columns: names of the columns.
 
     Raises:
-      TooLarge: a page, or the lists of a column, unpack to more than they may. ValueError: a header is damaged.
+      TooLarge: a page, or the lists of a column, would unpack to more than is allowed.
+      ValueError: a header is damaged.
     """
     largest, about = 0, file.metadata.row_group(group)
     with open(path, "rb") as stream:
@@ -46,13 +49,13 @@ def largest_page(path: str, file: Any, group: int, columns: Sequence[str]) -> in
             for page in _pages(stream, min(starts), min(starts) + chunk.total_compressed_size):
                 check_unpacked(path, f"{where}: a page", page.packed, page.unpacked)
                 largest, values = max(largest, page.unpacked), values + page.values
-            if file.schema.column(index).max_repetition_level:  # a single row may hold all of them
+            if file.schema.column(index).max_repetition_level:  # a single row may hold all values
                 check_unpacked(path, f"{where}: its lists", chunk.total_compressed_size, values * OBJECT)
     return largest
 
 
 def _pages(stream: BinaryIO, start: int, stop: int) -> Iterator[Page]:
-    """Yields the pages between two places of the file, going from header to header."""
+    """Yields the pages between two offsets of the file, going from header to header."""
     while start < stop:
         header, size = _read_header(stream, start, stop)
         unpacked, packed = header.get(_UNPACKED), header.get(_PACKED)
@@ -64,7 +67,7 @@ def _pages(stream: BinaryIO, start: int, stop: int) -> Iterator[Page]:
 
 
 def _read_header(stream: BinaryIO, start: int, stop: int) -> tuple[dict[int, Any], int]:
-    """Returns the fields of a header and its length; ValueError when it is none."""
+    """Returns the fields of a header and its length; raises ValueError when the bytes are not a header."""
     size = _FIRST_READ
     while True:
         stream.seek(start)
@@ -78,7 +81,7 @@ def _read_header(stream: BinaryIO, start: int, stop: int) -> tuple[dict[int, Any
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Returns whole numbers of 32 bits and structs by field, and where the struct ends; IndexError beyond the data."""
+    """Returns the 32-bit integers and structs of a struct by field, and its end; IndexError when the data end first."""
     fields: dict[int, Any] = {}
     number = 0
     while data[at]:
@@ -114,7 +117,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _whole(data: bytes, at: int) -> tuple[int, int]:
-    """Returns a signed number, which lies there zigzag, and where it ends."""
+    """Returns a signed integer, stored in zigzag encoding, and the offset of its end."""
     value, at = _varint(data, at)
     return (value >> 1) ^ -(value & 1), at
 

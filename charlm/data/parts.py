@@ -1,4 +1,4 @@
-"""What all readers of raw text share: the parts of a corpus, and why a document is skipped."""
+"""What all readers of raw text share: the parts of a corpus, and the reasons for which a document is skipped."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Part:
     Attributes:
       name: stable and unique within the source.
       kind: "lines", "jsonl", "parquet", "tfds" or "builtin".
-      path: file, or folder of a prepared TFDS data set; empty for the built-in corpus.
-      start: first byte, row group or example.
-      stop: one past the last; None: to the end.
-      detail: TFDS split expression, or the split of the built-in corpus.
+      path: the file, or the folder of a prepared TFDS data set; empty for the built-in corpus.
+      start: index of the first byte, row group or example.
+      stop: index one past the last; None: up to the end.
+      detail: the TFDS split expression, or the split of the built-in corpus.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Part:
 
 
 def is_heldout(data: bytes, fraction: float) -> bool:
-    """Whether `data` falls into the held-out share: by its own hash, so order and duplicates do not matter."""
+    """Returns whether `data` is held out; its own hash decides, so order and duplicates do not matter."""
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "big") < fraction * 2**64
 
 
 def decode(data: bytes) -> str | None:
-    """Returns UTF-8 as text, None when it is none."""
+    """Returns bytes decoded as UTF-8, or None when they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def decode(data: bytes) -> str | None:
 
 
 def column_texts(values: Sequence[Any], skipped: Counter[str]) -> Iterator[str]:
-    """Yields the values of a column as text; counts those that are none."""
+    """Yields the values of a column that are text; skips and counts the others."""
     for value in values:
         text = decode(value) if isinstance(value, bytes) else value
         if text is None:
@@ -62,14 +62,14 @@ def column_texts(values: Sequence[Any], skipped: Counter[str]) -> Iterator[str]:
 
 
 def nearest(value: str, choices: Sequence[str]) -> str:
-    """Returns the end of a message that names the choice most like `value`, if any is like it."""
+    """Returns the ending of an error message that names the most similar choice, or "" when none is similar."""
     near = difflib.get_close_matches(value, choices, n=1, cutoff=0.6)
     return f"; nearest: {near[0]!r}" if near else ""
 
 
 @contextlib.contextmanager
 def clear_read_errors(path: str) -> Iterator[None]:
-    """Turns errors of the file system into one that names the file."""
+    """Turns errors of the file system into a one-line ValueError that names the file."""
     try:
         yield
     except OSError as error:

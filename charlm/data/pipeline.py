@@ -1,4 +1,4 @@
-"""Encoded corpora -> records in lanes, shuffled and mixed; and records of encoded words -> masked sequences.
+"""Reads the records of encoded corpora in lanes, shuffled and mixed, and makes masked sequences of encoded words.
 
 Open it to see in which order a corpus is read. `charlm.data.streams` makes batches of the records.
 """
@@ -27,7 +27,7 @@ from charlm.text.chars import WORD_CLS, WordEncoder
 
 
 def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
-    """Returns the words of a record as uint16 [W, C]: WORD_CLS, the characters, 0."""
+    """Returns the words of a record as uint16 [W, C]; each row is WORD_CLS, the characters, then zeros."""
     lengths_W = record.words.astype(np.int64)
     if len(lengths_W) and lengths_W.max() >= char_slots:
         raise ValueError(
@@ -41,18 +41,19 @@ def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
 
 
 def word_rows(encoder: WordEncoder, words: Listed[str]) -> np.ndarray:
-    """Returns words as a model reads them, uint16 [W, C]; see `rows_of`."""
+    """Encodes words as a model reads them, uint16 [W, C]; see `rows_of`."""
     return rows_of(encoded_record(encoder, words), encoder.char_slots)
 
 
 @dataclasses.dataclass(frozen=True)
 class SentenceMaker:
-    """Makes masked sequences of the sentences of encoded records; see `charlm.data.streams.SequenceMaker`.
+    """Makes masked sequences from the sentences of encoded records; a `charlm.data.streams.SequenceMaker`.
 
-    A sentence longer than a whole sequence is cut.
+    A sentence that is longer than a sequence is cut into several parts.
 
     Attributes:
-      max_words: of a sequence, [CLS] and [SEP] included. char_slots: C.
+      max_words: words of a sequence, including [CLS] and [SEP].
+      char_slots: character slots C of a word.
     """
 
     max_words: int
@@ -78,21 +79,21 @@ class SentenceMaker:
         return (sentence[at : at + self._room] for at in range(0, len(sentence), self._room))
 
     def filled(self, used: int | None, part: np.ndarray) -> int | None:
-        """Returns the number of words; see `SequenceMaker.filled`."""
+        """Returns the number of words so far; see `SequenceMaker.filled`."""
         used = (used or 0) + len(part)
         return used if used <= self._room else None
 
     def make(self, parts: list[np.ndarray], number: tuple[int, ...]) -> Sequence:
-        """Returns a sequence of sentences, some of its words masked."""
+        """Joins sentences to a sequence and masks some of its words."""
         whole = framed(np.concatenate(parts))
         return Sequence(*mask_words(whole.chars_WC, self.masking, generator(self.seed, *number)))
 
     def halves(self, sequence: Sequence) -> tuple[Sequence, Sequence]:
-        """Returns the halves with the same words masked; see `charlm.data.batching.halve`."""
+        """Returns the two halves, with the same words masked; see `charlm.data.batching.halve`."""
         return halve(sequence)
 
     def held(self, parts: Iterable[np.ndarray], returned: Iterable[Sequence]) -> dict[str, str]:
-        """Returns the arrays of sentences and sequences as one text."""
+        """Returns the arrays of sentences and sequences, packed into one string."""
         none = np.zeros((0, self.char_slots), np.uint16)
         arrays = {
             "sentences": np.array([len(s) for s in parts], np.int64),
@@ -104,7 +105,7 @@ class SentenceMaker:
         return {"held": base64.b64encode(save_arrays(arrays)).decode("ascii")}
 
     def restored(self, state: dict[str, Any]) -> tuple[Iterable[np.ndarray], Iterable[Sequence]]:
-        """Returns what `held` was given; positions saved by older versions may hold sentences not yet cut."""
+        """Returns what was given to `held`; positions saved by older versions may hold sentences not yet cut."""
         held = load_arrays(base64.b64decode(state["held"]))
         pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []
         sentences = itertools.chain.from_iterable(map(self._cut, pieces("words", "sentences")))
@@ -113,7 +114,7 @@ class SentenceMaker:
 
 
 class ShardSource(grain.sources.ArrayRecordDataSource):
-    """The records of an encoded corpus (`EncodedCorpus`); of a damaged shard one line says which it is."""
+    """The records of an encoded corpus (`EncodedCorpus`); reading a damaged shard raises one line that names it."""
 
     def __init__(self, corpus: Any) -> None:
         self._remedy = remedy_of(corpus.name)
@@ -127,10 +128,10 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
 
     def __len__(self) -> int:
         """Returns the number of records."""
-        return super().__len__()  # pyright: ignore[reportAttributeAccessIssue]  # grain shows the base of Windows
+        return super().__len__()  # pyright: ignore[reportAttributeAccessIssue]  # grain's types are of Windows
 
     def __getitem__(self, index: SupportsIndex) -> bytes:
-        """Returns a record; ValueError when it cannot be read."""
+        """Returns a record; raises ValueError when it cannot be read."""
         try:
             return super().__getitem__(index)
         except RuntimeError as error:
@@ -138,7 +139,7 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
                 raise error
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
-        """Returns several records, as `__getitem__`."""
+        """Returns several records; raises ValueError as `__getitem__` does."""
         return [self[number] for number in numbers]
 
     def _shard_of(self, number: int) -> str:
@@ -162,16 +163,16 @@ def record_lanes(
     reader_threads: int = 0,
     read: Callable[[bytes], Any] = read_record,
 ) -> dict[int, grain.IterDataset[Any]]:
-    """Opens encoded corpora (`EncodedCorpus`) as one stream of records, dealt out to `of` lanes in turn.
+    """Opens encoded corpora (`EncodedCorpus`) as one stream of records, which is dealt out to `of` lanes in turn.
 
     Args:
-      corpora: what `charlm.data.corpus.prepare` returned.
-      weights: share of each corpus; (): in proportion to their words. Only with `repeat`.
-      shuffle: anew in every epoch of a corpus.
-      repeat: for ever; else every record once, corpus after corpus.
-      lanes: those to return, by their numbers; a lane that gets no record is empty.
-      reader_threads: threads that read, over all lanes together.
-      read: parses a record, and so says of what kind the records of the lanes are.
+      corpora: the corpora that `charlm.data.corpus.prepare` returned.
+      weights: share of each corpus; (): in proportion to its records, and so about to its words. Only with `repeat`.
+      shuffle: whether to shuffle, anew in every epoch of a corpus.
+      repeat: whether to read for ever; else every record is read once, corpus after corpus.
+      lanes: numbers of the lanes to return; a lane that gets no record is empty.
+      reader_threads: number of reader threads of all lanes together.
+      read: parses the bytes of a record.
     """
     corpora = list(corpora)
     sources = [ShardSource(corpus) for corpus in corpora]
@@ -183,10 +184,10 @@ def record_lanes(
     elif len(datasets) == 1:
         whole = datasets[0].repeat()
     else:
-        # A record holds about as many words in every corpus, so shares of records are shares of words.
+        # Records of all corpora hold about the same number of words, so shares of records are shares of words.
         whole = grain.MapDataset.mix([d.repeat() for d in datasets], list(weights) or [len(s) for s in sources])
     lanes = tuple(lanes)
-    # On a local disk reader threads would only fight with packing for the interpreter lock.
+    # No threads by default: on a local disk they would only compete with packing for the interpreter lock.
     threads = -(-reader_threads // len(lanes))
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=4 * threads)
     return {lane: whole[lane::of].to_iter_dataset(options).map(read) for lane in lanes}
@@ -199,10 +200,11 @@ def record_dataset(corpora: Iterable[Any], weights: tuple[float, ...] = (), **op
 
 @contextlib.contextmanager
 def training_records(config: Any, corpora: Iterable[Any], read: Callable[[bytes], Any] = read_record) -> Iterator[Any]:
-    """Gives the records of the training text without end, shuffled as in training: what budgets are measured on.
+    """Gives an endless stream of training records, shuffled as in training, for measuring budgets.
 
     Args:
-      config: of the run. corpora, read: as of `record_lanes`.
+      config: of the run.
+      corpora, read: as in `record_lanes`.
     """
     order = {"seed": config.seed, "shuffle": True, "repeat": True}
     with contextlib.closing(iter(record_dataset(corpora, tuple(config.data.weights), **order, read=read))) as records:

@@ -1,4 +1,7 @@
-"""Encoded records: consecutive sentences of a corpus as integer arrays, their shards, and what is counted of them."""
+"""Records of encoded text (consecutive sentences as integer arrays): how they are written, read, stored and counted.
+
+`charlm.data.encode` writes them in shards of ArrayRecord files, `charlm.data.pipeline` reads them for training.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ import numpy as np
 from charlm.core.durable import write_text
 from charlm.core.reading import read_json
 
-LONGEST_COUNTED = 255  # characters; longer words count as such
-ENCODER_VERSION = 1  # raise it when records of the same text and settings would come out differently
+LONGEST_COUNTED = 255  # characters; a longer word is counted as a word of this length
+ENCODER_VERSION = 1  # raise it when the same text and settings would give other records
 
 
 class EncodedRecord(NamedTuple):
-    """Consecutive sentences of one corpus, S of them with W words.
+    """Consecutive sentences of one corpus: S sentences with W words in all.
 
     Attributes:
-      sentences: words of each sentence, uint16 or uint32 [S].
-      words: characters of each word, uint8 [W].
-      chars: character ids of all words, one after another, uint16 [sum of `words`].
+      sentences: number of words in each sentence, uint16 or uint32 [S].
+      words: number of characters in each word, uint8 [W].
+      chars: character ids of all words, one word after another, uint16 [sum of `words`].
     """
 
     sentences: np.ndarray
@@ -36,7 +39,7 @@ class EncodedRecord(NamedTuple):
 
 
 def write_record(sentences: Sequence[int] | np.ndarray, words: np.ndarray, chars: np.ndarray) -> bytes:
-    """Serializes an `EncodedRecord`; ValueError when the lengths do not add up."""
+    """Serializes an `EncodedRecord`; raises ValueError when the lengths do not add up."""
     from safetensors.numpy import save
 
     sentences = np.asarray(sentences, np.uint32)
@@ -50,7 +53,7 @@ def write_record(sentences: Sequence[int] | np.ndarray, words: np.ndarray, chars
 
 
 def read_record(data: bytes) -> EncodedRecord:
-    """Parses a record of `write_record` (about 10 µs); read-only arrays. ValueError when `data` is none."""
+    """Parses bytes of `write_record` (about 10 µs) into read-only arrays; raises ValueError for any other bytes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -63,15 +66,15 @@ def read_record(data: bytes) -> EncodedRecord:
 
 @dataclasses.dataclass
 class CorpusStats:
-    """Counts of an encoded corpus or shard; `a + b` merges.
+    """Counts of an encoded corpus or shard; `a + b` merges two of them.
 
     Attributes:
-      documents, sentences, words, chars, records: how many were encoded (chars: those kept).
-      words_cut: words longer than the character slots, which lost their ends.
+      documents, sentences, words, chars, records: how many were encoded; `chars` counts the characters that were kept.
+      words_cut: words that were longer than the character slots and lost their ends.
       chars_unknown: characters that are not in the vocabulary.
-      longest_record: words of the longest record.
+      longest_record: number of words in the longest record.
       skipped: documents that could not be read, by reason.
-      slots_histogram: [n] = words that occupy n character slots (their characters + 1).
+      slots_histogram: entry n is the number of words that occupy n character slots (their characters + 1).
     """
 
     documents: int = 0
@@ -95,7 +98,7 @@ class CorpusStats:
         return CorpusStats(**total)
 
     def add_record(self, record: Any) -> None:
-        """Counts a record in place: an `EncodedRecord`, or one of text."""
+        """Adds a record, an `EncodedRecord` or a `TextRecord`, to the counts in place."""
         self.records += 1
         self.sentences += len(record.sentences)
         self.words += len(record.words)
@@ -108,7 +111,7 @@ class CorpusStats:
 
     def describe(self) -> str:
         """Returns one line that says what was encoded and what was lost, as shares and counts."""
-        if self.words and not self.documents:  # records that were counted without their text
+        if self.words and not self.documents:  # the records were counted, their text was not seen
             return f"{self.words:,} words, {self.chars:,} characters; documents and losses are not known"
         text = f"{self.documents:,} documents, {self.words:,} words, {self.chars:,} characters"
         text += f"; cut words {_share(self.words_cut, self.words)}"
@@ -124,12 +127,12 @@ def _share(count: int, total: int) -> str:
 
 
 def is_encoded(spec: str) -> bool:
-    """Whether a corpus of the config names shards that are encoded already."""
+    """Returns whether a corpus of the config names shards that are already encoded."""
     return spec.endswith(".array_record")
 
 
 def count_records(path: str) -> int:
-    """Returns the number of records of a shard; 0 when there is no such file, or nothing that can be read."""
+    """Returns the number of records in a shard; 0 when the file does not exist or cannot be read."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     if not os.path.exists(path):
@@ -137,24 +140,24 @@ def count_records(path: str) -> int:
     try:
         reader = ArrayRecordReader(path)
         records = reader.num_records()
-        reader.close()  # of a file that is cut short, only this fails
+        reader.close()  # for a truncated file, only this call fails
     except (RuntimeError, ValueError):
         return 0
     return records
 
 
 def counts_file(shard: str) -> str:
-    """Returns the path of the counts of a shard, which lie beside it."""
+    """Returns the path of the file with a shard's counts, which lies beside the shard."""
     return f"{shard}.json"
 
 
 def write_counts(shard: str, stats: CorpusStats, digest: str) -> None:
-    """Writes the counts of a shard that is complete, and its sha256 (hex); "" when it has no record and no file."""
+    """Writes the counts of a complete shard and its sha256 (hex); the digest of a shard without records is ""."""
     write_text(counts_file(shard), json.dumps(dataclasses.asdict(stats) | {"sha256": digest}))
 
 
 def read_counts(shard: str) -> tuple[CorpusStats, str] | None:
-    """Returns what `write_counts` wrote, None when it is not there or damaged; a digest of "" is not known."""
+    """Returns what `write_counts` wrote, or None when it is missing or damaged; a digest of "" means it is unknown."""
     try:
         counts = read_json(counts_file(shard))
         digest = counts.pop("sha256", "")
@@ -165,7 +168,7 @@ def read_counts(shard: str) -> tuple[CorpusStats, str] | None:
 
 @contextlib.contextmanager
 def clear_damage(path: str, remedy: str) -> Iterator[None]:
-    """Turns what is raised while a shard is read into one line that names it and says what to do."""
+    """Turns errors raised while a shard is read into a one-line ValueError that names the shard and the remedy."""
     try:
         yield
     except (RuntimeError, OSError, IndexError, ValueError) as error:
@@ -174,14 +177,14 @@ def clear_damage(path: str, remedy: str) -> Iterator[None]:
 
 
 def remedy_of(corpus: str) -> str:
-    """Returns what to do about a damaged shard of a corpus, given as the config names it."""
+    """Returns advice for a damaged shard of a corpus; `corpus` is the corpus as the config names it."""
     if is_encoded(corpus):
         return "put a good copy in its place, or encode its text again"
     return "remove it: the same command encodes it again"
 
 
 def shard_paths(spec: str, key: str) -> list[str]:
-    """Returns the shards of a path or glob; ValueError when there are none."""
+    """Returns the shards that match a path or glob; raises ValueError when there are none."""
     path = os.path.expanduser(spec)
     paths = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True))
     if not paths:
@@ -190,13 +193,13 @@ def shard_paths(spec: str, key: str) -> list[str]:
 
 
 def read_shard(path: str, key: str) -> Iterator[EncodedRecord]:
-    """Yields the records of a shard, at least one; ValueError when it holds none."""
+    """Yields the records of a shard; raises ValueError when it holds none."""
     from array_record.python.array_record_module import ArrayRecordReader
 
     try:
         reader = ArrayRecordReader(path)
         size = reader.num_records()
-        if not size:  # what a file that is cut short, or no ArrayRecord at all, looks like
+        if not size:  # a truncated file, or one that is not an ArrayRecord, also reports 0
             raise ValueError("it holds no record, or is damaged")
         for i in range(size):
             yield read_record(reader.read([i])[0])

@@ -1,4 +1,4 @@
-"""Rows of labelled data: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets, each with its place."""
+"""Reads rows of labelled data, with their places: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Row(NamedTuple):
     """A row.
 
     Attributes:
-      place: file and line (of JSON in one piece: the item), for messages.
+      place: file and line (file and item, when JSON is in one piece), for messages.
       name: the same without folders: an id that does not depend on where the data lie.
-      cells: the columns asked for, in that order: `str` from TSV and CSV, any value otherwise.
+      cells: the requested columns, in the requested order: `str` from TSV and CSV, any value otherwise.
     """
 
     place: str
@@ -43,15 +43,15 @@ def read_rows(
     quoting: bool | None = None,
     skipped: Skipped | None = None,
 ) -> Iterator[Row]:
-    """Yields the asked columns of every row; blank lines are counted.
+    """Yields the requested columns of every row; blank lines are skipped and counted.
 
     Args:
-      path: a file, or "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" of a prepared data set. By extension, each also with
-        .gz: .csv; .jsonl, .ndjson and .json (one object a line, an array, or an object of objects); .parquet; all
-        others are TSV.
-      columns: name, or number from 0 (negative: from the end; TSV and CSV only) of each column.
-      header: whether the first line holds names; None: yes when a column is asked for by name.
-      delimiter: of TSV and CSV; None: a tab, of .csv a comma.
+      path: a file, or "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" of a prepared data set. The extension (also followed by
+        .gz) decides the format: .csv; .jsonl, .ndjson and .json (one object per line, an array, or an object of
+        objects); .parquet; all other files are TSV.
+      columns: name of each column, or its number from 0 (negative: from the end; TSV and CSV only).
+      header: whether the first line holds names; None: yes when a column is requested by name.
+      delimiter: of TSV and CSV; None: a comma in .csv, else a tab.
       quoting: whether double quotes enclose cells; None: in .csv only, since GLUE's files hold unbalanced quotes.
       skipped: counts blank lines.
 
@@ -79,14 +79,14 @@ def read_rows(
 
 def _unquoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, list[str]]]:
     for number, line in numbered_lines(path):
-        if line.strip(" "):  # tabs may be empty cells, so they do not make a line blank
+        if line.strip(" "):  # a line of tabs is a row of empty cells, not a blank line
             yield number, line.split(delimiter)
         else:
             skipped.skip("blank line", f"{path}:{number}")
 
 
 def _quoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line and cells of each CSV row; a cell may hold line ends."""
+    """Yields each CSV row with the number of its first line; a cell may hold line ends."""
     lines = (f"{line}\n" for _, line in numbered_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)  # strict: an open quote must not swallow the file
     start = 1
@@ -111,7 +111,7 @@ def _quoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, 
 
 
 def _as_number(column: Column) -> int | None:
-    """Returns a column's number, None when it goes by name; "2" is a number: command lines know strings only."""
+    """Returns the number of a column, or None when it is a name; "2" is a number, as command lines pass text only."""
     if isinstance(column, int):
         return column
     return int(column) if column.removeprefix("-").isdecimal() else None
@@ -190,7 +190,7 @@ def _kind(value: Any) -> str:
 
 
 def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Any]]:
-    """Yields ":LINE" and the value of each line; of JSON in one piece "[3]" or "['key']" and each item."""
+    """Yields each JSON value and its place: ":LINE" in JSON lines, "[3]" or "['key']" when JSON is in one piece."""
     lines = []
     for number, line in numbered_lines(path):
         if line.strip():
@@ -209,7 +209,7 @@ def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{i}]", item) for i, item in enumerate(value))
     elif isinstance(value, dict) and all(isinstance(item, dict) for item in value.values()):
         yield from ((f"[{key!r}]", item) for key, item in value.items())
-    else:  # a single line of JSON lines
+    else:  # JSON lines with a single line
         yield f":{lines[0][0]}", value
 
 
@@ -244,7 +244,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
 
 def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
     keys = _names_only(spec, columns)
-    parts, _ = tfds_parts(spec, keys[0], "data")  # also says what is wrong with the name, the split and the format
+    parts, _ = tfds_parts(spec, keys[0], "data")  # also checks the name, the split and the format
     builder = open_prepared(parts[0].path)
     features = builder.info.features
     for key in keys:
@@ -259,7 +259,7 @@ def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
 
 
 def _tfds_value(value: Any, feature: Any, place: str) -> Any:
-    """Returns a value as JSON would hold it: TFDS has text as bytes, numbers as NumPy's, classes as their numbers."""
+    """Returns a value as JSON would hold it; TFDS gives text as bytes, numbers as NumPy's and classes as numbers."""
     if isinstance(value, list) or getattr(value, "ndim", 0):
         inner = getattr(feature, "feature", feature)
         return [_tfds_value(item, inner, place) for item in value]
@@ -267,5 +267,5 @@ def _tfds_value(value: Any, feature: Any, place: str) -> Any:
     if isinstance(value, bytes):
         return decoded(value, place)
     if getattr(feature, "names", None):
-        return None if value < 0 else feature.int2str(value)  # -1: the label of a test set is not published
+        return None if value < 0 else feature.int2str(value)  # -1: a test set's label that is not published
     return value

@@ -1,8 +1,8 @@
-"""Raw text in: documents from files, from prepared TFDS data sets, and from Python's own documentation.
+"""Reads raw text: documents from files, from prepared TFDS data sets, and from Python's own documentation.
 
 `open_source` turns one corpus of the config (`data.train`, `data.heldout`) into a `Source`: a list of parts that can be
-read independently and in any order, each an iterator of documents (`str`). What cannot be read as text is skipped and
-counted under a reason, never repaired silently; a file that is not text at all stops the run.
+read independently and in any order, each an iterator of documents (`str`). A document that cannot be read as text is
+skipped and counted under a reason, never repaired silently; a file that is not text at all stops the run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Source:
     """The documents of one corpus and split; picklable, so that parts can be read in other processes.
 
     Attributes:
-      name: the corpus as written in the config.
-      parts: independently readable pieces in a fixed order.
-      skipped: documents left out so far by `documents` of this object, by reason.
+      name: the corpus as the config names it.
+      parts: pieces that can be read independently, in a fixed order.
+      skipped: number of documents that this object's `documents` left out so far, by reason.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Source:
         self._cache_dir = cache_dir
 
     def fingerprint(self) -> str:
-        """Returns a sha256 (hex) of the content; file hashes are kept in the cache folder while size and time stay."""
+        """Returns a sha256 (hex) of the content; the cache keeps file hashes while size and time stay the same."""
         if self.parts[0].kind == "builtin":
             return stable_hash("builtin", builtin_fingerprint())
         kinds = sorted({(part.kind, part.detail) for part in self.parts})
@@ -70,7 +70,7 @@ class Source:
         return stable_hash(kinds, key, [file_sha256(path, self._cache_dir) for path in self._files])
 
     def documents(self, part: Part) -> Iterator[str]:
-        """Yields the documents of `part` that belong to the source's split, in order; counts the others in `skipped`.
+        """Yields the documents of `part` in the source's split, in order; counts in `skipped` those that are unusable.
 
         Raises:
           ValueError: the part cannot be read (truncated gzip, no usable line, broken Parquet file); names the file.
@@ -81,7 +81,7 @@ class Source:
                 continue
             try:
                 data = text.encode()
-            except UnicodeEncodeError:  # JSON can hold half a surrogate pair
+            except UnicodeEncodeError:  # JSON may contain half a surrogate pair
                 self.skipped[BAD_UTF8] += 1
                 continue
             if part.kind == "builtin" or self._belongs(data):
@@ -92,7 +92,7 @@ class Source:
             yield from _READERS[part.kind](part, self._text_key, self.skipped)
 
     def _belongs(self, data: bytes) -> bool:
-        """Whether a document is in the split: by its own hash, so the order is free and duplicates stay together."""
+        """Returns whether a document is in the split; its own hash decides, so duplicates stay together."""
         return self.split == "all" or is_heldout(data, self.heldout_fraction) == (self.split == "heldout")
 
 
@@ -110,13 +110,13 @@ def open_source(
     Args:
       spec: "builtin"; a path or glob (.txt, .text, .jsonl, .json with one object per line, each also with .gz;
         .parquet; other extensions are read as plain text, one document per line); or
-        "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" of a data set that is prepared in $TFDS_DATA_DIR or in TFDS's
+        "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" for a data set that is prepared in $TFDS_DATA_DIR or in TFDS's
         default folder (nothing is ever downloaded).
       text_key: field or column of the text (JSONL, Parquet, TFDS).
       split: "train", "heldout" or "all".
       heldout_fraction: share of documents held out, in [0, 1). The built-in corpus ignores it: it holds out whole
-        modules, `builtin.HELDOUT` of them.
-      cache_dir: folder in which file hashes are remembered; None: they are not.
+        modules, the share `builtin.HELDOUT` of them.
+      cache_dir: folder that keeps file hashes; None: they are computed each time.
       key: config key of `spec`, for messages.
 
     Raises:
@@ -134,7 +134,7 @@ def open_source(
     else:
         files = matching_files(spec, key)
         parts = [part for path in files for part in file_parts(path, text_key)]
-    if len({part.name for part in parts}) < len(parts):  # files of one name in several folders
+    if len({part.name for part in parts}) < len(parts):  # files of the same name in several folders
         parts = [dataclasses.replace(part, name=f"{i:05d}-{part.name}") for i, part in enumerate(parts)]
     fraction = float(heldout_fraction)
     return Source(spec, parts, files, text_key=text_key, split=split, heldout_fraction=fraction, cache_dir=cache_dir)

@@ -1,6 +1,6 @@
-"""Questions about contexts in SQuAD's JSON (1.1, 2.0, XQuAD, JSQuAD, ARCD), and predictions for its evaluation.
+"""Reads questions in SQuAD's JSON (1.1, 2.0, XQuAD, JSQuAD, ARCD), and writes predictions for its evaluation script.
 
-Offsets count characters of the context as it is: a U+FEFF that begins a context is a character of it.
+Offsets count the characters of the unchanged context; a U+FEFF at its beginning counts, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: dict[type, str] = {str: "a string", list: "an array", dict: "an object",
 
 
 class Candidate(NamedTuple):
-    """One of a question's best answers; start and end: characters of the context, end not included."""
+    """One of the best answers to a question; start and end are character offsets in the context, end excluded."""
 
     text: str
     probability: float
@@ -34,20 +34,20 @@ class Candidate(NamedTuple):
 
 
 def read_squad(path: str, *, training: bool = False, skipped: Skipped | None = None) -> list[QuestionExample]:
-    """Reads the questions of a file, also gzipped, in its order.
+    """Reads the questions of a file, also gzipped, in the file's order.
 
-    An answer that does not stand at its `answer_start` is taken from its nearest occurrence, else from the nearest
-    one with other white space (the answer is then the context's own text), and counted as repaired. One that is
-    nowhere keeps its text for scoring, with start -1.
+    If an answer is not at its `answer_start`, its nearest occurrence is taken, else the nearest occurrence with other
+    white space (the answer then becomes the context's own text); both are counted as repaired. An answer that does not
+    occur in the context keeps its text, for scoring, and gets start -1.
 
     Args:
       path: the file.
-      training: questions need an answer in the context or must be impossible: others are skipped and counted.
-      skipped: counts repairs and what is skipped.
+      training: whether to skip, and count, questions that are possible but have no answer in the context.
+      skipped: counts repairs and skipped questions.
 
     Raises:
-      ValueError: damaged JSON, missing or wrong value, id that is not unique; names the file and the path to it, as
-        in "data[3].paragraphs[0].qas[2]: missing 'id'".
+      ValueError: damaged JSON, a missing or wrong value, an id that is not unique; names the file and the path within
+        it, as in "data[3].paragraphs[0].qas[2]: missing 'id'".
     """
     skipped = skipped or Skipped()
     root = parsed_json(whole_text(path), path)
@@ -79,7 +79,7 @@ def read_squad(path: str, *, training: bool = False, skipped: Skipped | None = N
 
 
 def _questions(root: Any, prefix: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields the path, the context and the object of each question."""
+    """Yields each question's path within the file, its context and its object."""
     _checked(root, f"{prefix}top level", dict)
     for i, article in enumerate(_value(root, f"{prefix}top level", "data", list)):
         here = f"{prefix}data[{i}]"
@@ -109,7 +109,7 @@ def _checked(value: Any, where: str, *kinds: type) -> Any:
 def _answers(
     qa: dict[str, Any], where: str, context: str, place: str, skipped: Skipped
 ) -> tuple[tuple[Answer, ...], bool]:
-    """Returns the answers, and whether they are known: test sets have none."""
+    """Returns the answers, and whether they are known: those of test sets are not."""
     if "answers" not in qa:
         return (), False
     answers = []
@@ -125,7 +125,7 @@ def _answers(
 
 
 def _located(context: str, text: str, start: int) -> tuple[Answer, str]:
-    """Returns the answer where the context has it, and what had to be done for that."""
+    """Returns the answer as found in the context, and what had to be repaired ("" for nothing)."""
     if start >= 0 and text and context[start : start + len(text)] == text:
         return Answer(text, start), ""
     words = text.split()
@@ -140,10 +140,10 @@ def _located(context: str, text: str, start: int) -> tuple[Answer, str]:
 
 
 def _around(text: str, part: str, near: int) -> list[int]:
-    """Returns where a part of a text begins, last before `near` and first from there on; in linear time."""
+    """Returns the last occurrence of `part` before `near` and the first from there on, in linear time."""
     near = min(max(near, 0), len(text))
     after = text.find(part, near)
-    # From behind: `str.rfind` takes quadratic time for texts that repeat themselves, `str.find` does not.
+    # Searches the reversed text: on repetitive texts `str.rfind` takes quadratic time, `str.find` does not.
     head = text[: near + len(part) - 1]
     behind = head[::-1].find(part[::-1])
     before = len(head) - len(part) - behind if behind >= 0 else -1
@@ -151,9 +151,9 @@ def _around(text: str, part: str, near: int) -> list[int]:
 
 
 def _spaced(context: str, words: Sequence[str], start: int) -> list[tuple[int, int]]:
-    """Returns the nearest places, before and after `start`, of words with any white space between them."""
+    """Returns the nearest spans, before and after `start`, of these words with any white space between them."""
     found = [match.span() for match in re.finditer(r"\S+", context)]
-    # Words hold no white space, so with single spaces on both sides it is a search for a part of a text.
+    # Words contain no white space. With single spaces in context and answer alike, this is a plain substring search.
     joined = " ".join(context[first:stop] for first, stop in found)
     begins = list(itertools.accumulate((stop - first + 1 for first, stop in found), initial=0))  # of words in `joined`
 
@@ -161,7 +161,7 @@ def _spaced(context: str, words: Sequence[str], start: int) -> list[tuple[int, i
         word = bisect.bisect_right(begins, place) - 1
         return found[word][0] + place - begins[word]
 
-    word = bisect.bisect_right(found, start, key=lambda span: span[1])  # the first that ends behind `start`
+    word = bisect.bisect_right(found, start, key=lambda span: span[1])  # the first word that ends after `start`
     near = begins[word] + (max(0, start - found[word][0]) if word < len(found) else 0)
     answer = " ".join(words)
     places = _around(joined, answer, near)
@@ -169,7 +169,7 @@ def _spaced(context: str, words: Sequence[str], start: int) -> list[tuple[int, i
 
 
 def write_squad_predictions(path: str, texts: Mapping[str, str]) -> None:
-    """Writes the answer of each question ("" for none), as SQuAD's evaluation reads them; whole or not at all."""
+    """Writes the answer to each question ("" for none) in the format of SQuAD's evaluation, whole or not at all."""
     _write_json(path, dict(texts))
 
 
@@ -179,7 +179,7 @@ def write_squad_nbest(path: str, candidates: Mapping[str, Sequence[Candidate]]) 
 
 
 def write_squad_null_odds(path: str, odds: Mapping[str, float]) -> None:
-    """Writes how much speaks for no answer to each question, as SQuAD's evaluation reads it."""
+    """Writes the odds that each question has no answer, in the format of SQuAD's evaluation."""
     for key, value in odds.items():
         if not math.isfinite(value):
             raise ValueError(f"{path}: question {key!r}: odds of no answer are {value}; expected a finite number")
@@ -187,13 +187,13 @@ def write_squad_null_odds(path: str, odds: Mapping[str, float]) -> None:
 
 
 def _write_json(path: str, value: Any) -> None:
-    # Half a surrogate pair has no UTF-8; its backslash form is JSON's own escape.
+    # UTF-8 cannot hold half a surrogate pair; its backslash form is also its escape in JSON.
     data = json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(data + b"\n")
 
 
 def read_squad_predictions(path: str) -> dict[str, str]:
-    """Reads the answer of each question; ValueError when the file does not hold that."""
+    """Reads the predicted answer to each question; raises ValueError when the file has another content."""
     value = _checked(parsed_json(whole_text(path), path), f"{path}: top level", dict)
     return {key: _checked(text, f"{path}: {key}", str) for key, text in value.items()}

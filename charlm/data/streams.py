@@ -1,7 +1,7 @@
-"""Records -> sequences -> shards -> batches: the one state machine behind the batches of every family.
+"""Turns records into sequences, sequences into shards and shards into batches, for every family.
 
-Open it to see how sequences are numbered, what a saved position holds, and what a family says of its own: a
-`SequenceMaker` says what a sequence is, a `Shard` how many of them it holds.
+Open it to see how sequences are numbered, what a saved position holds, and what a family has to provide: a
+`SequenceMaker`, which builds sequences, and a `Shard`, which decides how many sequences fit into one shard.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ import numpy as np
 
 from charlm.data.lanes import lane_batches
 
-SAMPLE_SHARDS = 24  # shards read to measure budgets
+SAMPLE_SHARDS = 24  # shards that are read to measure the budgets
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """Returns a generator whose draws these numbers decide, on every machine alike."""
+    """Returns a random generator seeded by these numbers, the same on every machine."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(numbers)))
 
 
 class SequenceMaker(Protocol):
-    """What makes sequences of the parts of records: of sentences, or of words."""
+    """Builds sequences from the parts of records; a part is a sentence or a word, depending on the family."""
 
     def parts(self, record: Any, number: int, /) -> Iterable[Any]:
-        """Returns what of a record goes into sequences, in order; each part fits into a sequence alone.
+        """Returns the parts of a record in order; each part fits into a sequence on its own.
 
         Args:
-          number: of the record; what is drawn for it depends on the seed and this number alone.
+          number: number of the record; random draws for the record depend on the seed and this number alone.
         """
         ...
 
     def filled(self, used: Any, part: Any, /) -> Any:
-        """Returns how much of a sequence is used with one more part, None when that does not fit.
+        """Returns how full a sequence is after one more part, or None when the part does not fit.
 
         Args:
-          used: what was returned for the parts before it; None: it is the first.
+          used: the value returned for the parts before; None for the first part.
         """
         ...
 
     def make(self, parts: list[Any], number: tuple[int, ...], /) -> Any:
-        """Returns a sequence of some parts; what is drawn for it depends on the seed and this number alone."""
+        """Returns a sequence made of some parts; random draws depend on the seed and `number` alone."""
         ...
 
     def halves(self, sequence: Any, /) -> tuple[Any, Any]:
-        """Cuts a sequence that alone exceeds the budgets of a shard into two."""
+        """Cuts a sequence that exceeds the budgets of a shard on its own into two."""
         ...
 
     def held(self, parts: Sequence[Any], returned: Sequence[Any], /) -> dict[str, Any]:
-        """Returns parts and whole sequences that wait for a shard, JSON-able."""
+        """Returns the parts and the whole sequences that still wait for a shard, in a form that JSON can store."""
         ...
 
     def restored(self, state: dict[str, Any], /) -> tuple[Iterable[Any], Iterable[Any]]:
-        """Returns what `held` was given."""
+        """Returns the parts and sequences that were given to `held`."""
         ...
 
 
 class SequenceStream:
-    """Makes sequences of the parts of records, in order: each takes parts until the next one does not fit.
+    """Makes sequences from the parts of records, in order: each sequence takes parts until the next does not fit.
 
-    The sequences of a lane are numbered `lane`, `lane + lanes`, `lane + 2 * lanes` and so on, its records likewise.
-    With `by_record` no sequence holds parts of two records, and numbers are those of the records: the same sequences
-    with the same draws, however many lanes there are.
+    The sequences of a lane are numbered `lane`, `lane + lanes`, `lane + 2 * lanes` and so on, and so are its records.
+    With `by_record`, no sequence holds parts of two records and sequences are numbered within their record. The same
+    sequences with the same random draws then come out for any number of lanes.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SequenceStream:
         self._lane, self._lanes, self._by_record = lane, lanes, by_record
         self._parts: deque[Any] = deque()
         self._returned: deque[Any] = deque()
-        self._made = 0  # sequences; with `by_record`, those of the record
+        self._made = 0  # sequences made so far; with `by_record`, from the current record
         self._read_records = 0
 
     def next(self) -> Any | None:
@@ -97,7 +97,7 @@ class SequenceStream:
         return sequence
 
     def give_back(self, *sequences: Any) -> None:
-        """Puts sequences in front of the stream, the first to come out first."""
+        """Puts sequences back in front of the stream; `next` returns them first, in the given order."""
         self._returned.extendleft(reversed(sequences))
 
     def halve(self, sequence: Any) -> None:
@@ -108,7 +108,7 @@ class SequenceStream:
         return self._lane + self._lanes * count
 
     def _read(self) -> bool:
-        """Reads the next record that has a part."""
+        """Reads records up to the next one that has a part; returns False when the records are used up."""
         for record in self._records:
             self._parts.extend(self._maker.parts(record, self._number(self._read_records)))
             self._read_records += 1
@@ -118,45 +118,45 @@ class SequenceStream:
         return False
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what the stream holds back, JSON-able."""
+        """Returns the counters and the parts and sequences not yet handed out, in a form that JSON can store."""
         counts = {"made": self._made, "records": self._read_records}
         return counts | self._maker.held(self._parts, self._returned)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the state that `get_state` returned."""
         self._made, self._read_records = state["made"], state["records"]
         self._parts, self._returned = map(deque, self._maker.restored(state))
 
 
 class Shard(Protocol):
-    """Sequences of one shard, taken while they fit."""
+    """Collects the sequences of one shard as long as they fit."""
 
     @property
     def full(self) -> bool:
-        """True when it takes no more."""
+        """True when the shard takes no more sequences."""
         ...
 
     def __len__(self) -> int:
-        """Returns how many it has taken."""
+        """Returns the number of sequences in the shard."""
         ...
 
     def add(self, sequence: Any, /) -> bool:
-        """Takes a sequence if it fits; returns whether it did. A refused one leaves no trace."""
+        """Takes the sequence if it fits; returns whether it did. A refused sequence changes nothing."""
         ...
 
     def build(self) -> Any:
-        """Returns the arrays, of a fixed shape and without the axis of shards."""
+        """Returns the shard's arrays, which have a fixed shape and no shard axis."""
         ...
 
 
 class ShardLane:
-    """A lane of `charlm.data.lanes` that fills shards with the sequences of a stream; `start` returns an empty one."""
+    """A lane of `charlm.data.lanes`: it fills shards with the sequences of a stream. `start` returns an empty shard."""
 
     def __init__(self, stream: SequenceStream, start: Callable[[], Shard]) -> None:
         self._stream, self._start = stream, start
 
     def shard(self) -> tuple[Any, bool]:
-        """Returns the next shard, and whether it holds a sequence."""
+        """Returns the next shard, and whether it holds any sequence."""
         shard = self._start()
         while not shard.full and (sequence := self._stream.next()) is not None:
             if shard.add(sequence):
@@ -168,11 +168,11 @@ class ShardLane:
         return shard.build(), len(shard) > 0
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what the lane holds back."""
+        """Returns the state of the stream behind the lane."""
         return self._stream.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the state that `get_state` returned."""
         self._stream.set_state(state)
 
 
@@ -186,12 +186,12 @@ def sequence_batches(
     prefetch: int,
     by_record: bool = False,
 ) -> grain.IterDataset[Any]:
-    """Returns batches [accumulation, S', ...], one shard for each lane of records.
+    """Returns batches [accumulation, S', ...] with one shard for each lane of records.
 
     Args:
-      lanes: for each shard that is wanted, its index among all `of` shards, and its records.
+      lanes: the records of each wanted shard, by the shard's index among all `of` shards.
       start: returns an empty shard.
-      prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
+      prefetch: number of batches prepared ahead in a thread, whose iterators must then be closed; 0: no thread.
     """
 
     def lane(number: int, records: Iterator[Any]) -> ShardLane:
@@ -203,12 +203,15 @@ def sequence_batches(
 def sampled(
     records: Iterable[Any], maker: SequenceMaker, sequences: int, shards: int = SAMPLE_SHARDS
 ) -> list[list[Any]]:
-    """Returns the first sequences of records as so many shards, to measure budgets on; ValueError when there is none.
+    """Returns the first sequences of the records as that many shards, to measure budgets on.
 
-    A short corpus is read round and round: budgets must hold whole shards.
+    A short corpus is read repeatedly, because budgets must hold whole shards.
 
     Args:
-      sequences: of a shard.
+      sequences: number of sequences in a shard.
+
+    Raises:
+      ValueError: the records give no sequence.
     """
     stream = SequenceStream(iter(records), maker)
     sample = list(itertools.islice(iter(stream.next, None), shards * sequences))

@@ -1,6 +1,6 @@
-"""Vocabularies of subwords built from the words of corpora, and kept in the cache: WordPiece and byte-level BPE.
+"""Builds subword vocabularies (WordPiece and byte-level BPE) from the words of corpora, and keeps them in the cache.
 
-A file's name says what it was built from; the same words give the same vocabulary.
+The name of a cached file is a hash of what it was built from; the same words always give the same vocabulary.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from charlm.text.symbols import count_symbols
 
 log = logging.getLogger("charlm")
 
-SAMPLE_WORDS = 5_000_000  # words that subwords are built from: more change little, and take minutes
-ALPHABET = 1000  # most frequent characters that subwords are built from
+SAMPLE_WORDS = 5_000_000  # most words that subwords are built from; more words change little and take minutes
+ALPHABET = 1000  # number of the most frequent characters that subwords are built from
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 BYTE_SPECIALS = {  # in the order of their ids, as released
     "roberta": ("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
@@ -37,17 +37,18 @@ Vocab = TypeVar("Vocab")
 
 
 class BuiltOnce:
-    """Files built from the same corpora.
+    """Files in the cache that are built once from the same corpora.
 
     Args:
-      root: folder of the cache. corpora: what they are built from.
+      root: folder of the cache.
+      corpora: the corpora that the files are built from.
     """
 
     def __init__(self, root: str, corpora: Sequence[EncodedCorpus]) -> None:
         self._root, self._corpora = root, [os.path.basename(corpus.folder) for corpus in corpora]
 
     def get(self, kind: str, key: object, build: Callable[[str], None], load: Callable[[str], Vocab]) -> Vocab:
-        """Returns what `load` reads; `build` writes it when it is not there or damaged."""
+        """Returns what `load` reads from the file; `build` first writes the file when it is missing or damaged."""
         path = os.path.join(self._root, f"{kind}-{stable_hash(self._corpora, kind, key)[:16]}")
 
         def make() -> None:
@@ -60,19 +61,19 @@ class BuiltOnce:
 
 
 def read_named(key: str, path: str, load: Callable[[str], Vocab]) -> Vocab | None:
-    """Returns what a config key names, None when it names nothing; ValueError when it cannot be read."""
+    """Loads the file that a config key names, None when it names none; raises ValueError when it cannot be read."""
     if not path:
         return None
     try:
         return load(os.path.expanduser(path))
-    except OSError as error:  # whose own text has the path once more
+    except OSError as error:  # str(error) would repeat the path
         raise ValueError(f"{key}={path!r}: {error.strerror or error}") from error
     except ValueError as error:
         raise ValueError(f"{key}={path!r}: {error}") from error
 
 
 def tokenizer_of(source: Path | None) -> SubwordTokenizer | None:
-    """Returns the subwords of what a run starts from, None when it starts from nothing; ValueError when it has none."""
+    """Returns the tokenizer of the model that a run starts from; None without a model, ValueError when it has none."""
     if source is None:
         return None
     try:
@@ -96,7 +97,7 @@ def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
 
 
 def count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:
-    """Returns how often each word of encoded corpora is met."""
+    """Counts how often each word occurs in encoded corpora."""
     counts: Counter[str] = Counter()
     for words in read_texts(corpora):
         counts.update(words)
@@ -111,8 +112,8 @@ def build_wordpiece(counts: Mapping[str, int], size: int, path: str) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = count_symbols(counts.keys(), counts.values())
     alphabet = sorted(heapq.nlargest(min(ALPHABET, size // 4), letters, key=lambda char: (letters[char], char)))
-    # Given as special tokens, letters have ids in this order: the library's own order changes from run to run, and
-    # with it which of two equally frequent pairs is merged first.
+    # Letters are passed as special tokens, so that they get ids in this order. The library's own order changes from
+    # run to run, and with it the choice which of two equally frequent pairs is merged first.
     first = [*SPECIALS, *alphabet, *(f"##{letter}" for letter in alphabet)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
@@ -133,7 +134,7 @@ def build_wordpiece(counts: Mapping[str, int], size: int, path: str) -> None:
 def build_byte_level(counts: Mapping[str, int], size: int, path: str, family: str) -> None:
     """Writes a byte-level BPE vocabulary of GPT-2's or RoBERTa's kind into the new folder `path`.
 
-    All words but those of punctuation alone are learned with a space before them, as running text has it.
+    Every word gets a space before it, as in running text, except words made of punctuation alone.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -154,7 +155,7 @@ def build_byte_level(counts: Mapping[str, int], size: int, path: str, family: st
 
 
 def _sample(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yields words in their proportions, the most frequent first; of a large corpus, no more than are needed."""
+    """Yields words in proportion to their counts, the most frequent first, at most about `SAMPLE_WORDS` of them."""
     share = min(1.0, SAMPLE_WORDS / max(sum(counts.values()), 1))
     for word in sorted(counts, key=lambda word: (-counts[word], word)):
         yield from itertools.repeat(word, round(counts[word] * share))

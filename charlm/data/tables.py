@@ -1,4 +1,4 @@
-"""Labelled texts out of tables: classes, pairs, numbers and ranked passages; and tables of predictions."""
+"""Reads labelled texts from tables (classes, pairs, numbers, ranked passages) and writes tables of predictions."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def read_texts(
     skip_labels: Sequence[str] = (),
     skipped: Skipped | None = None,
 ) -> list[TextExample]:
-    """Reads the texts of one table; texts stay as they are, rows with an empty one are skipped and counted.
+    """Reads the texts of one table unchanged; rows with an empty text are skipped and counted.
 
     Args:
-      path: file or prepared TFDS data set, and header, delimiter, quoting: as of `rows.read_rows`. The class numbers
-        of TFDS become their names.
-      text: column of the text, and so on: a name, or a number from 0 (TSV and CSV only).
+      path: file or prepared TFDS data set; this, header, delimiter and quoting are those of `rows.read_rows`. Class
+        numbers of TFDS become class names.
+      text: column of the text: a name, or a number from 0 (TSV and CSV only). So are pair, label, group and id.
       pair, label, group, id: None: the examples have none; the id is then file name and line.
-      labels: the classes there may be; None: any.
-      labels_are_numbers: labels are finite numbers (regression, relevance), not classes.
+      labels: the allowed classes; None: any.
+      labels_are_numbers: whether labels are finite numbers (regression, relevance) instead of classes.
       multi_label: what to do with several labels in one cell: "error", "first" (takes the first; counted) or "skip"
-        (counted). A cell holds several when it is a list, or text that holds `separator`.
+        (counted). A cell holds several when it is a list, or text that contains `separator`.
       separator: what separates labels, such as "," in GoEmotions' "2,27"; empty: a cell of text is one label.
       skip_labels: rows with these labels are skipped and counted, such as SNLI's "-".
-      skipped: counts what is skipped.
+      skipped: counts the skipped rows.
 
     Raises:
-      ValueError: unreadable file, missing column, short row, unknown label, no number, no row at all; one line that
-        says where, what, expected and got.
+      ValueError: unreadable file, missing column, short row, unknown label, a label that is not a number, or no row
+        at all; one line that says where, what, expected and got.
     """
     if multi_label not in MULTI_LABEL:
         near = nearest(multi_label, MULTI_LABEL)
@@ -80,7 +80,7 @@ def _example(
     rule: LabelRule | None,
     skipped: Skipped,
 ) -> TextExample | None:
-    """Returns the example of a row, None when the row is skipped."""
+    """Returns the example of a row, or None when the row is skipped."""
     texts = {part: text_cell(cells[part], place, columns[part]) for part in ("text", "pair") if part in cells}
     for part, value in texts.items():
         if not value.strip():
@@ -110,18 +110,20 @@ def read_passages(
 ) -> list[TextExample]:
     """Reads queries with their candidate passages: text=query, pair=passage, label=relevance, group=the query's id.
 
-    Two layouts, by extension: JSON and JSON lines hold a query with all of its candidates, a list of objects or an
-    object of lists (MS MARCO, both versions); all others hold a query and one candidate in each row.
+    The extension decides between two layouts. JSON and JSON lines hold a query with all of its candidates, as a list
+    of objects or an object of lists (MS MARCO, both versions). All other files hold a query and one candidate per row.
 
     Args:
-      path: as of `read_texts`; header, delimiter: of TSV.
+      path: as in `read_texts`.
+      header, delimiter: of TSV, as in `read_texts`.
       query_id, query, passage, relevance: columns, or keys of the query and of a candidate.
       passages: key of the candidates (JSON).
-      passage_id: key or column of the candidate's id; None: JSON's are numbered, and TSV's are file name and line.
+      passage_id: key or column of the candidate's id; None: JSON candidates are numbered, and a TSV candidate has file
+        name and line.
       skipped: counts queries without candidates and candidates without text.
 
     Raises:
-      ValueError: as of `read_texts`; also a negative relevance.
+      ValueError: as in `read_texts`; also a negative relevance.
     """
     skipped = skipped or Skipped()
     if os.path.splitext(path.removesuffix(".gz"))[1].lower() not in JSON_EXTENSIONS:
@@ -187,14 +189,14 @@ def write_tsv_predictions(
     scores: Sequence[Sequence[float]] | None = None,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Writes a table with a header: id, label, and a column for each score; the file appears when complete.
+    """Writes a table with a header: id, label, and a column for each score; the file appears when it is complete.
 
     Args:
       path: file to write.
-      examples: what was predicted for; tabs and line ends in an id become spaces.
-      predicted: a label or number for each.
-      scores: numbers of each, such as the probability of every class.
-      names: what the columns of scores are called; None: score_0 and so on.
+      examples: the examples that were predicted; tabs and line ends in an id become spaces.
+      predicted: a label or number for each example.
+      scores: numbers for each example, such as the probability of every class.
+      names: names of the score columns; None: score_0 and so on.
 
     Raises:
       ValueError: the lengths differ.

@@ -1,8 +1,8 @@
-"""How tags such as B-PER and I-PER mark entities: which scheme a file follows, and what its entities are.
+"""Tags such as B-PER and I-PER: detects the scheme in which they mark entities, and converts between tags and entities.
 
-Entities are read as the CoNLL shared tasks' conlleval reads them, whatever the scheme: I- opens an entity where none
-of its type is under way. E-, S- and the letters of BILOU and BMES are read as seqeval reads IOBES; conlleval, which
-knows B, I and O, would join neighbours of one type.
+Entities are read as conlleval, the script of the CoNLL shared tasks, reads them, whatever the scheme: an I- opens an
+entity when no entity of its type is open. E-, S- and the letters of BILOU and BMES are read as seqeval reads IOBES;
+conlleval, which knows only B, I and O, would join neighbours of one type.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 SCHEMES = ("auto", "iob1", "iob2", "iobes", "none")
 
 _TAG = re.compile(r"O|[BIESLUMW](-.+)?", re.DOTALL)
-_LETTERS = {"M": "I", "L": "E", "U": "S", "W": "S"}  # BILOU and BMES (also with W) say IOBES with other letters
+_LETTERS = {"M": "I", "L": "E", "U": "S", "W": "S"}  # BILOU and BMES (also with W) are IOBES with other letters
 _BEYOND_IOB = set("ESLUMW")
 
 
 class Entity(NamedTuple):
-    """Words `start` to `stop` (not included) of a sentence; the type of untyped tags is empty."""
+    """An entity: words `start` to `stop` (excluded) of a sentence; without a type in the tags, `type` is empty."""
 
     type: str
     start: int
@@ -27,12 +27,12 @@ class Entity(NamedTuple):
 
 
 def is_iob(tags: Iterable[str]) -> bool:
-    """Whether all tags mark entities: O, or one of B, I, E, S, L, U, M, W alone or before a hyphen and a type."""
+    """Returns whether every tag is O, or one of B, I, E, S, L, U, M, W, alone or before a hyphen and a type."""
     return all(_TAG.fullmatch(tag) for tag in tags)
 
 
 def _split(tag: str) -> tuple[str, str]:
-    """Returns the letter, as one of B, I, O, E, S, and the type of a tag."""
+    """Returns the letter of a tag, as one of B, I, O, E, S, and its type."""
     return _LETTERS.get(tag[0], tag[0]), tag[2:]
 
 
@@ -52,7 +52,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def strict_entities(tags: Sequence[str]) -> list[Entity]:
-    """Returns the entities of a sentence that keep to IOB2: an I- that follows no B- or I- of its type is none."""
+    """Returns the entities of a sentence in strict IOB2, which ignores an I- that follows no B- or I- of its type."""
     found: list[Entity] = []
     for i, tag in enumerate(tags):
         letter, kind = _split(tag)
@@ -73,14 +73,14 @@ def from_entities(found: Iterable[Entity], length: int) -> list[str]:
 
 
 def to_iob2(tags: Sequence[str], scheme: str = "auto") -> list[str]:
-    """Returns the tags of a sentence in IOB2, with the same entities; tags that mark none stay as they are.
+    """Returns the tags of a sentence in IOB2, with the same entities; tags that do not mark entities stay unchanged.
 
     Args:
       tags: of one sentence.
-      scheme: "none": they mark no entities; "auto": they do when `is_iob` says so; another: they must.
+      scheme: "none": the tags mark no entities; "auto": they do if `is_iob` says so; any other: they must.
 
     Raises:
-      ValueError: unknown scheme; a tag that is none of the scheme.
+      ValueError: unknown scheme, or a tag that does not belong to the scheme.
     """
     check_scheme(scheme)
     if scheme == "none" or (scheme == "auto" and not is_iob(tags)):
@@ -100,8 +100,8 @@ def check_scheme(scheme: str) -> None:
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Returns the scheme of a file's tags: "none", "iobes" (also BILOU, BMES), "iob1" or "iob2".
 
-    "iob1" when I- opens entities and B- only parts neighbours of one type; all else in B, I and O is "iob2", also
-    where some I- open entities but some B- could not stand in IOB1: such a file breaks its scheme.
+    "iob1" means that I- opens entities and B- only separates neighbours of one type. All other tags in B, I and O are
+    "iob2", also when some I- open entities and some B- could not occur in IOB1: such a file breaks its scheme.
     """
     letters: set[str] = set()
     opens_with_i = opens_with_b = False
@@ -121,6 +121,6 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def orphans(tags: Sequence[str]) -> list[int]:
-    """Returns where I- follows no B- or I- of its type: wrong in IOB2."""
+    """Returns the indices of I- tags that follow no B- or I- of their type, which IOB2 does not allow."""
     before = ["O", *tags]
     return [i for i, tag in enumerate(tags) if tag[0] == "I" and (before[i][0] not in "BI" or before[i][1:] != tag[1:])]

@@ -1,4 +1,4 @@
-"""Records of text: consecutive sentences of a corpus as words, for families that cut words into subwords."""
+"""Records that keep the words of consecutive sentences as text, for families that cut words into subwords."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 
 class TextRecord(NamedTuple):
-    """Consecutive sentences of one corpus, S of them with W words.
+    """Consecutive sentences of one corpus: S sentences with W words in all.
 
     Attributes:
-      sentences: words of each sentence, unsigned [S].
-      words: characters of each word, unsigned [W].
-      spaces: bool [W], whether a space comes before the word; True for the first of a paragraph.
-      chars: code points of all words, one after another, unsigned [sum of `words`].
+      sentences: number of words in each sentence, unsigned [S].
+      words: number of characters in each word, unsigned [W].
+      spaces: bool [W], whether a space comes before the word; True for the first word of a paragraph.
+      chars: code points of all words, one word after another, unsigned [sum of `words`].
     """
 
     sentences: np.ndarray
@@ -26,7 +26,7 @@ class TextRecord(NamedTuple):
 
     @classmethod
     def of(cls, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> TextRecord:
-        """Returns the record of these words; ValueError when the numbers do not agree."""
+        """Returns the record of these words; raises ValueError when the numbers do not agree."""
         lengths = [len(word) for word in words]
         if sum(sentences) != len(words) or len(spaces) != len(words):
             raise ValueError(
@@ -36,14 +36,14 @@ class TextRecord(NamedTuple):
         return cls(_narrow(sentences), _narrow(lengths), np.asarray(spaces, bool), _narrow(codes))
 
     def texts(self) -> list[str]:
-        """Returns the words."""
+        """Returns the words as text."""
         text = self.chars.astype(np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
         ends = itertools.accumulate(self.words.tolist(), initial=0)
         return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _narrow(values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns unsigned integers in the smallest type that holds them."""
+    """Returns unsigned integers in the smallest type that can hold them."""
     array = np.asarray(values, np.uint32)
     return array.astype(np.min_scalar_type(int(array.max(initial=0))))
 
@@ -56,7 +56,7 @@ def write_text_record(record: TextRecord) -> bytes:
 
 
 def read_text_record(data: bytes) -> TextRecord:
-    """Parses a record of `write_text_record`; read-only arrays. ValueError when `data` is none."""
+    """Parses bytes of `write_text_record` into read-only arrays; raises ValueError for any other bytes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -1,4 +1,4 @@
-"""Prepared TFDS data sets as a source of text, read without TensorFlow; nothing is ever downloaded."""
+"""Reads prepared TFDS data sets as a source of text, without TensorFlow; nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from charlm.core import extras
 from charlm.data.parts import Part, column_texts, nearest
 
-PART_EXAMPLES = 50_000  # examples of one part
+PART_EXAMPLES = 50_000  # examples in one part
 
 _SPEC = re.compile(r"tfds:(?P<name>\w+(?:/[\w.\-]+)?)(?::(?P<version>\d+\.\d+\.\d+))?(?::(?P<split>.+))?")
 
 
 def tfds_parts(spec: str, text_key: str, key: str) -> tuple[list[Part], list[str]]:
-    """Returns the parts and files of a prepared data set; ValueError when it is not there or not readable here."""
+    """Returns the parts and files of a prepared data set; raises ValueError when it is missing or unreadable here."""
     match = _SPEC.fullmatch(spec)
     if not match:
         raise ValueError(f'{key}: {spec!r}: expected "tfds:NAME[/CONFIG][:VERSION][:SPLIT]"')
@@ -49,7 +49,7 @@ def tfds_parts(spec: str, text_key: str, key: str) -> tuple[list[Part], list[str
 
 
 def _builder(full_name: str, spec: str, key: str) -> Any:
-    """Opens a data set from its files alone: no code of it runs and nothing is fetched."""
+    """Opens a data set from its files alone: none of its code runs, and nothing is downloaded."""
     tfds = extras.load(f"{key}: {spec!r}", "tensorflow_datasets")
     from tensorflow_datasets.core import read_only_builder
 
@@ -65,14 +65,14 @@ def _builder(full_name: str, spec: str, key: str) -> Any:
 
 
 def open_prepared(folder: str) -> Any:
-    """Returns the builder of a prepared data set, whose signatures decorators hide from type checkers."""
+    """Returns the builder of a prepared data set as Any, because TFDS's decorators hide its signature."""
     from tensorflow_datasets.core import read_only_builder
 
     return read_only_builder.builder_from_directory(folder)
 
 
 def read_tfds(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
-    """Yields the text feature of the part's examples; TFDS hands text over as bytes."""
+    """Yields the text feature of the part's examples; TFDS returns text as bytes."""
     examples = open_prepared(part.path).as_data_source(split=part.detail)
     for start in range(part.start, part.stop or 0, 256):
         batch = examples.__getitems__(list(range(start, min(start + 256, part.stop or 0))))

@@ -24,16 +24,16 @@ RELEASED = "released"
 
 
 def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
-    """Returns the vocabulary of `text.char_vocab`, or builds (or finds in the cache) that of the training corpora.
+    """Returns the vocabulary that `text.char_vocab` names, or builds that of the training corpora (or finds it cached).
 
-    "released" is no file but the vocabulary of the released code, which ships with charlm.
+    The name "released" stands for the vocabulary of HLM's released code, which ships with charlm.
 
     Raises:
-      ValueError: the file is missing or no vocabulary, or the vocabulary does not fit into `model.vocab_size`.
+      ValueError: the file is missing or not a vocabulary, or the vocabulary does not fit into `model.vocab_size`.
     """
     encoded = [spec for spec in config.data.train if is_encoded(spec)]
     path = config.text.char_vocab
-    if not path and encoded:  # ids are fixed already: nothing to count
+    if not path and encoded:  # encoded shards already fix the ids: no characters are counted
         path = os.path.join(os.path.dirname(shard_paths(encoded[0], "data.train")[0]), "vocab.json")
         if not os.path.exists(path):
             raise ValueError(f"data.train: {encoded[0]!r} has no vocab.json beside it; set text.char_vocab")
@@ -59,7 +59,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
     """Builds the vocabulary of `model.vocab_size` entries from the characters of the sources; cached by their content.
 
     Raises:
-      ValueError: a source cannot be read, or the cache not written.
+      ValueError: a source cannot be read, or the cache cannot be written.
     """
     root = cache_dir(config)
     with clear_write_errors(root):
@@ -78,7 +78,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
 
 
 def count_chars(sources: Sequence[Source], normalize: str) -> Counter[str]:
-    """Counts the characters of words; a histogram of code points is several times faster than a Counter of str."""
+    """Counts the characters of words, in a histogram of code points: several times faster than a Counter of str."""
     histogram = np.zeros(sys.maxunicode + 1, np.int64)
     for source in sources:
         documents = itertools.chain.from_iterable(source.documents(part) for part in source.parts)
