@@ -1,1 +1,1 @@
-"""Layers that know no task and no model family."""
+"""Neural network layers that depend on no task and on no model family."""

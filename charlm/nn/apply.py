@@ -1,4 +1,4 @@
-"""Models as functions with types: what flax's `Module.apply` returns may be two things, so its type says nothing."""
+"""Calls models with types: flax's `Module.apply` has no useful type, because it may return two kinds of things."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def applied(model: nn.Module, variables: Any, rngs: Any = None, *, method: str |
 def applied(
     model: Any, variables: Any, rngs: Mapping[str, Any] | None = None, *, method: str | Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Returns a model with its parameters as a function of its inputs, which returns what the model's `__call__` does.
+    """Returns a model with its parameters as a function of the model's inputs, typed as the model's `__call__`.
 
     Args:
-      variables: `{"params": params}`. rngs: by name, such as "dropout".
-      method: what is called in place of `__call__`; one that is named has no type.
+      variables: `{"params": params}`.
+      rngs: random keys by name, such as "dropout".
+      method: called in place of `__call__`; a method given by its name has no type.
     """
     instead = {} if method is None else {"method": method}
     return functools.partial(model.apply, variables, rngs=rngs, **instead)

@@ -1,9 +1,9 @@
-"""Disentangled self-attention: content and relative position score each other (He et al., 2021; HLM, section 3.5).
+"""Disentangled self-attention: scores of content and relative position add up (He et al., 2021; HLM, section 3.5).
 
     A[q, k] = (Q_q . K_k  +  Q_q . Kr[d]  +  Qr[d] . K_k) / sqrt(3 K),      d = bucket(q - k)
 
-No gather: the distances of a window are a contiguous run, so both position terms are scored against that run and
-skewed into place by a reshape, which is exact and faster.
+There is no gather. The distances within a window are a contiguous run of rows, so both position terms are scored
+against that run and skewed into place by a reshape, which is exact and faster.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy as np
 from charlm.nn.embed import dense
 from charlm.nn.kernels import attend, product
 
-QUERY_BLOCK = 512  # queries scored at once: the scores of a longer window are made and used a piece at a time
-PROJECTED = "projected"  # collection of what depends on parameters alone; see `Encoder.project_positions`
+QUERY_BLOCK = 512  # queries scored at once; a longer window is computed in blocks of this size
+PROJECTED = "projected"  # collection of values that depend on parameters alone; see `Encoder.project_positions`
 
 
 def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
     """Returns the signed bucket of each distance (query position - key position).
 
-    Distances up to `buckets / 2` keep a bucket each; beyond, buckets widen logarithmically and end at
+    Distances up to `buckets / 2` have a bucket each. Beyond, buckets widen logarithmically and end at
     `max_distance - 1` (He et al., 2021, as released).
 
     Args:
       distance: int [...].
-      buckets: number of buckets of each direction.
-      max_distance: distance from which on everything shares the last bucket.
+      buckets: number of buckets in each direction.
+      max_distance: all distances from this one on share the last bucket.
 
     Returns:
       int64 [...] in [-(buckets - 1), buckets - 1].
@@ -41,7 +41,7 @@ def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np
     middle = buckets // 2
     if max_distance - 1 <= middle:
         return distance.astype(np.int64)
-    size = np.maximum(np.abs(distance), middle)  # the logarithm is read beyond the middle only
+    size = np.maximum(np.abs(distance), middle)  # the logarithm is used only beyond the middle
     scale = (middle - 1) / math.log((max_distance - 1) / middle)
     wide = np.ceil(np.log(size / middle) * scale) + middle
     return np.where(np.abs(distance) <= middle, distance, np.sign(distance) * wide).astype(np.int64)
@@ -50,7 +50,7 @@ def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np
 def skew(scores: jax.Array, columns: int) -> jax.Array:
     """Shifts row r of [..., R, N] left by R - 1 - r and keeps `columns` columns.
 
-    Exact and without a gather: the rows are laid end to end and cut again one element shorter.
+    Exact and without a gather: the rows are laid end to end and cut again, each one element shorter.
 
     Args:
       scores: [..., R, N] with N = R + columns - 1.
@@ -69,9 +69,9 @@ def skew(scores: jax.Array, columns: int) -> jax.Array:
 
 
 def spread(scores: jax.Array, rows: np.ndarray) -> jax.Array:
-    """Returns scores[..., rows]: from one column a bucket to one a distance; a slice while every row is used once."""
+    """Returns scores[..., rows], one column per distance instead of per bucket; a slice if each row is used once."""
     low, high = int(rows[0]), int(rows[0]) + len(rows)
-    if np.array_equal(rows, np.arange(low, high)):  # the number alone would hide one skipped, one repeated
+    if np.array_equal(rows, np.arange(low, high)):  # their number alone would not show one skipped and one repeated
         return scores[..., low:high]
     return jnp.take(scores, rows, axis=-1)
 
@@ -82,8 +82,9 @@ class DisentangledAttention(nn.Module):
     Attributes:
       heads: number of heads H; the width D must be a multiple of it.
       max_distance: distance at which the logarithmic buckets end.
-      attention_dropout: rate on the attention probabilities.
-      position_dropout: rate on the table of relative positions, drawn once a call (He et al., 2021, as released).
+      attention_dropout: dropout rate of the attention probabilities.
+      position_dropout: dropout rate of the table of relative positions, drawn once per call (He et al., 2021, as
+        released).
       kernel: one of `charlm.nn.kernels.KERNELS`.
     """
 
@@ -102,16 +103,17 @@ class DisentangledAttention(nn.Module):
         """Returns the attention output [B, queries, D] of the first `queries` positions of x_BLD.
 
         Args:
-          x_BLD: states. mask_BL: bool, True = real; masked keys get probability exactly 0.
+          x_BLD: states.
+          mask_BL: bool, True at real positions; masked keys get probability exactly 0.
           positions_RD: float32 [2 * buckets, D] from `RelativeTable`.
-          queries: number of leading positions that ask; all L of them give keys and values.
+          queries: number of leading positions used as queries; all L positions give keys and values.
         """
         B, L, D = x_BLD.shape
         H, K = self.heads, D // self.heads
         first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         R = int(rows[-1]) + 1
 
-        # Heads lead and rows of the batch are laid end to end: one layout serves every product below without a copy.
+        # Heads come first and the batch's rows are laid end to end: no product below has to copy this layout.
         query_HNK = self._project("query", x_BLD[:, :queries])
         key_HNK, value_HNK = self._project("key", x_BLD), self._project("value", x_BLD)
         pos_key_HRK, pos_query_HRK = self._project_positions(positions_RD, first, first + R, deterministic)
@@ -142,7 +144,7 @@ class DisentangledAttention(nn.Module):
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
 
     def _project(self, name: str, x: jax.Array) -> jax.Array:
-        """Returns a projection [H, N, K] of states [..., D]."""
+        """Returns a projection of states [..., D] as [H, N, K]."""
         D = x.shape[-1]
         y = dense(D, D, self.initializer, self.dtype, name=name)(x)
         return y.reshape(-1, self.heads, D // self.heads).swapaxes(0, 1)
@@ -150,7 +152,7 @@ class DisentangledAttention(nn.Module):
     def _project_positions(
         self, table_TD: jax.Array, low: int, high: int, deterministic: bool
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns rows low to high of the table [H, R, K] as keys, descending as `skew` wants them, and as queries."""
+        """Returns rows low to high of the table as keys (descending, for `skew`) and as queries, [H, R, K] each."""
 
         def project(low: int, high: int) -> tuple[jax.Array, jax.Array]:
             positions = nn.Dropout(self.position_dropout)(table_TD, deterministic=deterministic)
@@ -165,6 +167,6 @@ class DisentangledAttention(nn.Module):
         return key_HTK[:, T - high : T - low], query_HTK[:, low:high]
 
     def _window(self, keys: int, queries: int, buckets: int) -> tuple[int, np.ndarray]:
-        """Returns the first table row in use, and for each distance, ascending, its row counted from there."""
+        """Returns the first table row in use, and the row of each distance (ascending), counted from the first."""
         bucket = relative_bucket(np.arange(-(keys - 1), queries), buckets, self.max_distance)
         return int(bucket[0]) + buckets, (bucket - bucket[0]).astype(np.int32)

@@ -1,6 +1,6 @@
-"""Plain Transformer layers with absolute positions: post-norm as in BERT, pre-norm and causal as in GPT-2.
+"""Plain Transformer layers with absolute positions: post-norm as in BERT, or pre-norm and causal as in GPT-2.
 
-Vaswani et al. (2017), sections 3.1 to 3.3; Radford et al. (2019), section 2.3, moved the LayerNorms before the parts.
+Vaswani et al. (2017), sections 3.1 to 3.3. Radford et al. (2019), section 2.3, put the LayerNorms before the sublayers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from charlm.nn.embed import dense, gelu, layer_norm
 from charlm.nn.kernels import attend
 
-# tanh is Hendrycks and Gimpel's approximation, up to 5e-4 from the exact form: weights know which they were trained on.
+# gelu_new: the tanh approximation (Hendrycks and Gimpel), up to 5e-4 off. Weights need the form they were trained with.
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
@@ -33,7 +33,7 @@ class BlockConfig:
     Attributes:
       pre_norm: True: x + f(LN(x)), as in GPT-2; False: LN(x + f(x)), as in BERT.
       activation: one of `ACTIVATIONS`.
-      epsilon: of both LayerNorms.
+      epsilon: epsilon of both LayerNorms.
       attention_kernel: one of `charlm.nn.kernels.KERNELS`.
     """
 
@@ -51,7 +51,7 @@ class BlockConfig:
 
 
 class KeyValue(NamedTuple):
-    """Keys and values of one layer, [B, N, H, K] each in the dtype of the layer; N positions, filled from the left."""
+    """Keys and values of one layer, [B, N, H, K] each in the layer's dtype, with N positions filled from the left."""
 
     key_BNHK: jax.Array
     value_BNHK: jax.Array
@@ -76,19 +76,19 @@ class Attention(nn.Module):
         deterministic: bool = True,
         probabilities: bool = True,
     ) -> tuple[jax.Array, jax.Array | None, KeyValue | None]:
-        """Mixes the values that each position sees.
+        """Returns for each position the attention-weighted mean of the values that it sees.
 
         Args:
           x_BLD: states.
           visible_B1QN: bool, broadcast to [B, 1, L, N]: True where a query sees a key. Hidden keys get probability
-            exactly 0; a query that sees none gets finite values that mean nothing.
+            exactly 0; the output of a query that sees no key is finite but meaningless.
           cache: keys and values of earlier positions; None: the N keys are those of x_BLD.
-          start: int scalar, the place in the cache where x_BLD's own go.
-          probabilities: whether the caller reads them; not every kernel has them.
+          start: int scalar, the index in the cache at which the keys and values of x_BLD are written.
+          probabilities: whether the caller reads the probabilities; not every kernel returns them.
 
         Returns:
-          Output [B, L, D], probabilities float32 [B, H, L, N] before dropout (None where the kernel has none), and the
-          cache with x_BLD's own in it.
+          Output [B, L, D]; probabilities float32 [B, H, L, N] before dropout, or None where the kernel has none; and
+          the cache, updated with the keys and values of x_BLD.
         """
         B, L, D = x_BLD.shape
         K = D // self.heads
@@ -97,12 +97,12 @@ class Attention(nn.Module):
             return dense(D, D, self.initializer, self.dtype, name=name)(x_BLD).reshape(B, L, self.heads, K)
 
         def heads_first(y_BNHK: jax.Array) -> jax.Array:
-            return y_BNHK.swapaxes(1, 2)  # the layout of both products below, which then copy nothing
+            return y_BNHK.swapaxes(1, 2)  # neither product below has to copy this layout
 
-        query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # smaller than the scores
+        query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # cheaper than to scale the scores
         key, value = project("key"), project("value")
         if cache is not None:
-            assert start is not None  # it comes with a cache
+            assert start is not None  # callers pass it together with a cache
             put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
@@ -115,7 +115,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with residual and LayerNorm."""
+    """Attention and feed-forward, each with a residual connection and a LayerNorm."""
 
     config: BlockConfig
 
@@ -153,16 +153,16 @@ class Block(nn.Module):
 
 
 def block_class(remat: bool) -> type[Block]:
-    """Returns `Block`, or one whose activations are computed again in the backward pass instead of kept."""
-    # Counted from self: `deterministic` and `probabilities`.
+    """Returns `Block`; with `remat`, one whose activations are recomputed in the backward pass instead of kept."""
+    # The indices, counted from self, of `deterministic` and `probabilities`.
     return nn.remat(Block, static_argnums=(5, 6)) if remat else Block
 
 
 def at_positions(x_BLD: jax.Array, positions_BM: jax.Array | None) -> jax.Array:
-    """Returns the states [B, M, D] at some positions, int [B, M]; None: all of them.
+    """Returns the states [B, M, D] at the positions int [B, M]; None: the states of all positions.
 
     Raises:
-      ValueError: when the positions have another shape.
+      ValueError: the positions have another shape.
     """
     if positions_BM is None:
         return x_BLD
@@ -172,10 +172,10 @@ def at_positions(x_BLD: jax.Array, positions_BM: jax.Array | None) -> jax.Array:
 
 
 def check_block(family: str, config: Any) -> None:
-    """Checks the fields that configs of all families of plain Transformers share.
+    """Checks the fields that the configs of all plain Transformers share.
 
     Raises:
-      ValueError: naming field and value, and what was expected.
+      ValueError: a wrong value; names the field, the value and what was expected.
     """
     for name in ("vocab_size", "hidden", "layers", "heads", "ffn", "max_positions"):
         if getattr(config, name) < 1:
@@ -189,13 +189,13 @@ def check_block(family: str, config: Any) -> None:
 def check_inputs(
     ids_BL: jax.Array | None, embeddings_BLD: jax.Array | None, hidden: int, **beside: jax.Array | None
 ) -> tuple[int, int]:
-    """Checks what a model is given: ids or embeddings, not both, and arrays [B, L] beside them.
+    """Checks a model's inputs: ids or embeddings, not both, and arrays [B, L] beside them.
 
     Returns:
       B and L.
 
     Raises:
-      ValueError: naming the array, its shape or type, and what was expected.
+      ValueError: a wrong array; names the array, its shape or type, and what was expected.
     """
     if ids_BL is not None and embeddings_BLD is None:
         if ids_BL.ndim != 2 or not jnp.issubdtype(ids_BL.dtype, jnp.integer):

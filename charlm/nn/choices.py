@@ -1,4 +1,4 @@
-"""The names of what layers let one choose, for types, checks and command lines. It needs no JAX."""
+"""The names of kernels, initialisers and activations, for types, checks and command lines; imports no JAX."""
 
 from typing import Literal, get_args
 

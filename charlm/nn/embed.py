@@ -1,4 +1,4 @@
-"""Embeddings of characters and of relative positions; initialisers, LayerNorm and GELU that every layer shares."""
+"""Embeddings of characters and relative positions, and what all layers share: initialisers, Dense, LayerNorm, GELU."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Initializer = Any  # (key, shape, dtype) -> jax.Array
 
 
 def kernel_init(name: str) -> Initializer:
-    """Initialiser of a [fan_in, fan_out] kernel.
+    """Returns the initialiser of a kernel [fan_in, fan_out].
 
-    "bert": normal, 0.02. "torch": uniform, +-1/sqrt(fan_in), PyTorch's nn.Linear. "lecun": normal, 1/sqrt(fan_in),
-    which keeps the size of states at any width; 0.02 is too small below a few hundred and delays the use of context.
+    "bert": normal with standard deviation 0.02. "torch": uniform, +-1/sqrt(fan_in), as PyTorch's nn.Linear. "lecun":
+    normal with 1/sqrt(fan_in), which keeps the size of states at any width; at widths below a few hundred 0.02 is too
+    small and delays the use of context.
     """
     if name == "bert":
         return nn.initializers.normal(0.02)
@@ -29,14 +30,14 @@ def kernel_init(name: str) -> Initializer:
 
 
 def bias_init(name: str, fan_in: int) -> Initializer:
-    """Initialiser of a bias: zeros, or with "torch" uniform +-1/sqrt(fan_in)."""
+    """Returns the initialiser of a bias: zeros, or with "torch" uniform +-1/sqrt(fan_in)."""
     if name == "torch":
         return lambda key, shape, dtype=jnp.float32: _uniform(key, shape, dtype, fan_in=fan_in)
     return nn.initializers.zeros
 
 
 def table_init(name: str) -> Initializer:
-    """Initialiser of an embedding table: normal with standard deviation 0.02 ("bert") or 1."""
+    """Returns the initialiser of an embedding table: normal, with standard deviation 0.02 for "bert", else 1."""
     return nn.initializers.normal(0.02 if name == "bert" else 1.0)
 
 
@@ -46,7 +47,7 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any, fan_in: int) ->
 
 
 class Dense(nn.Module):
-    """`nn.Dense` whose sums are float32, those of the gradients of kernel and bias too; see `kernels.sum_dtype`."""
+    """`nn.Dense` that sums in float32, also in the gradients of kernel and bias; see `kernels.sum_dtype`."""
 
     features: int
     dtype: Any
@@ -56,7 +57,7 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns [..., features] of x [..., K]."""
+        """Returns [..., features] for x [..., K]."""
         kernel_KF = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
         x, kernel_KF = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
         y = jax.lax.dot_general(x, kernel_KF, (((x.ndim - 1,), (0,)), ((), ())))
@@ -72,36 +73,38 @@ def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | 
 
 
 def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
-    """Returns a LayerNorm whose statistics are float32 and two-pass (the one-pass variance loses digits)."""
+    """Returns a LayerNorm with float32, two-pass statistics (the one-pass variance loses digits)."""
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
-    """Returns positions float32 [length, width]: sine in even columns, cosine in odd ones (Vaswani et al., 2017, 3.5).
+    """Returns position vectors float32 [length, width]: sine in even columns, cosine in odd ones.
 
-    Column 2 i and its neighbour turn once in 2 pi 10000^(2 i / width) positions; the width is even.
+    Vaswani et al. (2017), section 3.5. Columns 2 i and 2 i + 1 have the period 2 pi 10000^(2 i / width); the width is
+    even.
     """
     angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width).astype(np.float32)
 
 
 def gelu(x: jax.Array) -> jax.Array:
-    """Returns x times the normal distribution's function (Hendrycks and Gimpel, 2016), not its form by tanh, 1e-3 off.
+    """Returns the exact GELU, x times the normal distribution function (Hendrycks and Gimpel, 2016).
 
-    Through erf, as in PyTorch: JAX's way through erfc takes 2.5 times as long. Below float32, erf has too few digits.
+    The approximation by tanh would be 1e-3 off. This form uses erf, as PyTorch does; JAX's own form uses erfc and takes
+    2.5 times as long. Below float32, erf has too few digits, so JAX's form is used.
     """
     if x.dtype != jnp.float32:
         return jax.nn.gelu(x, approximate=False)
     y = 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5)))
-    # There, 1 + erf is rounding alone, and the value above -1.1e-7. (Also, XLA for CPUs would fuse a whole feed-forward
-    # part without the choice, which is slower; and NaN must pass.)
+    # Below -5.5, 1 + erf is nothing but rounding, and the true value is above -1.1e-7. Two more reasons for this form:
+    # without it XLA for CPUs would fuse a whole feed-forward layer, which is slower, and NaN must pass through.
     return jnp.where(x < -5.5, 0.0, y)
 
 
 class CharEmbed(nn.Module):
     """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.1).
 
-    Lookup and LayerNorm run in float32: the gradient of a frequent character is a sum of many thousands of rows.
+    Lookup and LayerNorm run in float32, because the gradient of a frequent character sums many thousands of rows.
     """
 
     vocab_size: int
@@ -119,9 +122,9 @@ class CharEmbed(nn.Module):
 
 
 class RelativeTable(nn.Module):
-    """The LayerNormed table of relative positions [2 * buckets, D], shared by the layers of an encoder.
+    """The table of relative positions [2 * buckets, D] after LayerNorm, shared by the layers of an encoder.
 
-    Row `bucket + buckets` belongs to the signed bucket of (query position - key position); He et al. (2021).
+    Row `bucket + buckets` holds the signed bucket of (query position - key position); He et al. (2021).
     """
 
     buckets: int
@@ -138,7 +141,7 @@ class RelativeTable(nn.Module):
 def read_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:
     """Returns table_SUD[s, index[s]] [S, B, W, D].
 
-    The gradient adds one row for each position of a word, thousands for a frequent one: it is summed in float32.
+    The gradient adds one row for each position of a word, thousands for a frequent word, so it is summed in float32.
     """
     rows = jax.vmap(lambda table, index: table[index])(table_SUD.astype(jnp.float32), index_SBW)
     return rows.astype(table_SUD.dtype)

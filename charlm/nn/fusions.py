@@ -1,6 +1,6 @@
-"""Fusions: layers where two channels of the same positions meet. Open it to add one, or to see CharBERT's.
+"""Fusions: layers that combine two channels over the same positions, such as CharBERT's. Open it to add a fusion.
 
-A fusion takes two channels [B, L, D], here of tokens and of their characters, and returns two.
+A fusion takes two channels [B, L, D], here of tokens and of their characters, and returns two of the same shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from charlm.nn.kernels import sum_dtype
 
 
 class Channels(Protocol):
-    """What a fusion reads of its model's config."""
+    """The part of a model's config that a fusion reads."""
 
     @property
     def hidden(self) -> int:
@@ -27,53 +27,53 @@ class Channels(Protocol):
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """Positions under each convolution."""
+        """Number of positions under each convolution."""
         ...
 
     @property
     def epsilon(self) -> float:
-        """Of a LayerNorm."""
+        """Epsilon of the LayerNorms."""
         ...
 
     @property
     def initializer(self) -> Any:
-        """See `charlm.nn.embed.kernel_init`."""
+        """Name of the initialiser, see `charlm.nn.embed.kernel_init`."""
         ...
 
     @property
     def dtype(self) -> Any:
-        """Of the inputs of matrix products, and of both channels."""
+        """Dtype of the inputs of matrix products, and of both channels."""
         ...
 
 
 class Fusion(nn.Module):
-    """What every fusion is: a subclass has a `__call__` as here, and makes its parameters in it or in `setup`."""
+    """Base class of all fusions: a subclass defines `__call__` and makes its parameters in it or in `setup`."""
 
     config: Channels
 
     def __call__(
         self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL1: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns both channels after they met, of the same shape and dtype.
+        """Returns both channels after they were combined, of the same shape and dtype.
 
         Args:
-          mask_BL1: bool, True where a position is real; what is not must reach no other position. None: all are.
+          mask_BL1: bool, True at real positions; padding must not affect any other position. None: all are real.
         """
         raise NotImplementedError
 
     @staticmethod
     def products(config: Channels) -> float:
-        """Returns the multiplications of one layer for one position, see `charlm.core.flops`; 0: not counted."""
+        """Returns the multiplications of one layer per position, see `charlm.core.flops`; 0: they are not counted."""
         return 0.0
 
 
 class Convolved(Fusion):
-    """Both channels side by side under convolutions over neighbouring positions, given back to each (CharBERT)."""
+    """Base of CharBERT's fusions: convolves both channels, side by side, over positions and adds the result to each."""
 
-    bias = False  # of the linear layers before the convolutions
+    bias = False  # whether the linear layers have a bias
 
     def given_back(self, m_BLD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns what is mixed, and what of it each channel gets."""
+        """Returns the activated mixture, and what is added to the tokens and to the characters."""
         raise NotImplementedError
 
     def linear(self, name: str) -> Dense:
@@ -85,7 +85,7 @@ class Convolved(Fusion):
     def __call__(
         self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL1: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the channels after it; padding, where `mask_BL1` is False, reaches no other position."""
+        """Returns both channels; padding, where `mask_BL1` is False, affects no other position."""
         cfg = self.config
         before = self.linear("word_linear")(tokens_BLD), self.linear("char_linear")(chars_BLD)
         mixed_BLE = jnp.concatenate(before, axis=-1)
@@ -101,31 +101,31 @@ class Convolved(Fusion):
 
     @staticmethod
     def products(config: Channels) -> float:
-        """Returns the multiplications of the linear layers before the convolutions, and of these."""
+        """Returns the multiplications of the linear layers before the convolutions, and of the convolutions."""
         return 2 * config.hidden**2 + _convolved(config)
 
 
 class PaperInteraction(Convolved):
-    """The heterogeneous interaction of CharBERT (section 3.4): tanh, and a GELU layer for each channel."""
+    """The heterogeneous interaction of CharBERT (section 3.4): tanh, then a linear layer and GELU for each channel."""
 
     bias = True
 
     def given_back(self, m_BLD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns what is mixed, and a layer's worth of it for each channel."""
+        """Returns tanh of the mixture, and the output of a GELU layer on it for each channel."""
         m_BLD = jnp.tanh(m_BLD)
         return m_BLD, gelu(self.linear("word_split")(m_BLD)), gelu(self.linear("char_split")(m_BLD))
 
     @staticmethod
     def products(config: Channels) -> float:
-        """Returns the multiplications of all its layers."""
+        """Returns the multiplications of the four linear layers and the convolutions."""
         return 4 * config.hidden**2 + _convolved(config)
 
 
 class ReleasedInteraction(Convolved):
-    """The same in the released code of CharBERT: what the convolution gives is added to both channels as it is."""
+    """The interaction in CharBERT's released code: the convolutions' output is added to both channels unchanged."""
 
     def given_back(self, m_BLD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns what is mixed three times."""
+        """Returns the mixture three times."""
         return m_BLD, m_BLD, m_BLD
 
 
@@ -134,8 +134,8 @@ def _convolved(config: Channels) -> float:
 
 
 def _convolution(cfg: Channels, n: int, size: int, filters: int) -> nn.Conv:
-    """Returns a convolution over positions with as many outputs as inputs; zeros beyond both ends."""
-    bound = 1 / math.sqrt(2 * cfg.hidden * size)  # PyTorch's nn.Conv1d, as the released code leaves it
+    """Returns a convolution over positions with as many outputs as inputs, and zeros beyond both ends."""
+    bound = 1 / math.sqrt(2 * cfg.hidden * size)  # the default of PyTorch's nn.Conv1d, which the released code keeps
     init = lambda key, shape, dtype=jnp.float32: jax.random.uniform(key, shape, dtype, -bound, bound)
     padding = ((size - 1) // 2, size // 2)
     return nn.Conv(

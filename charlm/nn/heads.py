@@ -1,4 +1,4 @@
-"""What heads of several families share: where they read, and the pooled state of a sequence."""
+"""Parts that heads of several families share: selecting the positions they read, and the pooled state of a sequence."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from charlm.nn.embed import dense
 
 
 def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.Array:
-    """Returns the states [S, M, D] at positions of S groups of B / S sequences; None: all, [B, L, D].
+    """Returns the states [S, M, D] at positions of S groups of B / S sequences; None: all states, [B, L, D].
 
     Args:
       position_SM: int in [0, B / S * L), counted from the first position of the group.
 
     Raises:
-      ValueError: when the sequences are not S groups.
+      ValueError: the sequences do not divide into S groups.
     """
     if position_SM is None:
         return x_BLD
@@ -30,7 +30,7 @@ def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.A
 
 
 class Pooler(nn.Module):
-    """tanh(Linear(x)) of the [CLS] word's state [..., D], as the released code classifies sequences."""
+    """tanh(Linear(x)) of the [CLS] word's state [..., D]: the vector that the released code classifies sequences by."""
 
     hidden: int
     initializer: str

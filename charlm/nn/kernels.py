@@ -1,12 +1,12 @@
-"""How attention is computed: by the reference, or fused by cuDNN where that is possible, safe and worth it.
+"""Computes attention by the reference, or by cuDNN's fused kernel where that is possible, safe and faster.
 
     mixed = softmax((query . key + sum of biases) * scale) . value
 
-The reference keeps the scores in float32 and can return or drop probabilities. cuDNN's kernel (flash attention, through
-`jax.nn.dot_product_attention`) never writes scores to memory. It is for inference: a gradient is always the
-reference's, because cuDNN's own has given NaN for some lengths and strongly negative scores (pytorch#196678,
-cudnn-frontend#1072), and training drops probabilities anyway. The biases are rounded to the dtype of the products: in
-float32 it has given NaN (jax#32242).
+The reference keeps the scores in float32, and it can return probabilities or apply dropout to them. cuDNN's kernel
+(flash attention, through `jax.nn.dot_product_attention`) never writes scores to memory. It is used for inference only:
+gradients always come from the reference, because cuDNN's have been NaN for some lengths and strongly negative scores
+(pytorch#196678, cudnn-frontend#1072), and training drops probabilities anyway. For cuDNN the biases are rounded to the
+dtype of the products; in float32 they have given NaN (jax#32242).
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ import jax.numpy as jnp
 
 from charlm.nn.choices import KERNELS
 
-MASKED_SCORE = -1e30  # finite, so that a row without any key gives finite values and gradients instead of NaN
+MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
 _, EINSUM, CUDNN = KERNELS
-SHORTEST = 128  # queries and keys of a tile of cuDNN's kernel; shorter windows would leave most of one empty
+SHORTEST = 128  # queries and keys in a tile of cuDNN's kernel; shorter windows would leave most of it empty
 
 Biases = tuple[jax.Array, ...]
 Drop = Callable[[jax.Array], jax.Array]
-Shaped = jax.Array | jax.ShapeDtypeStruct  # an array, or what stands for one
+Shaped = jax.Array | jax.ShapeDtypeStruct  # an array, or its shape and dtype alone
 
 
 class Machine(NamedTuple):
-    """Where a program will run.
+    """The machine that a program will run on.
 
     Attributes:
-      platform: "cpu", "gpu" or "tpu". capability: of an NVIDIA GPU its compute capability, (9, 0) of an H100.
-      devices: over how many the mesh spreads the program.
+      platform: "cpu", "gpu" or "tpu".
+      capability: compute capability of an NVIDIA GPU, such as (9, 0) for an H100.
+      devices: number of devices over which the mesh spreads the program.
     """
 
     platform: str
@@ -45,7 +46,7 @@ class Machine(NamedTuple):
 
 
 def this_machine() -> Machine:
-    """Returns the machine that a program traced now is for."""
+    """Returns the machine that a program traced at this moment will run on."""
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]  # set when JAX is loaded
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     number = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
@@ -54,26 +55,26 @@ def this_machine() -> Machine:
 
 
 def sum_dtype(dtype: Any) -> Any:
-    """Returns the dtype of a product's factors and result such that its sums are float32: on CPUs that, else `dtype`.
+    """Returns the dtype that a product's factors and result need so that it sums in float32.
 
-    XLA for CPUs adds up the gradients of biases in bfloat16, and since 0.11 some products: sums of thousands of terms
-    were up to 50 % off.
+    That is float32 on CPUs and `dtype` elsewhere. XLA for CPUs adds up the gradients of biases in bfloat16, and since
+    0.11 those of some products, too: sums of thousands of terms were up to 50 % off.
     """
     return jnp.float32 if this_machine().platform == "cpu" else dtype
 
 
 def summed_in_float32(*factors: jax.Array) -> tuple[jax.Array, ...]:
-    """Returns the factors of a product in `sum_dtype`."""
+    """Returns the factors of a product, converted to `sum_dtype`."""
     return tuple(x.astype(sum_dtype(x.dtype)) for x in factors)
 
 
 def product(subscripts: str, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Returns `jnp.einsum` of two arrays in float32, summed in float32 on the way back, too."""
+    """Returns `jnp.einsum` of two arrays in float32; the gradient is summed in float32, too."""
     return jnp.einsum(subscripts, *summed_in_float32(x, y), preferred_element_type=jnp.float32)
 
 
 def obstacle(machine: Machine, dtype: Any, head_dim: int) -> str:
-    """Returns why cuDNN's kernel cannot run, "" when it can; see jax/_src/cudnn/fused_attention_stablehlo.py."""
+    """Returns the reason why cuDNN's kernel cannot run, or ""; see jax/_src/cudnn/fused_attention_stablehlo.py."""
     if machine.platform != "gpu" or (machine.capability or (0, 0)) < (8, 0):
         return f"it needs an NVIDIA GPU of compute capability 8.0 or more, got {machine}"
     if dtype not in (jnp.bfloat16, jnp.float16):
@@ -84,14 +85,15 @@ def obstacle(machine: Machine, dtype: Any, head_dim: int) -> str:
 
 
 def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabilities: bool) -> str:
-    """Returns `EINSUM` or `CUDNN`.
+    """Returns the kernel to use, `EINSUM` or `CUDNN`.
 
     Args:
-      asked: "auto": what is best; "einsum": the reference; "cudnn": cuDNN for any length and on any mesh.
-      keys: their number. probabilities: whether they are returned, or some of them dropped: the reference alone can.
+      asked: "auto": the best one; "einsum": the reference; "cudnn": cuDNN for any length and on any mesh.
+      keys: number of keys.
+      probabilities: whether probabilities are returned or dropped, which only the reference can do.
 
     Raises:
-      ValueError: `asked` is none of `KERNELS`, or "cudnn" where it cannot run.
+      ValueError: `asked` is not in `KERNELS`, or it is "cudnn" where cuDNN cannot run.
     """
     if asked not in KERNELS:
         raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
@@ -101,7 +103,7 @@ def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabil
         raise ValueError(f"attention_kernel={CUDNN!r}: {why_not}")
     if asked == EINSUM or why_not or probabilities:
         return EINSUM
-    # Compute capability 10.3 needs cuDNN 9.11, and JAX does not tell which there is.
+    # Compute capability 10.3 needs cuDNN 9.11, and JAX does not say which version is installed.
     best = min(queries, keys) >= SHORTEST and machine.devices == 1 and machine.capability != (10, 3)
     return CUDNN if best or asked == CUDNN else EINSUM
 
@@ -118,19 +120,20 @@ def attend(
     drop: Drop | None = None,
     probabilities: bool,
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Mixes the values that each query sees. X and Y are batch and heads, in either order.
+    """Returns for each query the weighted mean of the values it sees. X and Y are batch and heads, in either order.
 
     Args:
-      asked: which kernel, see `choose`.
+      asked: the kernel as in `choose`.
       visible_XYQN: bool, broadcast over all axes but N: True where a query sees a key. Hidden keys get probability
-        exactly 0; a query that sees none gets finite values that mean nothing.
+        exactly 0; the output of a query that sees no key is finite but meaningless.
       biases: float32 [X, Y, Q, N], added one after the other: their sum would be one more array of that size.
-      scale: of products and biases.
-      drop: what the probabilities pass through before they are used.
-      probabilities: whether the caller reads them.
+      scale: factor of products and biases.
+      drop: dropout, applied to the probabilities before they are used.
+      probabilities: whether the caller reads the probabilities.
 
     Returns:
-      [X, Y, Q, K], and probabilities, float32 before `drop`; None where they are not read and the kernel has none.
+      [X, Y, Q, K], and the probabilities in float32 before `drop`, or None where they are not read and the kernel has
+      none.
     """
     machine = this_machine()
     if choose(asked, machine, query_XYQK, key_XYNK.shape[2], probabilities or drop is not None) == CUDNN:
@@ -161,8 +164,8 @@ def _reference(
 def _by_cudnn(
     query: jax.Array, key: jax.Array, value: jax.Array, visible: jax.Array, biases: Biases, scale: float
 ) -> jax.Array:
-    # cuDNN gets the mask as a bias: spread over the queries, which it does not do itself, and with a key for the query
-    # that has none, because it is strongly negative rows that it has computed wrongly.
+    # cuDNN gets the mask broadcast over the queries, since it does not broadcast itself. A query that sees no key gets
+    # all keys here, because cuDNN has computed wrong values for rows that are strongly negative throughout.
     visible = visible | ~visible.any(axis=-1, keepdims=True)
     visible = jnp.broadcast_to(visible, (*visible.shape[:2], query.shape[2], key.shape[2]))
     bias = (functools.reduce(operator.add, biases) * scale).astype(query.dtype) if biases else None

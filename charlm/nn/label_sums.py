@@ -1,4 +1,4 @@
-"""Cross entropy and hits over labelled positions, as every prediction of subwords and words sums them."""
+"""Sums cross entropy and hits over labelled positions, for all predictions of subwords and words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import jax.numpy as jnp
 
 
 def label_sums(logits_SMV: jax.Array, labels_SM: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the negative log-likelihood (nats) of the labels, their number and the hits, float32 scalars.
+    """Returns the negative log-likelihood (nats) of the labels, the number of labels and the hits, float32 scalars.
 
     Args:
-      logits_SMV: float32. labels_SM: int; negative where there is none.
+      logits_SMV: float32.
+      labels_SM: int; negative at places without a label.
     """
     real_SM = labels_SM >= 0
     label_SM1 = jnp.maximum(labels_SM, 0)[..., None]

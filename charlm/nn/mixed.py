@@ -1,7 +1,7 @@
-"""Products of a lower precision among states of float32: inputs are rounded, sums, outputs and gradients are not.
+"""Matrix products in lower precision over float32 states: inputs are rounded; sums, outputs and gradients are not.
 
-What autocast does elsewhere. States that stay float32 lose no digits in residuals and LayerNorms, and on CPUs, where
-bfloat16 is slow outside of products, they are the faster way, too.
+This is what autocast does in other libraries. States that stay float32 lose no digits in residuals and LayerNorms.
+They are also faster on CPUs, where bfloat16 is slow outside of products.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from charlm.nn.kernels import this_machine
 
 
 def _matmul(x: jax.Array, kernel_KN: jax.Array, dtype: Any) -> jax.Array:
-    """Returns x @ kernel, float32 [..., N], of inputs rounded to a dtype.
+    """Returns x @ kernel, float32 [..., N], with both inputs rounded to a dtype.
 
     Args:
-      x: float32 [..., K]. kernel_KN: float32.
+      x: float32 [..., K].
+      kernel_KN: float32.
+      dtype: what both inputs are rounded to.
     """
     return jnp.einsum("...k,kn->...n", x.astype(dtype), kernel_KN.astype(dtype), preferred_element_type=jnp.float32)
 
@@ -43,12 +45,14 @@ def sum_of_outer(x: jax.Array, y: jax.Array, dtype: Any) -> jax.Array:
     """Returns the sum of outer products of rows, float32 [K, N]: the gradient of a kernel.
 
     Args:
-      x: float32 [..., K]. y: float32 [..., N]. dtype: what both are rounded to where that is faster.
+      x: float32 [..., K].
+      y: float32 [..., N].
+      dtype: what both are rounded to where that is faster.
     """
-    if jax.device_count() == 1:  # flattened axes are faster, and gathered where one of them lies on several devices
+    if jax.device_count() == 1:  # faster; an axis over several devices would be gathered
         x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     leading = tuple(range(x.ndim - 1))
-    # CPUs sum over rows faster in float32 than in bfloat16, and twice as fast into the narrower side.
+    # CPUs sum over rows faster in float32 than in bfloat16, and twice as fast if the narrower array comes first.
     if this_machine().platform != "cpu":
         x, y = x.astype(dtype), y.astype(dtype)
     product = functools.partial(jnp.tensordot, axes=(leading, leading), preferred_element_type=jnp.float32)
@@ -59,7 +63,7 @@ matmul.defvjp(_forward, _backward)
 
 
 class MixedDense(nn.Module):
-    """A Dense layer over float32 states whose product is of a lower precision; its parameters are nn.Dense's."""
+    """A Dense layer over float32 states that multiplies in lower precision; it has the parameters of nn.Dense."""
 
     features: int
     initializer: str

@@ -1,4 +1,4 @@
-"""What transformers and language models return, whichever family they are of."""
+"""The outputs of Transformers and language models of all families."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import jax
 
 
 class TransformerOutput(NamedTuple):
-    """States of a BERT or GPT-2; what was not asked for, or the model does not have, is empty or None.
+    """States of a BERT or GPT-2. A field that was not requested, or that the model does not have, is empty or None.
 
     Attributes:
-      states_BLD: the last states, in the model's dtype; they mean nothing at padding.
+      states_BLD: the last states, in the model's dtype; meaningless at padding.
       pooled_BD: tanh(Linear(first state)) of BERT.
-      layers: on request, [B, L, D] of the embeddings and of each layer; GPT-2's last has passed the final LayerNorm.
+      layers: on request, the embeddings and the output of each layer, [B, L, D]; GPT-2's last output has passed the
+        final LayerNorm.
       attention: on request, probabilities of each layer, float32 [B, H, L, L] ([B, H, L, N] with a cache of N).
-      cache: GPT-2's keys and values with this call's among them, when one was passed in.
+      cache: GPT-2's keys and values, updated with those of this call, when a cache was passed in.
     """
 
     states_BLD: jax.Array
@@ -26,7 +27,7 @@ class TransformerOutput(NamedTuple):
 
     @property
     def transformer(self) -> TransformerOutput:
-        """Itself: what reads states may ask models with and without a head alike."""
+        """Itself, so that states can be read from the outputs of models with and without a head alike."""
         return self
 
 
@@ -34,9 +35,10 @@ class LanguageModelOutput(NamedTuple):
     """Logits of a language model.
 
     Attributes:
-      logits: float32 [B, L, V], or [B, M, V] at the positions asked for.
-      transformer: the states they were computed from.
-      next_sentence_BN: float32 [B, 2], is the next sentence / is random; of models with that head (BERT, section 3.1).
+      logits: float32 [B, L, V], or [B, M, V] at the requested positions.
+      transformer: the states that the logits were computed from.
+      next_sentence_BN: float32 [B, 2], is the next sentence / is random; only of models with that head (BERT, section
+        3.1).
     """
 
     logits: jax.Array

@@ -15,18 +15,20 @@ DIRECTIONS = ("forward", "backward")
 
 
 class BiGRU(nn.Module):
-    """Two GRUs over a sequence, one from each end, both beginning with zeros:
+    """Two GRUs over a sequence, one from each end, both starting from zeros:
 
         r = sigmoid(W_r x + b_r + U_r h + c_r)          z = sigmoid(W_z x + b_z + U_z h + c_z)
         n = tanh(W_n x + b_n + r * (U_n h + c_n))       h' = (1 - z) n + z h
 
-    The products with x, more than half of the work, are done outside of the loop: where sequences are drawn from a
-    table that is shorter than they are, for its rows alone. Parameters of each direction, gates r, z, n side by side:
-    `input_kernel` [E, 3K], `state_kernel` [K, 3K] and a bias [3K] each, uniform +-1/sqrt(K) at first as in PyTorch.
+    The products with x, more than half of the work, are computed outside of the loop. If the sequences are longer than
+    the table they are drawn from, they are computed for the table's rows alone.
+
+    The parameters of each direction are `input_kernel` [E, 3K], `state_kernel` [K, 3K] and two biases [3K], with the
+    gates r, z, n side by side. They are initialised uniformly in +-1/sqrt(K), as in PyTorch.
 
     Attributes:
       units: K of each direction.
-      dtype: of the products' inputs; states, gates and sums are float32.
+      dtype: dtype of the products' inputs; states, gates and sums are float32.
     """
 
     units: int
@@ -34,13 +36,13 @@ class BiGRU(nn.Module):
 
     @nn.compact
     def __call__(self, table_VE: jax.Array, ids_BN: jax.Array, mask_BN: jax.Array | None = None) -> jax.Array:
-        """Reads the rows of a table in the order of ids.
+        """Reads rows of a table in the order of the ids.
 
         Args:
           table_VE: embeddings.
-          ids_BN: int, which of them; one outside of the table gives NaN.
-          mask_BN: bool, True = real, False only after the last real one: the backward direction begins there, so what
-            stands beyond has no effect on real places. None: all are real.
+          ids_BN: int, row numbers; one outside of the table gives NaN.
+          mask_BN: bool, True at real positions, False only after the last of them. The backward direction begins at the
+            last real position, so padding does not affect the states of real positions. None: all are real.
 
         Returns:
           float32 [B, N, 2K], forward states before backward ones.
@@ -54,13 +56,13 @@ class BiGRU(nn.Module):
         keep_NB1 = jnp.ones((*ids_NB.shape, 1), jnp.float32)
         real_NB1 = keep_NB1 if mask_BN is None else mask_BN.T[:, :, None].astype(jnp.float32)
         forward, backward = (self._direction(name, x_RE) for name in DIRECTIONS)
-        # States are zeroed until the last real character comes, which is as if the direction began with it.
+        # Backward states are zero at padding, which is as if this direction began at the last real character.
         sides = (rows_NB, rows_NB[::-1]), (keep_NB1, real_NB1[::-1])
         states_f, states_b = _run((forward, backward), *sides)
         return jnp.concatenate([states_f, states_b[::-1]], axis=-1).swapaxes(0, 1)
 
     def _direction(self, name: str, x_RE: jax.Array) -> _Direction:
-        """Makes the parameters of a direction and the gates' part that depends on the input alone."""
+        """Makes the parameters of a direction and computes the part of its gates that depends on the input alone."""
         bound = 1 / math.sqrt(self.units)
         init = lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -bound, bound)
         make = lambda part, *shape: self.param(f"{name}_{part}", init, shape)
@@ -71,18 +73,18 @@ class BiGRU(nn.Module):
 
 
 class _Direction(NamedTuple):
-    """What a direction computes with: its gates of every input row, float32, and what is applied to states."""
+    """What a direction needs in the loop: its gates for every input row, float32, and the state's kernel and bias."""
 
     gates_RG: jax.Array
     kernel_KG: jax.Array
     bias_G: jax.Array
 
 
-Two = tuple[Any, Any]  # of the forward and of the backward direction
+Two = tuple[Any, Any]  # one value for the forward and one for the backward direction
 
 
 def _each(function: Callable[..., Any], *columns: Two) -> Two:
-    """Returns a function's values of both directions."""
+    """Applies a function to each of the two directions."""
     forward, backward = (function(*arguments) for arguments in zip(*columns, strict=True))
     return forward, backward
 
@@ -100,20 +102,21 @@ def _gates(input_G: jax.Array, state_G: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def _sigmoid(x: jax.Array) -> jax.Array:
-    return 0.5 * jnp.tanh(0.5 * x) + 0.5  # a tenth of the whole loop faster than through exp
+    return 0.5 * jnp.tanh(0.5 * x) + 0.5  # the whole loop is a tenth faster than with exp
 
 
 @jax.custom_vjp
 def _run(sides: Two, rows: Two, keep: Two) -> Two:
-    """Returns the states [N, B, K] of both directions, each in the order in which it reads.
+    """Returns the states [N, B, K] of both directions, each in its order of reading.
 
     Args:
-      sides: two `_Direction`. rows: int [N, B], the row of gates of each step. keep: [N, B, 1], states are multiplied
-        by it; no gradient reaches it.
+      sides: two `_Direction`.
+      rows: int [N, B], the row of gates for each step.
+      keep: [N, B, 1], factor of the states; it gets no gradient.
     """
 
     def one(side: _Direction, h_BK: jax.Array, row_B: jax.Array, keep_B1: jax.Array) -> jax.Array:
-        # Here, not outside: the gates of all steps would be by far the largest array.
+        # Taken inside the loop: the gates of all steps at once would be by far the largest array.
         input_BG = jnp.take(side.gates_RG, row_B, axis=0)
         _, update, new, _ = _gates(input_BG, _product(h_BK, side.kernel_KG) + side.bias_G[None])
         return (new + update * (h_BK - new)) * keep_B1
@@ -134,8 +137,8 @@ def _run_forward(sides: Two, rows: Two, keep: Two) -> tuple[Two, tuple[Two, Two,
 def _run_backward(saved: tuple[Two, Two, Two, Two], gradients: Two) -> tuple[Two, None, None]:
     """Returns the gradients of both directions.
 
-    Everything but the recursion itself is done for all steps at once; sums over steps, such as those of kernels, would
-    otherwise be taken in the loop (and over devices in every step of it).
+    Everything but the recursion itself is computed for all steps at once. Otherwise sums over steps, such as those of
+    kernels, would be taken inside the loop (and over devices in every step of it).
     """
     sides, rows, keep, states = saved
     slopes = _each(_slopes, sides, rows, keep, states)
@@ -150,7 +153,7 @@ def _run_backward(saved: tuple[Two, Two, Two, Two], gradients: Two) -> tuple[Two
 
 
 class _Slopes(NamedTuple):
-    """How gates and next state follow the state of a step, all [N, B, K] or, of the state's part, [N, B, 3K]."""
+    """Derivatives of a step's state by both parts of its gates, [N, B, 3K] each, and directly by the state before."""
 
     input_G: jax.Array
     state_G: jax.Array
@@ -172,14 +175,14 @@ def _slopes(side: _Direction, rows_NB: jax.Array, keep_NB1: jax.Array, states_NB
 
 
 def _through(side: _Direction, slopes: _Slopes, dh_BK: jax.Array) -> jax.Array:
-    """Returns the gradient of the state before a step, from that of the state after it."""
+    """Returns the gradient of the state before a step, given that of the state after it."""
     return dh_BK * slopes.direct + _product(_thrice(dh_BK) * slopes.state_G, side.kernel_KG.T)
 
 
 def _gradient(
     side: _Direction, rows_NB: jax.Array, states_NBK: jax.Array, slopes: _Slopes, dh_NBK: jax.Array
 ) -> _Direction:
-    """Returns the gradients of a direction, from those of all its states."""
+    """Returns the gradients of a direction's gates and parameters, given those of all its states."""
     dh_NBG = _thrice(dh_NBK)
     by_input, by_state = dh_NBG * slopes.input_G, dh_NBG * slopes.state_G
     gates_RG = jnp.zeros_like(side.gates_RG).at[rows_NB].add(by_input)

@@ -21,11 +21,11 @@ class EncoderConfig:
     hidden: int
     heads: int
     ffn: int
-    max_distance: int  # where the logarithmic position buckets end, in positions
+    max_distance: int  # distance at which the logarithmic position buckets end, in positions
     position_buckets: int = 256
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    epsilon: float = 1e-7  # of every LayerNorm; 1e-5 shifts outputs by 1e-4
+    epsilon: float = 1e-7  # of every LayerNorm; 1e-5 would shift outputs by 1e-4
     initializer: str = "bert"
     dtype: Any = jnp.float32
     remat: bool = False
@@ -33,7 +33,7 @@ class EncoderConfig:
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each followed by residual and LayerNorm."""
+    """Attention and feed-forward, each followed by a residual connection and a LayerNorm."""
 
     config: EncoderConfig
 
@@ -64,8 +64,8 @@ class EncoderLayer(nn.Module):
 class Encoder(nn.Module):
     """A stack of layers over [B, L, D] that share one table of relative positions.
 
-    `__call__` computes every position. Where only the leading positions of some rows are read, `lower` runs all layers
-    but the last, and `last` runs that one for as many leading positions as are asked for.
+    `__call__` computes every position. Where only the leading positions of some rows are needed, call `lower` for all
+    layers but the last, then `last` for the number of leading positions that are needed.
     """
 
     config: EncoderConfig
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
         self.layer = [layer(cfg) for _ in range(cfg.layers)]
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the states [B, L, D]; mask_BL is True where x_BLD is real, and nothing else reaches those places."""
+        """Returns the states [B, L, D]; mask_BL is True at real positions, and padding does not affect those."""
         return self.last(self.lower(x_BLD, mask_BL, deterministic), mask_BL, x_BLD.shape[1], deterministic)
 
     def lower(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -88,15 +88,15 @@ class Encoder(nn.Module):
         return x_BLD
 
     def last(self, x_BLD: jax.Array, mask_BL: jax.Array, queries: int, deterministic: bool = True) -> jax.Array:
-        """Returns the last layer's states [B, queries, D] of the first `queries` positions."""
+        """Returns the output [B, queries, D] of the last layer at the first `queries` positions."""
         return self.layer[-1](x_BLD, mask_BL, self.positions(), queries, deterministic)
 
     def project_positions(self) -> None:
-        """Fills the collection `PROJECTED` when it is mutable: every layer's projections of the position table.
+        """Fills the collection `PROJECTED`, when it is mutable, with every layer's projections of the position table.
 
-        They depend on parameters alone: passed in beside the parameters they were made from, they are not computed
-        again where dropout is off. That is layers x 4 x buckets x hidden numbers of the layers' dtype, 36 MiB in the
-        float32 encoder between the words of HLM-Base.
+        They depend on parameters alone. If they are passed in beside the parameters they were made from, they are not
+        computed again where dropout is off. They are layers x 4 x buckets x hidden numbers in the layers' dtype, 36 MiB
+        in the float32 encoder between the words of HLM-Base.
         """
         one_BLD = jnp.zeros((1, 1, self.config.hidden), self.config.dtype)
-        self(one_BLD, jnp.ones((1, 1), bool))  # on the way; the compiler drops what nobody reads
+        self(one_BLD, jnp.ones((1, 1), bool))  # the compiler drops the output, which is not used
