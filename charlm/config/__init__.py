@@ -1,9 +1,9 @@
-"""Configs of every task: read, checked, stored; the keys are in `charlm.config.pretraining` (with those of each family)
-and `charlm.config.finetuning`, every one once, with its meaning and unit.
+"""Reads, checks and stores the configs of every task.
 
-`get_config()` returns the defaults. The files in `configs/` start from it and change only what their experiment
-changes; the command line changes single keys on top (`--config.optim.learning_rate=1e-4`). An unknown key fails with
-the nearest valid name. `validate()` checks what types cannot.
+The keys are declared in `charlm.config.pretraining` (and by each family) and `charlm.config.finetuning`, each once,
+with its meaning and unit. `get_config()` returns the defaults. The files in `configs/` start from them and set only what
+their experiment changes; the command line then sets single keys (`--config.optim.learning_rate=1e-4`). An unknown key
+raises an error that names the nearest valid one. `validate()` checks what types cannot.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from charlm.families.family import pretrainable
 
 __all__ = ["PRE_TRAINING", "get_config"]
 
-LARGEST_SEED = 2**63 - 1  # that jax.random takes
+LARGEST_SEED = 2**63 - 1  # largest seed that jax.random accepts
 
 Variant = Callable[[ml_collections.ConfigDict], None]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# The files of configs/: an installed package has them inside; a checkout, editable or not, beside it.
+# The folder configs/: inside an installed package; beside the package in a checkout, editable or not.
 CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 
 
 def family_of(config: ml_collections.ConfigDict) -> str:
-    """Returns the family that a config of pre-training names; ValueError when there is none of that name."""
+    """Returns the family that a pre-training config names; raises ValueError when there is no such family."""
     family = config.get("family", "hlm")
     _check_choice("family", family, pretrainable())
     return family
 
 
 def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
-    """Returns the values that the keys of a config may have, of those that have a few."""
+    """Returns the allowed values of those keys of a config that have a fixed choice."""
     if is_fine_tuning(config):
         choices = {key: told.choices for key, told in finetuning.KEYS.items() if told.choices}
     else:
@@ -50,19 +50,19 @@ def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
 
 
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
-    """Returns the defaults of all keys that there are for the task of a config."""
+    """Returns the defaults of all keys that the task of a config has."""
     if is_fine_tuning(config):
         return finetuning.get_config(config.task)
     return get_config(family_of(config))
 
 
 def is_fine_tuning(config: ml_collections.ConfigDict) -> bool:
-    """Says whether a config is one of `charlm.config.finetuning`."""
+    """Returns whether a config is one of `charlm.config.finetuning`."""
     return config.get("task", PRE_TRAINING) in finetuning.TASKS
 
 
 def check_task(name: str) -> None:
-    """Raises ValueError, naming the nearest, when there is no task of that name."""
+    """Raises ValueError, naming the nearest task, when there is no task of that name."""
     _check_choice("task", name, _tasks())
 
 
@@ -71,7 +71,7 @@ def _tasks() -> tuple[str, ...]:
 
 
 def find_config_file(spec: str) -> str:
-    """Returns path/to/file.py[:variant]; configs/x.py that the current folder does not have becomes charlm's own."""
+    """Returns path/to/file.py[:variant]; configs/x.py is charlm's own file when the current folder does not have it."""
     path, colon, variant = spec.partition(":")
     own = CARRIED / Path(path).name
     if Path(path).parts[:-1] != ("configs",) or Path(path).is_file() or not own.is_file():
@@ -80,7 +80,7 @@ def find_config_file(spec: str) -> str:
 
 
 def no_config_file(path: str) -> str:
-    """Returns what is said of a config file that is not there."""
+    """Returns the end of the error message for a config file that does not exist."""
     own = sorted(file.name for file in CARRIED.glob("[a-z]*.py"))
     carried = f" and is none of the configs/ that charlm carries: {', '.join(own)}" if own else ""
     return f"no such file: {path} is not in {Path.cwd()}{carried}"
@@ -90,7 +90,7 @@ def load_config_file(spec: str) -> ml_collections.ConfigDict:
     """Returns the config that --config=path/to/file.py[:variant] names on the command line.
 
     Raises:
-      ValueError: there is no such file (see `find_config_file`), it defines no get_config, or it has no such variant.
+      ValueError: the file does not exist (see `find_config_file`), or it defines no get_config.
     """
     path, _, variant = find_config_file(spec).partition(":")
     module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
@@ -113,11 +113,12 @@ def apply_variants(
     """Returns `config`, changed by the variants of its file that the command line names.
 
     Args:
-      names: of variants, joined by "+", in the order in which they change it; "": none.
-      file: the config file, as error messages name it. one_of: sets of variants that would undo each other.
+      names: names of variants, joined by "+", in the order in which they are applied; "": none.
+      file: the config file, as error messages name it.
+      one_of: groups of variants of which only one may be chosen, because they would undo each other.
 
     Raises:
-      ValueError: when there is no such variant, or one of them would undo another.
+      ValueError: there is no such variant, or two of them belong to one group.
     """
     chosen = [name for name in names.split("+") if name]
     for name in chosen:
@@ -143,7 +144,7 @@ def _nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
-    """Returns {"model.hidden": 768, ...}."""
+    """Returns all keys by full name: {"model.hidden": 768, ...}."""
 
     def walk(node: ml_collections.ConfigDict, prefix: str) -> Iterator[tuple[str, Any]]:
         for key, value in node.items():
@@ -156,14 +157,17 @@ def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 
 def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> str:
-    """Returns the message for a key that does not exist, with the nearest that does (of pre-training, if not given)."""
+    """Returns the message for an unknown key, with the nearest of the known keys (default: those of pre-training)."""
     keys = flatten(get_config() if known is None else known)
     return f"unknown config key {name}; did you mean {nearest_key(name, keys)}?"
 
 
 def nearest_key(name: str, keys: Iterable[str]) -> str:
-    """Returns the key that a name was most likely meant for: the same in another section, one that it is short for
-    ("lr", "bs", "warmup"), one that it is a word of, or else the one spelled most like it."""
+    """Returns the key that a misspelled name most likely stands for.
+
+    The same name in another section and keys that the name abbreviates ("lr", "bs", "warmup") count most, then keys
+    that contain the name as a word; similar spelling decides the rest.
+    """
     section, _, leaf = name.rpartition(".")
 
     def likeness(key: str) -> tuple[float, str]:
@@ -176,7 +180,7 @@ def nearest_key(name: str, keys: Iterable[str]) -> str:
 
 
 def _is_short_for(short: str, words: Sequence[str]) -> bool:
-    """Says whether a name is made of the beginnings of the words, in order; all of them, or the first words whole."""
+    """Returns whether a name joins the beginnings of all words, in order; it may also end after whole first words."""
     short = short.replace("_", "")
     if not words or not short:
         return not short and not words
@@ -187,10 +191,10 @@ def _is_short_for(short: str, words: Sequence[str]) -> bool:
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values that types cannot.
+    """Checks the values of a config that types alone cannot.
 
     Raises:
-      ValueError: naming key, value and what is expected.
+      ValueError: a wrong value; names key, value and what is expected.
     """
     check_task(config.get("task", PRE_TRAINING))
     flat, defaults = flatten(config), defaults_of(config)
@@ -216,12 +220,12 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 
 def split_lists(config: ml_collections.ConfigDict) -> None:
-    """Turns "a.txt,b.txt" inside `data.train`, `optim.freeze` and the like into two, as people type it."""
+    """Splits entries such as "a.txt,b.txt" of `data.train`, `optim.freeze` and the like at their commas, in place."""
     check_task(config.get("task", PRE_TRAINING))
     for name in finetuning.LISTS if is_fine_tuning(config) else pretraining.LISTS:
         section, _, key = name.rpartition(".")
         node = config.get(section, {}) if section else config
-        if key not in node:  # a file of one task, set to another: `validate` says so
+        if key not in node:  # the file is of another task; `validate` reports it
             continue
         parts = (part.strip() for entry in node[key] for part in entry.split(","))
         node[key] = tuple(part for part in parts if part)
@@ -230,7 +234,7 @@ def split_lists(config: ml_collections.ConfigDict) -> None:
 
 
 def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
-    """Returns the config stored with a run or checkpoint; keys that are new since then have their defaults."""
+    """Returns the config stored with a run or checkpoint; keys added since then get their defaults."""
     given = ml_collections.ConfigDict(values)
     config = defaults_of(given)
     known = flatten(config)
@@ -253,10 +257,14 @@ def to_json(config: ml_collections.ConfigDict) -> str:
 def check_resumable(
     config: ml_collections.ConfigDict, saved: ml_collections.ConfigDict, where: str, among: tuple[str, ...] = ("",)
 ) -> None:
-    """Takes measured values over from the run found in `where` and checks that nothing else differs.
+    """Copies measured values from the run found in `where` to `config`, and checks that nothing else differs.
+
+    Args:
+      saved: config of the run that was found.
+      among: beginnings of the keys that are compared.
 
     Raises:
-      ValueError: listing the keys that differ, with both values.
+      ValueError: keys differ; lists them with both values.
     """
     differing = []
     old = flatten(saved)

@@ -1,7 +1,8 @@
-"""Every configuration key of fine-tuning, once, with its meaning, unit and rule; see `charlm.config.pretraining`.
+"""Declares every config key of fine-tuning once, with its meaning, unit and rule, and checks of several keys.
 
-The shape of the model is that of `init_from`. The files in `configs/` change what their task changes. A task that is
-added brings keys of its own, see `charlm.tasks.table.TaskEntry`: a config of that task has them, too.
+The shape of the model comes from `init_from`; the files in `configs/` set what their task changes. A task may bring
+keys of its own (see `charlm.tasks.table.TaskEntry`), which a config of that task has as well.
+`charlm.config.pretraining` is the counterpart for pre-training.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from charlm.tasks.table import TASKS, TaskEntry
 from charlm.text.noise import KINDS, Noise
 from charlm.text.words import SPLITTERS
 
-TASK = "tagging"  # of a config that names none
+TASK = "tagging"  # the task of a config that names none
 KEYS: dict[str, Key] = {
     "task": Key(TASK, "what is learned: a name of the table of tasks below", TASKS),
     "seed": natural(0, "seeds the head's first parameters, dropout, the order of examples and noise"),
@@ -100,10 +101,10 @@ LISTS = ("data.train", "data.dev", "data.test", "data.noise", "data.skip_labels"
 
 
 def get_config(task: str = TASK) -> ml_collections.ConfigDict:
-    """Returns the defaults of a task, with the keys of its own if it has some.
+    """Returns the defaults of a task, including the keys that the task brings.
 
     Raises:
-      ValueError: when a package that brings the task is broken, or a key of its own is one of charlm's.
+      ValueError: the package that brings the task is broken, or one of the task's own keys is a charlm key.
     """
     config = ml_collections.ConfigDict()
     put(config, defaults(KEYS) | {"task": task})
@@ -113,30 +114,33 @@ def get_config(task: str = TASK) -> ml_collections.ConfigDict:
 
 
 def add_task_keys(config: ml_collections.ConfigDict, task: str) -> None:
-    """Adds the keys of a task's own that a config does not have; ValueError as `get_config`."""
+    """Adds to a config the task's own keys that it lacks; raises ValueError as `get_config` does."""
     held = {key for key in task_keys(task) if key.split(".")[1] in config.get(key.split(".")[0], {})}
     put(config, {key: value for key, value in defaults(task_keys(task)).items() if key not in held})
 
 
 def task_keys(task: str) -> Mapping[str, Key]:
-    """Returns the keys of a task's own, by full name; ValueError when one of them is charlm's already."""
+    """Returns the task's own keys by full name; raises ValueError when charlm already has one of them."""
     entry = TASKS[task]
     check_keys_are_free(task, entry)
     return entry.keys
 
 
 def check_keys_are_free(task: str, entry: TaskEntry) -> None:
-    """Raises ValueError when a key of a task's own is one that every fine-tuning config has."""
+    """Raises ValueError when one of the task's own keys is a key of every fine-tuning config."""
     for key in entry.keys:
         if key in KEYS or key.partition(".")[0] in KEYS:
             raise ValueError(f"task {task!r}: its key {key} is taken by charlm; choose another name")
 
 
 def validate(flat: dict[str, Any]) -> None:
-    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it: values of the types of the defaults.
+    """Checks what types alone cannot.
+
+    Args:
+      flat: keys and values as `charlm.config.flatten` returns them; the values have the types of the defaults.
 
     Raises:
-      ValueError: naming key, value and what is expected.
+      ValueError: a wrong value; names key, value and what is expected.
     """
     for key, told in {**KEYS, **task_keys(flat["task"])}.items():
         told.check(key, flat[key])
@@ -146,7 +150,7 @@ def validate(flat: dict[str, Any]) -> None:
     for key, value in flat.items():
         name = key.removeprefix("model.")
         if value and name != key and (owners := families_with_option(name)):
-            owners[0].check_option(name, value)  # it means the same in all of them
+            owners[0].check_option(name, value)  # the option means the same in all families
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]
@@ -179,9 +183,9 @@ def validate(flat: dict[str, Any]) -> None:
 
 
 def _readers() -> Iterator[tuple[str, list[str]]]:
-    """Yields each key that not every task reads, with those of charlm's tasks that do.
+    """Yields each key that only some tasks read, with charlm's tasks that read it.
 
-    Anything but the default is a mistake where the task does not read it.
+    Setting such a key to anything but its default is a mistake in a task that does not read it.
     """
     own = {name: entry for name, entry in TASKS.own.items() if isinstance(entry, TaskEntry)}
     for key in dict.fromkeys(key for entry in own.values() for key in entry.reads):

@@ -1,9 +1,12 @@
-"""Every configuration key that pre-training shares, once, with its meaning, unit and rule, and checks of several keys.
+"""Declares every config key that all families share in pre-training once, with its meaning, unit and rule.
 
-The keys of one family alone are in its `keys` module, see `charlm.families.family`: `KEYS` and `validate`, and what it
-needs of `VALUES` (of shared keys, where they are others), `CHOICES` (of shared keys, where they are fewer), `MEASURED`
-(found out where unset, and taken over by a resumed run), `RESUMABLE` (may change when a run goes on), `SET_BY` (of each
-stage that has some, the keys of its own that stand in the places of others).
+The keys of a single family are in the family's `keys` module (see `charlm.families.family`). That module has `KEYS` and
+`validate`, and these where the family needs them:
+  VALUES: other defaults for shared keys.
+  CHOICES: fewer allowed values for shared keys.
+  MEASURED: keys that are measured when they are unset, and taken over by a resumed run.
+  RESUMABLE: keys that may change when a run is resumed.
+  SET_BY: for each stage with keys of its own, which of them sets which shared key.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ KEYS: dict[str, Key] = {
 }  # fmt: skip
 MEASURED = ("data.table_shards",)
 
-# What a run may change when it is started again in its workdir: how long, how often, how fast, never what is computed.
+# What a run may change when it is resumed in its workdir: how long, how often and how fast, never what is computed.
 RESUMABLE = (
     "train.",
     "data.reader_threads",
@@ -93,18 +96,18 @@ RESUMABLE = (
     "resume",
     "init_from",
 )
-LISTS = ("data.train", "data.heldout", "optim.freeze", "stages")  # tuples of names, typed with commas
+LISTS = ("data.train", "data.heldout", "optim.freeze", "stages")  # tuples of names that people type with commas
 
 
 def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
-    """Returns the default configuration of a family: its paper's base model."""
+    """Returns the default config of a family: the base model of its paper."""
     config = ml_collections.ConfigDict()
     put(config, defaults(keys_of(family)) | {"family": family})
     return config
 
 
 def keys_of(family: str) -> dict[str, Key]:
-    """Returns every key of a family, by full name: those of all families, then its own."""
+    """Returns every key of a family by full name: the shared keys, then its own."""
     values, fewer = _of(family, "VALUES", {}), _of(family, "CHOICES", {})
     return {
         name: key._replace(default=values.get(name, key.default), choices=fewer.get(name, key.choices))
@@ -113,40 +116,43 @@ def keys_of(family: str) -> dict[str, Key]:
 
 
 def own_keys(family: str) -> dict[str, Key]:
-    """Returns the keys that a family alone has."""
+    """Returns the keys that only this family has."""
     return {name: key for name, key in keys_of(family).items() if name not in KEYS}
 
 
 def _of(family: str, what: str, otherwise: Any) -> Any:
-    """Returns what a family says of its keys under a name; `otherwise` where it says nothing."""
+    """Returns a variable of a family's `keys` module, or `otherwise` where the module does not have it."""
     return getattr(family_named(family).get_keys(), what, otherwise)
 
 
 def choices(family: str) -> dict[str, Collection[str]]:
-    """Returns the values that keys of a family may have, of those that have a few."""
+    """Returns the allowed values of those keys of a family that have a fixed choice."""
     return {name: key.choices for name, key in keys_of(family).items() if key.choices}
 
 
 def measured(family: str) -> tuple[str, ...]:
-    """Returns the keys of a family that are found out where they are unset."""
+    """Returns the keys of a family that are measured when they are unset."""
     return MEASURED + _of(family, "MEASURED", ())
 
 
 def resumable(family: str) -> tuple[str, ...]:
-    """Returns the beginnings of the keys that a run may change when it is started again."""
+    """Returns the beginnings of the keys that may change when a run is resumed."""
     return RESUMABLE + _of(family, "RESUMABLE", ())
 
 
 def set_by(config: ml_collections.ConfigDict, key: str) -> str:
-    """Returns the key that a person sets for one that a run reads: some stages have keys of their own in its place."""
+    """Returns the key that a person sets for a key that a run reads; some stages set it by a key of their own."""
     return _of(config.family, "SET_BY", {}).get(config.get("stage", ""), {}).get(key, key)
 
 
 def validate(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:
-    """Checks what types cannot; `flat` as `charlm.config.flatten` gives it.
+    """Checks what types alone cannot.
+
+    Args:
+      flat: keys and values as `charlm.config.flatten` returns them.
 
     Raises:
-      ValueError: naming key, value and what is expected.
+      ValueError: a wrong value; names key, value and what is expected.
     """
     for key, told in keys_of(config.family).items():
         told.check(key, flat[key])

@@ -1,4 +1,4 @@
-"""The configuration keys that mean the same in pre-training and in fine-tuning."""
+"""Config keys that pre-training and fine-tuning share, with the same meaning."""
 
 from __future__ import annotations
 
