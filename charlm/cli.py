@@ -1,4 +1,4 @@
-"""Command lines that read a config: its flag, a help text that lists every key, and mistakes as one line."""
+"""Runs commands that read a config: the --config flag, a --help that lists every key, one line for each user error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CONFIG = config_flags.DEFINE_config_file(
 
 
 class _WithTaskKeys(flags.ArgumentParser):
-    """Reads the config file, and gives its config the keys of the task that the command line sets."""
+    """Parses the --config flag: loads the file, and adds the keys of the task that the command line sets."""
 
     def __init__(self, reader: flags.ArgumentParser) -> None:
         self._reader, self.task = reader, ""
@@ -61,12 +61,12 @@ class _WithTaskKeys(flags.ArgumentParser):
         return with_task(self._reader.parse(argument), self.task)
 
     def flag_type(self) -> str:
-        """Returns what absl calls the flag's values."""
+        """Returns absl's name for the type of the flag."""
         return self._reader.flag_type()
 
 
 def with_task(config: Any, task: str) -> Any:
-    """Returns a config as --config.task=NAME finds it: with the keys of its own that such a task brings."""
+    """Adds to a fine-tuning config the task's own keys, so that --config.task=NAME can set them; returns the config."""
     if isinstance(config, ml_collections.ConfigDict) and is_fine_tuning(config) and task in TASKS:
         add_task_keys(config, task)
     return config
@@ -75,7 +75,7 @@ def with_task(config: Any, task: str) -> Any:
 _READER = _WithTaskKeys(flags.FLAGS["config"].parser)
 flags.FLAGS["config"].parser = _READER
 
-# Corpora and names as people type them; the parser of tuples would refuse "/a.txt,/b.txt" without quotes.
+# Lists of corpora and names as people type them; absl's parser of tuples would reject "/a.txt,/b.txt" without quotes.
 _LISTED = "|".join(map(re.escape, dict.fromkeys(pretraining.LISTS + finetuning.LISTS)))
 _LISTS = re.compile(rf"(--?config\.(?:{_LISTED})=)([^(\['\"].*)")
 log = logging.getLogger("charlm")
@@ -84,16 +84,16 @@ _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
 
 def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") -> None:
-    """Runs a program with the config of the command line; mistakes of its user end in one line on standard error.
+    """Runs a program with the config of the command line; an error of the user ends in one line on standard error.
 
     Args:
-      advice: what is said besides when Ctrl-C ends it.
+      advice: added to the message when Ctrl-C ends the program.
     """
 
     def main(argv: list[str]) -> None:
         start_logging()
         file = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0]
-        if Path(file).parent == CARRIED:  # perhaps not the folder that the user thought of
+        if Path(file).parent == CARRIED:  # the user may have expected a file of another folder
             log.info("config %s", file)
         try:
             keep_programs()
@@ -115,19 +115,19 @@ def _parse(argv: list[str]) -> list[str]:
     if any(argument.startswith("-") and argument.lstrip("-") in _HELP for argument in argv[1:]):
         try:
             print(_help_text(), flush=True)
-        except BrokenPipeError:  # --help | head
+        except BrokenPipeError:  # the reader of a pipe stopped, as in --help | head
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
         argv = _with_carried(argv)
         _READER.task = _task_of(argv)
         if _READER.task:
-            check_task(_READER.task)  # before its keys, which nobody knows without it
-            TASKS.get(_READER.task)  # a package that cannot be loaded says so, and not absl for it
+            check_task(_READER.task)  # first, since the task decides which keys there are
+            TASKS.get(_READER.task)  # so that a broken package is reported by its own error, not by absl's
         rest = flags.FLAGS([_LISTS.sub(lambda found: found[1] + repr(found[2]), argument) for argument in argv])
         if CONFIG.value is not None:
-            flatten(CONFIG.value)  # a file that could not be loaded says so only when it is read
-    except (AttributeError, KeyError) as error:  # ml_collections: no such key, no such section
+            flatten(CONFIG.value)  # an error in loading the file is raised only when its config is read
+    except (AttributeError, KeyError) as error:  # raised by ml_collections for an unknown key or section
         _fail(_unknown_override(argv, error))
     except (flags.Error, IndexError, ValueError, TypeError, OSError, ImportError, SyntaxError) as error:
         _fail(_flag_error(error))
@@ -139,7 +139,7 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _with_carried(argv: list[str]) -> list[str]:
-    """Returns the arguments with --config=FILE, or --config FILE, as `find_config_file` finds it."""
+    """Returns the arguments with the file of --config=FILE, or --config FILE, replaced as in `find_config_file`."""
     found = list(argv)
     for i, argument in enumerate(argv):
         name, equals, spec = argument.partition("=")
@@ -151,7 +151,7 @@ def _with_carried(argv: list[str]) -> list[str]:
 
 
 def _task_of(argv: list[str]) -> str:
-    """Returns the task that the command line sets; "": none."""
+    """Returns the task that the command line sets, or ""."""
     found = ""
     for i, argument in enumerate(argv):
         name, equals, value = argument.partition("=")
@@ -161,7 +161,7 @@ def _task_of(argv: list[str]) -> str:
 
 
 def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
-    # The file is read by itself: with a key that does not exist the flag has no value.
+    # The file is loaded here, because the flag has no value when a key does not exist.
     spec = next((a.partition("=")[2] for a in argv if a.lstrip("-").startswith("config=")), "")
     try:
         config = load_config_file(spec)
@@ -196,7 +196,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _help_text() -> str:
-    """Returns what the program says of itself, its flags, and every config key with its default and meaning."""
+    """Returns the help text: the program's docstring, its flags, and every config key with its default and meaning."""
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
@@ -210,7 +210,7 @@ def _help_text() -> str:
 
 
 def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Returns every table of names that a key may have, with those that are added: what it is, names and meanings."""
+    """Returns each table of names that a key may have, including registered ones: a title, then names and meanings."""
     kinds = [(name, f"{kind.line}; rate: share of {kind.share_of}") for name, kind in KINDS.usable()]
     trained = [(name, one.title) for name, one in FAMILIES.usable() if one.objectives]
     return [
@@ -222,7 +222,7 @@ def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _key_tables() -> list[tuple[str, Mapping[str, Key]]]:
-    """Returns every table of config keys: what they are of, and the keys."""
+    """Returns each table of config keys: a title, then the keys."""
     tables: list[tuple[str, Mapping[str, Key]]] = [("pre-training", pretraining.KEYS)]
     tables += [(f"pre-training {name}", pretraining.own_keys(name)) for name in pretrainable()]
     tables.append(("fine-tuning", finetuning.KEYS))
