@@ -1,7 +1,7 @@
-"""Models for labels: an encoder, and one of three heads put on it. Open it to give a family its heads.
+"""Models for labels in fine-tuning: an encoder with one of three heads. Open it to give a family its heads.
 
-The encoder is what a family is. The heads are the same in all: an output layer over the vector of a sequence, or over
-those of all positions, where the two labels of an answer are its first and last position.
+The encoder depends on the family; the heads are the same for all. Each head is an output layer, over the vector of a
+sequence or over the vectors of all positions. The two labels of an answer are its first and its last position.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from charlm.nn.embed import Dense, dense
 
 
 class ForLabels(nn.Module):
-    """Linear(Dropout(x)), of answers Linear(x) (BERT, sections 4.1, 4.2 and 5.3), over an encoder's states.
+    """Linear(Dropout(x)) over an encoder's states, for answers Linear(x) (BERT, sections 4.1, 4.2 and 5.3).
 
-    A subclass says what is read of the encoder's output: `positions` and `sequences`.
+    A subclass defines `sequences`, and `positions` where needed: what is read from the encoder's output.
 
     Attributes:
-      config: of the encoder. labels: how many; those of an answer are two. kind: one of `FINE_TUNED`.
-      encoder: the class of the encoder. Its parameters lie under its `scope`; those of one that has none, since it
-        is made of parts, lie beside the head's.
+      config: config of the encoder.
+      labels: number of labels; two for answers.
+      kind: one of `FINE_TUNED`.
+      encoder: class of the encoder. Its parameters lie under its `scope_name`. An encoder without one is made of parts,
+        and its parameters lie beside those of the head.
     """
 
     config: Any
@@ -43,17 +45,17 @@ class ForLabels(nn.Module):
         self.label = self.output_layer()
 
     def output_layer(self) -> Dense:
-        """Returns the layer of the labels."""
+        """Returns the linear layer that computes the labels' logits."""
         cfg = self.config
         return dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
 
     @property
     def drops(self) -> bool:
-        """Whether what the output layer reads drops out."""
+        """Whether dropout is applied to the input of the output layer."""
         return self.kind != QUESTION_ANSWERING
 
     def __call__(self, *inputs: Any, deterministic: bool = True, **options: Any) -> jax.Array:
-        """Returns float32 logits [N, labels] of sequences, else [N, L, labels]; they mean nothing at padding.
+        """Returns float32 logits, [N, labels] for sequences, else [N, L, labels]; they are meaningless at padding.
 
         The arguments are those of the encoder.
         """
@@ -72,5 +74,5 @@ class ForLabels(nn.Module):
 
 
 def label_heads(model: type[ForLabels], **fields: Any) -> dict[str, Callable[..., ForLabels]]:
-    """Returns by name of a head what builds the model from a config and a number of labels; `fields`: of the model."""
+    """Returns for each kind of head a function (config, labels) -> model; `fields` are further fields of the model."""
     return {kind: functools.partial(model, kind=kind, **fields) for kind in FINE_TUNED}

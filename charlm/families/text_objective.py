@@ -1,6 +1,6 @@
-"""Pre-training on text: what objectives share whose batches are packed from sequences of a corpus.
+"""Pre-training on text: the part of an objective that packs batches from the sequences of a corpus.
 
-Open it to have a family read corpora: it says what makes its sequences and what a shard holds.
+Open it to let a family read corpora: the family provides what makes its sequences, and its kind of shard.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from charlm.data.streams import SequenceMaker, Shard, sequence_batches
 from charlm.data.text_records import read_text_record
 from charlm.families.objective import Objective
 
-EVAL_MASKS = 1  # what is drawn of held-out text comes from a stream of its own, the same in every run
+EVAL_MASKS = 1  # seed of the masks of held-out text, the same in every run
 
 
 def sequences_of(config: ml_collections.ConfigDict, shards: int, section: str = "data") -> int:
-    """Returns how many sequences (or rows) of a batch a shard has.
+    """Returns how many sequences (or rows) of a batch each shard has.
 
     Args:
-      shards: S of a micro-batch. section: of the config that has the sizes of batches, for messages.
+      shards: number S of shards in a micro-batch.
+      section: the config section that holds the sizes of batches, for messages.
 
     Raises:
-      ValueError: when the batch does not divide into micro-batches and shards.
+      ValueError: the batch does not divide into micro-batches and shards.
     """
     cfg, parts = config.data, config.data.accumulation * shards
     if cfg.batch_size < 1 or cfg.batch_size % parts:
@@ -42,31 +43,31 @@ def sequences_of(config: ml_collections.ConfigDict, shards: int, section: str = 
 
 
 class TextObjective(Objective):
-    """An objective whose data have the corpora `train` and `heldout`; a subclass sets `shape`, that of every batch.
+    """An objective over the corpora `train` and `heldout`; a subclass sets `shape`, the shape of every batch.
 
     Attributes:
-      model: what learns.
+      model: the model that is trained.
     """
 
-    model: Any  # a module of the family's own
-    shape: Any  # a tuple of the family's own
+    model: Any  # a flax module of the family
+    shape: Any  # a tuple of the family
 
     @staticmethod
     def read(data: bytes) -> Any:
-        """Parses a record of the corpora; here one of text."""
+        """Parses a record of the corpora; by default a record of text."""
         return read_text_record(data)
 
     @abc.abstractmethod
     def maker(self, seed: int, hiding: bool) -> SequenceMaker:
-        """Returns what makes sequences; `hiding`: whatever is chosen is hidden, none of it is shown."""
+        """Returns what makes sequences; with `hiding`, all chosen words become the mask, none is shown or random."""
 
     @abc.abstractmethod
     def shard(self) -> Shard:
-        """Returns a shard without a sequence."""
+        """Returns an empty shard."""
 
     @functools.cached_property
     def training_maker(self) -> Any:
-        """What makes the sequences that are learned from."""
+        """The maker of training sequences."""
         return self.maker(self.config.seed, hiding=False)
 
     def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[Batch]:
@@ -79,13 +80,13 @@ class TextObjective(Objective):
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[Batch]:
         """Returns held-out batches; see `Objective.heldout_batches`."""
         records = record_lanes(self.data.heldout, **self._lanes(lanes))
-        # All that is chosen is hidden: what is seen as it is, or nearly, would flatter the model.
+        # All chosen words become the mask: words shown unchanged, or nearly so, would make the score look better.
         return self.batches(records, self.maker(EVAL_MASKS, hiding=True), accumulation=1, by_record=True)
 
     def batches(
         self, records: Mapping[int, grain.IterDataset[Any]], maker: Any, *, accumulation: int, by_record: bool = False
     ) -> grain.IterDataset[Batch]:
-        """Returns batches of the records of lanes; see `charlm.data.streams.sequence_batches`."""
+        """Returns batches of the lanes' records; see `charlm.data.streams.sequence_batches`."""
         sizes = {"of": self.shards, "accumulation": accumulation, "prefetch": self.config.data.prefetch}
         return sequence_batches(records, maker, self.shard, **sizes, by_record=by_record)
 
@@ -103,4 +104,4 @@ class TextObjective(Objective):
         try:
             return next(batches, None)
         finally:
-            getattr(batches, "close", lambda: None)()  # of a thread, where there is one
+            getattr(batches, "close", lambda: None)()  # ends the thread that prepares batches, if there is one
