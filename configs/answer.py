@@ -1,11 +1,11 @@
-"""Questions answered by a span of their context (SQuAD 1.1 and 2.0).
+"""Fine-tunes a model to answer questions by a span of their context (SQuAD 1.1 and 2.0).
 
     python -m charlm.main --config=configs/answer.py --workdir=runs/squad --config.init_from=runs/hlm \
         --config.data.train=train-v2.0.json --config.data.dev=dev-v2.0.json
 
 Variants: "" as HLM was fine-tuned (section 4.1); "charbert" as in CharBERT's script; "tiny" for models of a million
-parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A
-plus sign joins: tiny+stochastic.
+parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen".
+Join variants with a plus sign: tiny+stochastic.
 """
 
 import ml_collections
@@ -28,13 +28,13 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """CharBERT's script."""
+    """Sets the values of CharBERT's script."""
     config.optim.warmup_share = 0.0
     config.data.max_length = 384
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A model of a million parameters."""
+    """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
 
 

@@ -2,13 +2,13 @@
     --config=configs/char2subword_base.py --config.init_from=models/bert-base-multilingual-cased \\
     --config.data.train='wiki/*.txt.gz' --workdir=runs/c2s
 
-Three stages, one command: approximation, contextual pre-training, approximation.
+One command runs the three stages: approximation, contextual pre-training, approximation again.
 
-Variants: "" as in the paper; "approximation" the first stage alone; "no_noise"; "mean_square" with the other reading of
-L2; "minilm" the module of 2.8 M parameters for a table of 30,522 x 384, some twenty minutes on one CPU core; "tiny"
-minutes for any small BERT. The rows of Table 2 are "ce", "cos", "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and
-"ce_nbr"; its last row has all four losses, as the others here. A plus sign joins those that are about different
-things: minilm+no_noise+mean_square.
+Variants: "" as in the paper; "approximation" runs the first stage alone; "no_noise" leaves spellings as they are;
+"mean_square" reads L2 as a mean of squares; "minilm" trains a module of 2.8 M parameters for a table of 30,522 x 384 in
+some twenty minutes on one CPU core; "tiny" takes minutes with any small BERT. The rows of Table 2 are "ce", "cos",
+"l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and "ce_nbr"; its last row has all four losses, as have the other variants.
+Join variants that concern different things with a plus sign: minilm+no_noise+mean_square.
 """
 
 import ml_collections
@@ -29,7 +29,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def minilm(config: ml_collections.ConfigDict) -> None:
-    """A module of 2.8 M parameters and its first stage, for tables of some 30,000 rows."""
+    """Trains a module of 2.8 M parameters in the first stage alone, for tables of some 30,000 rows."""
     approximation(config)
     config.model.hidden = 256
     config.model.heads = 4
@@ -45,7 +45,7 @@ def minilm(config: ml_collections.ConfigDict) -> None:
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A module of 0.5 M parameters and short stages, for a small BERT."""
+    """Trains a module of 0.5 M parameters in short stages, for a small BERT."""
     config.model.hidden = 128
     config.model.heads = 4
     config.model.layers = 2
@@ -70,17 +70,17 @@ def tiny(config: ml_collections.ConfigDict) -> None:
 
 
 def approximation(config: ml_collections.ConfigDict) -> None:
-    """The first stage alone, in the workdir itself."""
+    """Runs the first stage alone, in the workdir itself."""
     config.stage = "approximation"
 
 
 def no_noise(config: ml_collections.ConfigDict) -> None:
-    """Spellings as they are."""
+    """Leaves spellings as they are."""
     config.data.noise_rate = 0.0
 
 
 def mean_square(config: ml_collections.ConfigDict) -> None:
-    """L2 read as a mean of squares."""
+    """Reads L2 as a mean of squares."""
     config.loss.distance_of = "mean_square"
 
 

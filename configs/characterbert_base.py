@@ -6,8 +6,8 @@
     python -m charlm.main --config=configs/characterbert_base.py:long --config.data.train='wiki/*.txt.gz' \
         --config.init_from=runs/characterbert_base --workdir=runs/characterbert_long
 
-Variants: "" the first phase of the released pre-training, 128 words; "long" its second, 512 words, which starts from
-the first; "tiny" learns on two CPU cores in a minute or two.
+Variants: "" is the first phase of the released pre-training, with 128 words; "long" is its second phase, with 512
+words, which starts from the first; "tiny" learns on two CPU cores in a minute or two.
 """
 
 import ml_collections
@@ -28,11 +28,11 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def long(config: ml_collections.ConfigDict) -> None:
-    """The second phase: fewer, longer sequences."""
+    """Sets the second phase: fewer and longer sequences."""
     config.data.max_length = 512
     config.data.batch_size = 4096
     config.data.accumulation = 128
-    config.optim.learning_rate = 7e-5  # two thirds of the first phase's, as released
+    config.optim.learning_rate = 7e-5  # two thirds of the first phase's rate, as released
     config.optim.warmup_steps = 200
     config.train.steps = 1563
 
@@ -41,7 +41,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     """A model of a million parameters for the built-in corpus: narrow and shallow, so that it learns in minutes."""
     config.text.splitter = "rules"
     config.text.mlm_words = 2000
-    config.data.max_length = 32  # few positions: their table begins as noise beside the words
+    config.data.max_length = 32  # few positions, because their table begins as noise that is added to the words
     config.data.batch_size = 32
     config.data.accumulation = 1
     config.data.bucket_slots = (12, 24)
@@ -54,7 +54,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.windows = (1, 2, 3, 4, 5)
     config.model.filters = (16, 16, 32, 64, 64)
     config.model.highways = 1
-    config.model.dropout = 0.0  # a few passes over the text: it has no time to overfit
+    config.model.dropout = 0.0  # a few passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
     config.model.initializer = "lecun"
     config.optim.learning_rate = 2e-3

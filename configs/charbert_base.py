@@ -3,8 +3,8 @@
     --config.data.train='wiki/*.txt.gz' --workdir=runs/charbert
 
 Variants: "" as in the paper; "roberta" on RoBERTa-base; "reference" as the released code; "no_gru", "no_interaction"
-and "no_nlm" the ablations of Table 4, "advbert" its control; "tiny" learns on two CPU cores in minutes, from nothing,
-and so do "tiny+no_gru", "tiny+no_interaction", "tiny+no_nlm" and "tiny+advbert".
+and "no_nlm" are the ablations of Table 4, and "advbert" is its control; "tiny" learns on two CPU cores in minutes, from
+random parameters, and so do "tiny+no_gru", "tiny+no_interaction", "tiny+no_nlm" and "tiny+advbert".
 """
 
 import ml_collections
@@ -36,7 +36,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.max_positions = 64
     config.model.char_hidden = 64
     config.model.windows = (3,)
-    config.model.dropout = 0.0  # a few passes over the text: it has no time to overfit
+    config.model.dropout = 0.0  # a few passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
     config.optim.learning_rate = 2e-3
     config.optim.warmup_steps = 100
@@ -48,15 +48,15 @@ def tiny(config: ml_collections.ConfigDict) -> None:
 
 
 def roberta(config: ml_collections.ConfigDict) -> None:
-    """CharBERT on RoBERTa (section 4.1); its released head has one LayerNorm for both predictions."""
+    """Uses RoBERTa (section 4.1), whose released head has one LayerNorm for both predictions."""
     config.model.backbone = "roberta"
     if config.model.max_positions:
-        config.model.max_positions += 2  # its first position has row 2
+        config.model.max_positions += 2  # RoBERTa's first position has row 2
     config.model.shared_head_norm = True
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
-    """The released code where it differs from the paper."""
+    """Follows the released code where it differs from the paper."""
     config.data.masking = "reference"
     config.data.noise = "reference"
     config.data.noise_rate = 0.10
@@ -70,24 +70,24 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def no_gru(config: ml_collections.ConfigDict) -> None:
-    """Embeddings of characters in place of the GRU's states (Table 4, w/o GRU)."""
+    """Replaces the GRU's states by the characters' embeddings (Table 4, w/o GRU)."""
     config.model.char_encoder = "embedding"
     config.model.char_hidden = config.model.hidden // 2
 
 
 def no_interaction(config: ml_collections.ConfigDict) -> None:
-    """The two channels never meet (Table 4, w/o HI)."""
+    """Keeps the two channels apart (Table 4, w/o HI)."""
     config.model.fusion = "none"
 
 
 def no_nlm(config: ml_collections.ConfigDict) -> None:
-    """Masked subwords are predicted from both channels, and nothing is misspelled (Table 4, w/o NLM; section 4.6)."""
+    """Predicts masked subwords from both channels and misspells nothing (Table 4, w/o NLM; section 4.6)."""
     config.model.nlm = False
     config.data.noise_rate = 0.0
 
 
 def advbert(config: ml_collections.ConfigDict) -> None:
-    """A BERT that learns from the same misspelled text (section 4.5)."""
+    """Trains a BERT on the same misspelled text (section 4.5)."""
     config.model.char_channel = False
 
 

@@ -1,15 +1,15 @@
-"""A class for every text or pair of texts.
+"""Fine-tunes a model to predict a class for every text or pair of texts.
 
     python -m charlm.main --config=configs/classify.py --workdir=runs/mnli --config.init_from=runs/hlm \
         --config.data.train=train.tsv --config.data.dev=dev.tsv \
         --config.data.text=sentence1 --config.data.pair=sentence2
 
-Files: tables (.tsv as GLUE has them, .csv, .jsonl, .parquet), .gz too, or tfds:NAME:SPLIT. Variants: "" as HLM was
-fine-tuned on GLUE (section 4.1); "reference" as in HLM's released script; "charbert" and "xrayemb" as in those papers;
-"novel_words" tells kinds of new words apart by cross-validation (NYTWIT; novel_words+frozen as XRayEmb's paper);
-"tiny" for models of a million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding",
-"stochastic",
-"no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
+Files: tables (.tsv as GLUE has them, .csv, .jsonl, .parquet), also with .gz, or tfds:NAME:SPLIT.
+
+Variants: "" as HLM was fine-tuned on GLUE (section 4.1); "reference" as in HLM's released script; "charbert" and
+"xrayemb" as in those papers; "novel_words" classifies new words by cross-validation (NYTWIT; novel_words+frozen as in
+XRayEmb's paper); "tiny" for models of a million parameters; and the setups of `charlm.families.xrayemb.setups`:
+"scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign: xrayemb+stochastic.
 """
 
 import ml_collections
@@ -32,37 +32,37 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
-    """The script released with HLM."""
+    """Sets the values of the script released with HLM."""
     config.optim.learning_rate = 2.5e-5
     config.optim.warmup_share = 0.0
     config.model.label_head = "reference"
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """CharBERT, section 4.2."""
+    """Sets the values of CharBERT, section 4.2."""
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 8
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """XRayEmb on emoji (section 5.1): the epoch is chosen by macro F1."""
+    """Sets the values of XRayEmb on emoji (section 5.1); the epoch is chosen by macro F1."""
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
     config.data.metric = "macro_f1"
 
 
 def novel_words(config: ml_collections.ConfigDict) -> None:
-    """NYTWIT's columns and folds."""
+    """Sets NYTWIT's columns and folds."""
     config.optim.head_learning_rate = 1e-3
     config.data.text = "Word"
     config.data.label = "Category"
-    config.data.skip_labels = ("filtered",)  # words that are none of the task's
+    config.data.skip_labels = ("filtered",)  # words that do not belong to the task
     config.data.fold_column = "Fold"
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A model of a million parameters."""
+    """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
     config.train.patience = 2
 

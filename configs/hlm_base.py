@@ -22,7 +22,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
-    """The released code where it differs from the paper."""
+    """Follows the released code where it differs from the paper."""
     config.text.splitter = "reference"
     config.text.char_vocab = "released"
     config.data.masking = "reference"
@@ -39,7 +39,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.text.splitter = "rules"
     config.data.max_words = 64
     config.data.batch_size = 16
-    config.data.bucket_slots = (7, 20)  # measured, they would be four: no faster, and twice as long to compile
+    config.data.bucket_slots = (7, 20)  # measuring would choose four: no faster, and twice as long to compile
     config.model.vocab_size = 256
     config.model.hidden = 128
     config.model.heads = 4
@@ -49,7 +49,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.inter_ffn = 512
     config.model.position_buckets = 64
     config.model.max_relative_words = 64
-    config.model.dropout = 0.0  # two passes over the text: it has no time to overfit
+    config.model.dropout = 0.0  # two passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
     config.model.initializer = "lecun"
     config.optim.learning_rate = 1e-3

@@ -1,10 +1,10 @@
-"""Passages ranked by how well they answer a query (MS MARCO's layout).
+"""Fine-tunes a model to rank passages by how well they answer a query (MS MARCO's layout).
 
     python -m charlm.main --config=configs/rank.py --workdir=runs/rank --config.init_from=runs/hlm \
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
 Variants: "" as XRayEmb was fine-tuned (section 5); "tiny" for models of a million parameters; and the setups of
-`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins:
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 tiny+stochastic.
 """
 
@@ -33,7 +33,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A model of a million parameters."""
+    """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
 
 

@@ -1,11 +1,11 @@
-"""A number for every text or pair of texts, such as how alike two sentences are.
+"""Fine-tunes a model to predict a number for every text or pair of texts, such as how alike two sentences are.
 
     python -m charlm.main --config=configs/regress.py --workdir=runs/sts --config.init_from=runs/hlm \
         --config.data.train=train.tsv --config.data.dev=dev.tsv --config.data.text=sentence1 \
         --config.data.pair=sentence2 --config.data.label=score
 
 Variants: "" with the rates of HLM on GLUE (section 4.1); "tiny" for models of a million parameters; and the setups of
-`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins:
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 tiny+stochastic.
 """
 
@@ -29,7 +29,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A model of a million parameters."""
+    """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
 
 

@@ -1,13 +1,14 @@
-"""A tag for every word: entities, parts of speech, languages.
+"""Fine-tunes a model to predict a tag for every word: entities, parts of speech, languages.
 
     python -m charlm.main --config=configs/tag.py --workdir=runs/ner \
         --config.init_from=runs/hlm --config.data.train=train.conll --config.data.dev=dev.conll
 
-Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; .gz too. Variants: "" as HLM was
-fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert" (section 4.2) and
-"xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
-`charlm.families.xrayemb.setups`:
-"scaffolding", "stochastic", "no_suffix" and "frozen". A plus sign joins: xrayemb+stochastic.
+Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; also with .gz.
+
+Variants: "" as HLM was fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert"
+(section 4.2) and "xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
+xrayemb+stochastic.
 """
 
 import ml_collections
@@ -30,7 +31,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
-    """The script released with HLM."""
+    """Sets the values of the script released with HLM."""
     config.data.batch_size = 32
     config.optim.learning_rate = 1e-4
     config.train.epochs = 10
@@ -38,20 +39,20 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """CharBERT, section 4.2."""
+    """Sets the values of CharBERT, section 4.2."""
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 3
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """XRayEmb, section 5.1."""
+    """Sets the values of XRayEmb, section 5.1."""
     config.optim.head_learning_rate = 1e-3
     config.train.patience = 4
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
-    """A model of a million parameters."""
+    """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
     config.train.epochs = 8
     config.train.patience = 2

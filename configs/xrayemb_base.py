@@ -2,12 +2,12 @@
     --config=configs/xrayemb_base.py --config.init_from=models/bert-base-cased \\
     --config.data.train='tweets/*.txt.gz' --workdir=runs/xray
 
-GPT-2 and RoBERTa, all base models of the paper, need nothing else: `init_from` says what the backbone is.
+The paper's other base models, GPT-2 and RoBERTa, need no further setting: `init_from` decides what the backbone is.
 
-Variants: "" as in the paper; "reference" as the released code where it differs; "no_loops" without cycles and
-"language_only" without the losses of encoder and generator, words not joined (Table 6, and None+2pt of Table 5); "tiny"
-learns on a CPU core in minutes, from nothing, a BERT, or with --config.model.backbone=roberta or gpt2 one of these.
-A plus sign joins: tiny+no_loops.
+Variants: "" as in the paper; "reference" as the released code where it differs; "no_loops" without cycles;
+"language_only" without the losses of encoder and generator, and with words not joined (Table 6, and None+2pt of Table
+5); "tiny" learns on a CPU core in minutes, from random parameters: a BERT, or with --config.model.backbone=roberta or
+gpt2 one of those. Join variants with a plus sign: tiny+no_loops.
 """
 
 import ml_collections
@@ -40,11 +40,11 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.heads = 4
     config.model.layers = 2
     config.model.ffn = 512
-    config.model.max_positions = 66  # RoBERTa's first two stay unused
+    config.model.max_positions = 66  # RoBERTa leaves the first two unused
     config.model.char_embedding = 64
     config.model.char_hidden = 128
     config.model.generator_hidden = 128
-    config.model.dropout = 0.0  # a few passes over the text: it has no time to overfit
+    config.model.dropout = 0.0  # a few passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
     config.loss.generation = 1.0
     config.loss.cycle_words = 1.0
@@ -59,7 +59,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
 
 
 def reference(config: ml_collections.ConfigDict) -> None:
-    """The released code's choices where the paper gives others."""
+    """Follows the released code where the paper chooses otherwise."""
     config.policy.learn = "stochastic:0.5"
     config.policy.generate = "masked"
     config.loss.detach = False
@@ -72,13 +72,13 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def no_loops(config: ml_collections.ConfigDict) -> None:
-    """No cycles (Table 6)."""
+    """Leaves out the cycles (Table 6)."""
     config.loss.cycle_words = 0.0
     config.loss.cycle_sphere = 0.0
 
 
 def language_only(config: ml_collections.ConfigDict) -> None:
-    """The base model goes on with its own loss alone (None+2pt, section 4.2)."""
+    """Continues to train the base model with its own loss alone (None+2pt, section 4.2)."""
     no_loops(config)
     config.loss.embedding = 0.0
     config.loss.generation = 0.0
