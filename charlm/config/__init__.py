@@ -1,9 +1,9 @@
 """Reads, checks and stores the configs of every task.
 
-The keys are declared in `charlm.config.pretraining` (and by each family) and `charlm.config.finetuning`, each once,
-with its meaning and unit. `get_config()` returns the defaults. The files in `configs/` start from them and set only what
-their experiment changes; the command line then sets single keys (`--config.optim.learning_rate=1e-4`). An unknown key
-raises an error that names the nearest valid one. `validate()` checks what types cannot.
+The keys are declared in `charlm.config.pretraining`, by each family, and in `charlm.config.finetuning`, each once,
+with its meaning and unit. `get_config()` returns the defaults. The files in `configs/` start from them and set only
+what their experiment changes; the command line then sets single keys (`--config.optim.learning_rate=1e-4`). An
+unknown key raises an error that names the nearest valid one. `validate()` checks what types alone cannot.
 """
 
 from __future__ import annotations

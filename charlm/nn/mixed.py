@@ -49,7 +49,7 @@ def sum_of_outer(x: jax.Array, y: jax.Array, dtype: Any) -> jax.Array:
       y: float32 [..., N].
       dtype: what both are rounded to where that is faster.
     """
-    if jax.device_count() == 1:  # faster; an axis over several devices would be gathered
+    if jax.device_count() == 1:  # flat axes are faster, but one on several devices would be gathered
         x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     leading = tuple(range(x.ndim - 1))
     # CPUs sum over rows faster in float32 than in bfloat16, and twice as fast if the narrower array comes first.
