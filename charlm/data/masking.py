@@ -65,7 +65,7 @@ class Hiding(Shares):
     def hide(
         self, ids_L: np.ndarray, candidates: np.ndarray, rng: np.random.Generator, of: int | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Hides some of the candidates, each independently; returns what `put` returns.
+        """Hides some of the candidates, chosen one by one; returns what `put` returns.
 
         The number of chosen candidates is rate * `of`, rounded up or down at random so that its mean is exact.
 
