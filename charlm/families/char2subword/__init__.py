@@ -1,4 +1,4 @@
-"""Char2Subword (Aguilar et al., 2021): a character transformer in the place of a frozen table of subwords."""
+"""Char2Subword (Aguilar et al., 2021): a character transformer that replaces the frozen embedding table of subwords."""
 
 from charlm.families.family import Family
 

@@ -1,4 +1,4 @@
-"""The arrays that Char2Subword learns to imitate a table from."""
+"""The batch of the approximation stage, in which Char2Subword learns to imitate the rows of an embedding table."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from charlm.core.batch import Array
 
 
 class ImitationBatch(NamedTuple):
-    """Entries of a vocabulary whose rows Char2Subword learns to make from their characters (its section 3.1).
+    """Entries of a vocabulary, from whose characters Char2Subword learns to make their rows (section 3.1).
 
-    Every attribute has an array for each length bucket; the axes are S shards, U spellings, K neighbours.
+    Every attribute is a tuple with one array per length bucket. Axes: S shards, U spellings, K neighbours.
 
     Attributes:
-      chars: uint16 [S, U, C], spellings; 0 pads.
-      ids: int32 [S, U], rows of the table; -1 where there is none.
-      near: int32 [S, U, K], the rows nearest to each, nearest first.
-      unseen: bool [S, U], entries that are never trained on.
+      chars: uint16 [S, U, C], the spellings; 0 pads.
+      ids: int32 [S, U], the entries' rows of the table; -1 at padding.
+      near: int32 [S, U, K], the rows nearest to each entry's row, nearest first.
+      unseen: bool [S, U], True at entries that are never trained on.
     """
 
     chars: tuple[Array, ...]

@@ -1,8 +1,8 @@
-"""Spellings of vocabulary entries -> batches for imitating a table: rows of one length together, in a fixed shape.
+"""Makes batches of spelled vocabulary entries for the approximation stage, in length buckets and of a fixed shape.
 
-Every length bucket has so many rows of a batch as its entries are of the vocabulary, so that no row is padding and all
-entries are met equally often, to within a row. What a batch holds depends on the seed and its number alone: the number
-is all that is saved of the position.
+A length bucket's share of the rows of a batch equals its share of the entries of the vocabulary. So no row is padding,
+and all entries are seen equally often, up to rounding to whole rows. The content of a batch depends only on the seed
+and on the number of the batch, so the number is all that a checkpoint saves of the data position.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ORDER, TYPOS, UNSEEN = 0, 1, 2  # numbers of the random streams
 
 
 class ImitationShape(NamedTuple):
-    """The shape of every batch: shards S; per length bucket its character slots C and rows U of a shard."""
+    """The shape of every batch: shards S; per length bucket, character slots C and rows U per shard."""
 
     shards: int
     slots: tuple[int, ...]
@@ -38,11 +38,15 @@ class ImitationShape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Imitated:
-    """The entries to imitate, and how they are spelled.
+    """The vocabulary entries to imitate, and how they are spelled.
 
     Attributes:
-      entries: of the vocabulary. vocab: characters. noiser: makes typos; None: none. slots: of the longest spelling.
-      near_NK: int32, rows of the table nearest to each entry's. unseen_N: bool, entries that are never trained on.
+      entries: the N entries of the vocabulary that have a spelling.
+      vocab: the character vocabulary.
+      noiser: makes typos; None: there are no typos.
+      slots: character slots of the longest spelling; longer spellings are cut.
+      near_NK: int32, the rows of the table nearest to each entry's row.
+      unseen_N: bool, True at entries that are never trained on.
     """
 
     entries: Entries
@@ -53,7 +57,7 @@ class Imitated:
     unseen_N: np.ndarray
 
     def lengths(self) -> np.ndarray:
-        """Returns the character slots [N] that each entry needs, with a typo, too, where it may have one."""
+        """Returns the character slots [N] that each entry needs; one slot more where a typo may lengthen it."""
         lengths_N = np.array([len(spelling) for spelling in self.entries.spellings])
         if self.noiser is not None:
             shortest = self.noiser.noise.min_length
@@ -61,7 +65,7 @@ class Imitated:
         return np.minimum(lengths_N, self.slots)
 
     def rows(self, chosen: Sequence[int], slots: int, rng: np.random.Generator | None) -> np.ndarray:
-        """Returns spellings uint16 [len(chosen), slots], each with a typo now and then; without generator, none."""
+        """Returns spellings uint16 [len(chosen), slots], some of them with a typo; without `rng` there are no typos."""
         spellings = []
         for place in chosen:
             surface = self.entries.surfaces[place]
@@ -72,7 +76,7 @@ class Imitated:
 
 
 def choose_unseen(entries: Entries, share: float, seed: int) -> np.ndarray:
-    """Returns bool [N]: the entries that are never trained on, a share of them."""
+    """Returns bool [N]: True at the share of the entries, drawn at random, that is never trained on."""
     unseen_N = np.zeros(len(entries), bool)
     unseen_N[generator(seed, UNSEEN).permutation(len(entries))[: int(share * len(entries))]] = True
     return unseen_N
@@ -81,14 +85,16 @@ def choose_unseen(entries: Entries, share: float, seed: int) -> np.ndarray:
 def measure_shape(
     imitated: Imitated, size: int, shards: int, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
 ) -> ImitationShape:
-    """Chooses length buckets and rows.
+    """Chooses the length buckets and the rows of each, unless they are given.
 
     Args:
-      size: rows of a shard, over all buckets. slots, rows: given buckets, given rows; (): chosen here.
+      size: rows of a shard, summed over all buckets.
+      slots: character slots of the buckets; (): they are chosen here.
+      rows: rows of the buckets; (): they are chosen here.
 
     Raises:
-      ValueError: when `slots` do not ascend or do not hold all entries, or `rows` are not one for each of them, or are
-        not `size` in all.
+      ValueError: `slots` do not ascend, do not hold the longest entry or are more than `size`; or `rows` are not one
+        number per bucket, or do not add up to `size`.
     """
     lengths_N = imitated.lengths()[~imitated.unseen_N]
     longest = int(imitated.lengths().max())
@@ -108,12 +114,12 @@ def measure_shape(
 
 
 def _share_out(size: int, shares: np.ndarray) -> tuple[int, ...]:
-    """Returns whole numbers, `size` in all and each at least 1, in proportion to shares."""
+    """Returns whole numbers in proportion to `shares`, each at least 1, that add up to `size`."""
     exact = shares * size
     counts = np.maximum(np.floor(exact).astype(int), 1)
     for bucket in np.argsort(counts - exact)[: max(size - counts.sum(), 0)]:  # the largest remainders
         counts[bucket] += 1
-    while counts.sum() > size:  # small ones were made 1
+    while counts.sum() > size:  # because small counts were raised to 1
         counts[np.argmax(np.where(counts > 1, counts - exact, -np.inf))] -= 1
     return tuple(counts.tolist())
 
@@ -121,10 +127,11 @@ def _share_out(size: int, shares: np.ndarray) -> tuple[int, ...]:
 def build_shard(
     imitated: Imitated, shape: ImitationShape, chosen: Sequence[Sequence[int]], rng: np.random.Generator | None
 ) -> ImitationBatch:
-    """Returns the arrays of a shard, without the leading axis.
+    """Returns the arrays of one shard, without the leading axis S.
 
     Args:
-      chosen: of each bucket, which entries; no more than it has rows.
+      chosen: for each bucket the indices of its entries, at most as many as the bucket has rows.
+      rng: draws the typos; None: there are no typos.
     """
     tables: list[list[np.ndarray]] = []
     for entries, slots, rows in zip(chosen, shape.slots, shape.rows, strict=True):
@@ -144,10 +151,10 @@ def build_shard(
 class TrainingBatches(grain.IterDataset[ImitationBatch]):
     """Batches [accumulation, len(lanes), ...] without end.
 
-    Each bucket is read round and round, in a new order every time.
+    Each bucket is read again and again, in a new order each time.
 
     Args:
-      lanes: the shards that are wanted, of `shape.shards`.
+      lanes: which of the `shape.shards` shards to make.
     """
 
     def __init__(
@@ -196,7 +203,7 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
         return build_shard(settings.imitated, settings.shape, chosen, rng)
 
     def _member(self, bucket: int, place: int) -> int:
-        """Returns the entry at a place of a bucket's endless stream."""
+        """Returns the index of the entry at a position of a bucket's endless stream."""
         members = self._settings.members[bucket]
         epoch, within = divmod(place, len(members))
         if not self._settings.shuffle:
@@ -222,10 +229,12 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
 
 
 class EvaluationBatches(grain.IterDataset[ImitationBatch]):
-    """Batches [1, len(lanes), ...] of clean spellings: a sample of the entries, once; a quarter of it unseen ones.
+    """Batches [1, len(lanes), ...] that hold a sample of the entries once, spelled without typos.
+
+    Up to a quarter of the sample are unseen entries.
 
     Args:
-      most: entries of the sample; 0: all there are. lanes: the shards that are wanted.
+      most: entries of the sample; 0: all entries. lanes: which of the `shape.shards` shards to make.
     """
 
     def __init__(self, imitated: Imitated, shape: ImitationShape, lanes: Iterable[int], most: int) -> None:

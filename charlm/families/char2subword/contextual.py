@@ -1,4 +1,7 @@
-"""Char2Subword learns from context, in front of a frozen transformer (section 3.2: contextual pre-training)."""
+"""The objective of the contextual stage: Char2Subword learns masked language modelling (section 3.2).
+
+The transformer behind the module is frozen.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,23 @@ HIDDEN = "_"  # stands for a hidden character
 
 
 class CharacterMaskedLM(MaskedSpelledLM, Char2SubwordObjective):
-    """Masked language modelling of subwords whose characters are hidden; `shape` is that of every batch."""
+    """Masked language modelling of subwords whose characters are hidden; `shape` is the shape of every batch."""
 
     unit = "subwords"
     section = "contextual"
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
-        """Measures the tables of distinct spellings; see `Objective`."""
+        """Measures how many distinct spellings a batch needs to hold; see `Objective`."""
         super().__init__(config, data, shards)
-        # What composition is measured on must not be learned here: like a special token it has its row of the table.
+        # Composition is measured on the unseen entries, so they must not be learned here: like special tokens they are
+        # read as their rows of the table.
         self._spelled = data.entries.where(~self.unseen_N)
         self._pieces = PieceRows.of(self._spelled, data.chars, data.tokenizer.size, config.model.char_slots)
         self._words = WordPieces(data.tokenizer)
         self.shape = self.measure()
 
     def maker(self, seed: int, hiding: bool) -> SubwordMaker:
-        """Returns what makes sequences; `hiding`: every character of a chosen subword is hidden, none is shown."""
+        """Returns the maker of sequences; with `hiding`, all characters of a chosen subword become MASK."""
         cfg, data = self.config.data, self.data
         shares = (1.0, 0.0) if hiding else (cfg.mask_share, cfg.random_share)
         masking = CharacterMasking(cfg.mask_rate, *shares, data.chars.size, cfg.mask_whole)
@@ -58,7 +62,7 @@ class CharacterMaskedLM(MaskedSpelledLM, Char2SubwordObjective):
         return self.data.tokenizer.token(label)
 
     def read_at(self, batch: MaskedBatch, row: int, place: int) -> str:
-        """Returns a subword of the first shard, pieces inside a word behind `##` as WordPiece writes them."""
+        """Returns a subword of the first shard as text; pieces inside a word begin with `##`, as in WordPiece."""
         index = int(batch.inputs.ids_SBL[0, row, place])
         if index >= 0:
             return self.data.tokenizer.token(index)

@@ -1,4 +1,8 @@
-"""Char2Subword: folders with names of transformers and of the paper's equations to checkpoints of ours and back."""
+"""Converts Char2Subword folders to our checkpoints and back.
+
+The folders name the transformer's tensors as the package transformers does, and the module's as the paper's equations
+do; `tensors.py` has the table of names.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,13 @@ from charlm.families.subword.layout import config_to_dict
 from charlm.text.chars import CharVocab
 
 CHARS_FILE = "char_vocab.json"
-SHARED = ("dtype", "remat", "attention_kernel", "dropout", "attention_dropout")  # changes are of the module, too
+SHARED = ("dtype", "remat", "attention_kernel", "dropout", "attention_dropout")  # a change holds for the module, too
 
 
 class Char2SubwordConverter(SubwordConverter):
-    """Both kinds of Char2Subword: on BERT and on RoBERTa.
+    """Converts both kinds of Char2Subword: on BERT and on RoBERTa.
 
-    Making one from a BERT alone is not an import: training does that.
+    A plain BERT cannot be imported as a Char2Subword; training makes a Char2Subword from a BERT.
     """
 
     encoders = (Char2SubwordBert,)
@@ -46,12 +50,12 @@ class Char2SubwordConverter(SubwordConverter):
     own_options = FAMILY.option_checks()
 
     def __init__(self) -> None:
-        """Wraps the tables of both; their heads have the same names."""
+        """Starts from the table of BERT; the heads of both kinds have the same names."""
         super().__init__(ON_BERT)
         self.title = "Char2Subword"
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the target of a model with that metadata; see `Converter.target`."""
         target = SubwordConverter(kind_of(metadata["model"])).target(metadata, where)
         config, rows = target.config, metadata.get("rows", ())
         if rows and metadata["head"] == MASKED_LM:
@@ -63,7 +67,7 @@ class Char2SubwordConverter(SubwordConverter):
         return target
 
     def smallest_input(self, config: Char2SubwordBertConfig) -> SpelledBatch:
-        """Returns a text of one word."""
+        """Returns a batch with a text of one word."""
         return smallest_batch()
 
     def headless(self, config: Char2SubwordBertConfig, params: Any) -> tuple[nn.Module, Any]:
@@ -71,17 +75,18 @@ class Char2SubwordConverter(SubwordConverter):
         return Char2SubwordBert(config), {name: params[name] for name in ("bert", "char2subword")}
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
-        """Returns what is in a file of theirs; see `Converter.names`."""
+        """Returns the contents of one of their files; see `Converter.names`."""
         return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
 
     def read(self, source: str, head: str = "", **options: Any) -> Model:
         """Reads a folder: config, tensors, characters, and the tokenizer of the transformer.
 
         Args:
-          head: what to read; "": what it holds. There are no options.
+          head: the head to read; "": the head that the folder holds.
+          options: none are known.
 
         Raises:
-          ValueError: when anything is missing or does not fit.
+          ValueError: an option was given, or something in the folder is missing or does not fit.
         """
         if options:
             named = ", --".join(name.replace("_", "-") for name in options)
@@ -112,7 +117,7 @@ class Char2SubwordConverter(SubwordConverter):
         return SubwordConverter(kind_of(metadata["model"])).with_head(metadata, head)
 
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed, of the module's as well where it has them."""
+        """Returns the metadata with fields of the config changed; those in `SHARED` change in the module's as well."""
         fields = metadata["model"]
         shared = {name: value for name, value in changes.items() if name in SHARED}
         return {**metadata, "model": {**fields, **changes, "characters": fields["characters"] | shared}}
@@ -135,15 +140,15 @@ class Char2SubwordConverter(SubwordConverter):
 
 
 def kind_of(fields: Mapping[str, Any]) -> Char2SubwordLayout:
-    """Returns the kind of a model with those fields of our config: on RoBERTa where positions have an offset."""
+    """Returns the kind of a model from the fields of our config: on RoBERTa if its positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 
 
 def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
-    """Returns the kind that a file of theirs holds.
+    """Returns the kind of Char2Subword that one of their files holds.
 
     Raises:
-      ValueError: when it cannot be read, or holds no module.
+      ValueError: the file cannot be read, or holds no tensors of the module.
     """
     names = list(open_state(file, mapped))
     if not any(name.startswith(MODULE) for name in names):
@@ -155,7 +160,7 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
 
 
 def _characters(folder: Path, rows: int) -> CharVocab:
-    """Returns the characters beside the tensors; ValueError when there are none, or more than the module has rows."""
+    """Returns the characters of a folder; ValueError when their file is missing or has more ids than there are rows."""
     path = folder / CHARS_FILE
     if not path.is_file():
         raise ValueError(f"{folder} has no {CHARS_FILE}: without it nobody knows which characters the ids stand for")

@@ -1,7 +1,8 @@
-"""What a Char2Subword can be written as besides itself: without its table, or as a BERT with a table of given words.
+"""Exports a Char2Subword without its embedding table, or as a BERT whose table has a row for each of given words.
 
-Both follow from full mode, where the table is read for special tokens alone (Aguilar et al., 2021, section 3.3): it can
-be left out, and the module can fill another one with a row a word, which any code that knows BERT can use.
+Both rest on full mode, which reads the table for special tokens only (Aguilar et al., 2021, section 3.3). So the other
+rows can be left out; and the module can compute the rows of a new table, one per word, which any code that reads BERT
+can use.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from charlm.text.subwords import SubwordTokenizer
 
 
 def without_table(model: Model) -> Model:
-    """Returns the model in full mode with the rows of special tokens alone; of the prediction head nothing is left.
+    """Returns the model in full mode, with only the special tokens' rows of the table and without a prediction head.
 
     Raises:
-      ValueError: when its table was left out before, or there is no tokenizer.
+      ValueError: the table was left out of the model before, or there is no tokenizer.
     """
     if model.metadata.get("rows"):
         raise ValueError(f"{model.source}: the table was left out of this checkpoint already")
@@ -48,17 +49,20 @@ def without_table(model: Model) -> Model:
 
 
 def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> int:
-    """Writes a model of transformers whose table has a row for each special token and each word; returns the tensors.
+    """Writes a model for transformers whose table has a row for each special token and each word.
 
-    Its states are those of full mode for texts that hold these words alone, where its tokenizer (which cuts at spaces
-    and punctuation, but none of these words) and the splitter of the model cut alike. Words are normalised as the
-    transformer's tokenizer does; others are unknown to it.
+    The exported model has the same states as full mode for texts that hold no other words, wherever its tokenizer and
+    the splitter of the model cut alike. Its tokenizer cuts at spaces and punctuation, but never inside one of the
+    words. Words are normalised as the transformer's tokenizer does; all other words are unknown to it.
 
     Args:
-      words: distinct. file: where they are from, for messages.
+      words: distinct words. file: where the words are from, for messages.
+
+    Returns:
+      The number of parameters written.
 
     Raises:
-      ValueError: naming words that are there twice or cannot be told apart from others.
+      ValueError: a word is there twice or cannot be told apart from others; the message names it.
     """
     model = _encoder_for_masked_lm(model)
     metadata = model.metadata
@@ -80,17 +84,17 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     params = params["bert"] if head in (ENCODER, POOLED_ENCODER) else params
     if config.position_offset and own.special.pad != config.pad_id:
         raise ValueError(f"{model.source}: padding has the id {own.special.pad} here, but positions begin behind it")
-    # Nothing is copied from a folder that is none: the tokenizer of the subwords does not fit.
+    # The folder "none" does not exist, so nothing is copied from it: the tokenizer of the subwords would not fit.
     SubwordConverter(plain).export(Model(params, kept, folder / "none", model.source), folder)
     say_ids(folder / CONFIG_FILE, own)
     return len(jax.tree.leaves(params))
 
 
 def read_words(path: str) -> list[str]:
-    """Returns the words of a file, one a line.
+    """Returns the words of a file that has one word per line.
 
     Raises:
-      ValueError: when it cannot be read, is empty, or a line holds several.
+      ValueError: the file cannot be read, is empty, or has a line of several words.
     """
     try:
         lines = read_text(path).split("\n")
@@ -107,7 +111,7 @@ def read_words(path: str) -> list[str]:
 
 
 def _encoder_for_masked_lm(model: Model) -> Model:
-    """Returns a model without the prediction head, whose output are the rows that are about to go."""
+    """Returns the model without its prediction head, if it has one: the head predicts the rows that will be removed."""
     return Char2SubwordConverter().cut(model, ENCODER) if model.metadata["head"] == MASKED_LM else model
 
 
@@ -121,19 +125,19 @@ def _with_table(model: Model, table: np.ndarray) -> Model:
 
 
 def _vectors(model: Model, words: Sequence[str]) -> np.ndarray:
-    """Returns what the module makes of words, float32 [N, D]."""
+    """Returns the vectors that the module makes of words, float32 [N, D]."""
     shape = Char2SubwordConverter().target(model.metadata, str(model.source)).config.characters
     vocab = CharVocab.from_dict(model.metadata["char_vocab"])
     chars_NC = spell_rows([spell_word(word) for word in words], vocab, shape.char_slots)
     module, params = Char2Subword(shape), model.params["char2subword"]
     run = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-    buckets = spelling_slots(shape.char_slots)  # as they are read in use
+    buckets = spelling_slots(shape.char_slots)  # the same length buckets as when the model is used
     cache = WordCache(run, shape.output, np.float32, buckets, max_words=len(words))
     return np.asarray(cache.read(params, chars_NC[None])[0])
 
 
 def export_table_free(model: Model, folder: Path, value: bool) -> str:
-    """Writes a checkpoint without the table (`--table-free`); returns what it is, for people."""
+    """Writes a checkpoint without the table (`--table-free`); returns a description of it for the user."""
     free = without_table(model)
     Char2SubwordConverter().save(free, folder)
     rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
@@ -141,10 +145,10 @@ def export_table_free(model: Model, folder: Path, value: bool) -> str:
 
 
 def export_words(model: Model, folder: Path, value: str) -> str:
-    """Writes a BERT whose table has the words of a file (`--words`); returns what it is, for people.
+    """Writes a BERT whose table has the words of a file (`--words`); returns a description of it for the user.
 
     Raises:
-      ValueError: as `read_words` and `write_words`.
+      ValueError: as `read_words` and `write_words` raise it.
     """
     words = read_words(value)
     tensors = write_words(model, words, folder, value)

@@ -1,4 +1,4 @@
-"""Floating-point operations of a Char2Subword, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of a Char2Subword, by the rules of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from charlm.families.subword.flops import bert_forward
 
 
 def char2subword_forward(config: Char2SubwordConfig, spellings: Lengths) -> float:
-    """Returns the operations of a Char2Subword, forward."""
+    """Returns the operations of a forward pass of the module over spellings."""
     D, chars = config.hidden, spellings.total
     return config.layers * layer(chars, chars, spellings.squares, D, 4 * D) + 2 * chars * D * config.output
 
 
 def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: int) -> float:
-    """Returns the useful operations of a step of approximation.
+    """Returns the useful operations of a training step of the approximation stage.
 
-    The table is fixed, so its products have no gradient of their own: the softmax costs two passes, not three.
+    The table is fixed, so products with it need no gradient with respect to the table: the softmax costs two passes
+    instead of three.
 
     Args:
-      rows: of the table that the softmax runs over; 0: there is none.
+      rows: rows of the table that the softmax runs over; 0: there is no softmax.
     """
     spellings = sum((lengths_of(chars) for chars in batch.chars), Lengths())
     near = batch.near[0].shape[-1]
@@ -33,10 +34,10 @@ def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: 
 
 
 def character_masked_training(config: Char2SubwordBertConfig, batch: MaskedBatch) -> float:
-    """Returns the useful operations of a step of contextual pre-training.
+    """Returns the useful operations of a training step of the contextual stage.
 
-    Transformer and head are frozen, so their matrices have no gradient: a product with one costs two passes. One of two
-    states, as in attention, costs three, and so does the module.
+    The transformer and its head are frozen, so their matrices need no gradient: a product with such a matrix costs two
+    passes. A product of two states, as in attention, costs three passes, and so does the module.
     """
     D = config.hidden
     spellings = sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths())

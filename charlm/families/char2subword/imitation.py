@@ -1,7 +1,7 @@
-"""Imitating an embedding table: the four losses of Char2Subword and what is measured (Aguilar et al., 2021, 3.1 and 4).
+"""The four losses for imitating an embedding table, and its measures (Aguilar et al., 2021, sections 3.1 and 4).
 
-The table E [V, D] is fixed: no gradient reaches it, as target, as neighbour or in the softmax. Neighbours are by
-cosine, and a row is its own first neighbour (table 3 of the paper lists it).
+The table E [V, D] is fixed: it gets no gradient, neither as target, nor as neighbour, nor in the softmax. Neighbours
+are the rows with the largest cosine, and a row is its own first neighbour (as in table 3 of the paper).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 LOSSES = ("cosine", "distance", "neighbours", "cross_entropy")
 DISTANCES = ("norm", "mean_square")
-NEIGHBOURS = 15  # that precision is measured on (section 4.2)
-ROWS = 4096  # of the table that are scored at once
+NEIGHBOURS = 15  # neighbours that precision is measured on (section 4.2)
+ROWS = 4096  # rows of the table that are scored at once
 
 
 class Neighbours(NamedTuple):
@@ -28,9 +28,13 @@ class Neighbours(NamedTuple):
 class Imitation(NamedTuple):
     """The terms of the loss for each word, float32 [B].
 
+    Below, e is the word's row of the table, f the module's vector, and y the id of the row.
+
     Attributes:
-      cosine: 1 - cos(e, f). distance: |e - f|, or the mean of its squares over the width. neighbours: mean squared
-        difference of the cosine distances of e and f to the neighbours of e. cross_entropy: -log softmax(f E)[y].
+      cosine: 1 - cos(e, f).
+      distance: |e - f|, or the mean of (e - f)² over the width.
+      neighbours: mean squared difference of the cosine distances of e and f to the neighbours of e.
+      cross_entropy: -log softmax(f E)[y].
     """
 
     cosine: jax.Array
@@ -40,7 +44,7 @@ class Imitation(NamedTuple):
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """Returns vectors [..., D] of length 1; zeros, and their gradients, stay zero."""
+    """Returns vectors [..., D] scaled to length 1; a zero vector stays zero, and its gradient stays finite."""
     length = jnp.sqrt(jnp.maximum((x * x).sum(axis=-1, keepdims=True), 1e-24))
     return x / length
 
@@ -53,16 +57,16 @@ def imitate(
     distance: Literal["norm", "mean_square"] = "norm",
     dtype: Any = jnp.float32,
 ) -> Imitation:
-    """Returns the four terms.
+    """Returns the four terms of the loss.
 
     Args:
-      vectors_BD: what the module made of spellings, float32. table_VD: the fixed table, float32.
-      ids_B: the rows that they stand for. neighbours_BK: ids of the rows nearest to those.
-      distance: "norm" as the paper writes it, or "mean_square", of which the sum of all terms is not half.
-      dtype: of the inputs of the products with the whole table.
+      vectors_BD: the module's vectors of spellings, float32. table_VD: the fixed table, float32.
+      ids_B: ids of the rows that the vectors are to imitate. neighbours_BK: ids of the rows nearest to those rows.
+      distance: "norm", as the paper writes it; or "mean_square", which keeps this term from being half of the sum.
+      dtype: dtype of the inputs of the products with the whole table.
 
     Raises:
-      ValueError: `distance` is neither.
+      ValueError: `distance` is neither of the two.
     """
     if distance not in DISTANCES:
         raise ValueError(f"distance={distance!r} is not one of {', '.join(DISTANCES)}")
@@ -76,7 +80,7 @@ def imitate(
     own_logit_B = (vectors_BD * target_BD).sum(axis=-1)
     return Imitation(
         cosine=1 - (ours_BD * theirs_BD).sum(axis=-1),
-        # The root has no gradient at 0, where there is nothing left to learn.
+        # The square root has no finite gradient at 0; below the floor it is 0, and there is nothing left to learn.
         distance=jnp.sqrt(jnp.maximum(squares_B, 1e-24)) if distance == "norm" else squares_B / off_BD.shape[-1],
         neighbours=jnp.square(to_near(theirs_BD) - to_near(ours_BD)).mean(axis=-1),
         cross_entropy=log_normalizer(vectors_BD, table_VD, dtype) - own_logit_B,
@@ -84,14 +88,15 @@ def imitate(
 
 
 def _log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """Returns log sum_v exp(f . e_v) [B], the table scored `ROWS` rows at a time.
+    """Returns log sum_v exp(f . e_v) [B], scoring `ROWS` rows of the table at a time.
 
-    So a step holds [B, ROWS] logits, whatever the vocabulary: 119,547 rows of mBERT's would be 0.5 MB a word. The
-    gradient is the mean of the rows under the softmax. It is summed up in the same pass, as the largest logit so far
-    moves (as in Dao et al., 2022, arXiv 2205.14135), so nothing is scored twice. The table has no gradient.
+    A step thus holds logits [B, ROWS] for any size of vocabulary; logits for all 119,547 rows of mBERT would take
+    0.5 MB per word. The gradient is the mean of the rows under the softmax. It is accumulated in the same pass and
+    rescaled when a larger logit is found (as in Dao et al., 2022, arXiv 2205.14135), so no row is scored twice. The
+    table gets no gradient.
 
     Args:
-      dtype: of the inputs of products; their sums are float32.
+      dtype: dtype of the inputs of products; their sums are float32.
     """
     return _normalize(vectors_BD, table_VD, dtype, with_mean=False)[0]
 
@@ -100,13 +105,13 @@ log_normalizer = jax.custom_vjp(_log_normalizer, nondiff_argnums=(2,))
 
 
 def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any, with_mean: bool) -> tuple[jax.Array, jax.Array]:
-    """Returns the logarithm [B], and the mean row under the softmax [B, D], zeros if it is not wanted."""
+    """Returns the logarithm [B], and the mean row under the softmax [B, D], which is zeros without `with_mean`."""
     B, (V, D) = len(vectors_BD), table_VD.shape
     rows = min(ROWS, V)
 
     def add(carry: tuple[jax.Array, ...], start: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
         most_B, total_B, mean_BD = carry
-        # The last piece begins earlier, so that all are of one size: rows that were there before do not count again.
+        # The last slice starts earlier so that all slices have one size; its rows already scored are masked below.
         first = jnp.minimum(start, V - rows)
         rows_RD = jax.lax.dynamic_slice_in_dim(table_VD, first, rows).astype(dtype)
         logits_BR = jnp.einsum("bd,rd->br", vectors_BD.astype(dtype), rows_RD, preferred_element_type=jnp.float32)
@@ -142,12 +147,12 @@ log_normalizer.defvjp(_normalize_forward, _normalize_backward)
 
 
 def nearest(vectors_BD: jax.Array, table_VD: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the k rows of a table with the largest cosine, nearest first: cosines and ids [B, k]."""
+    """Returns cosines and ids, [B, k] each, of the k rows of the table nearest to each vector, nearest first."""
     return jax.lax.top_k(unit(vectors_BD) @ unit(table_VD).T, k)
 
 
 def neighbours(table_VD: np.ndarray, k: int = NEIGHBOURS, rows: int = 1024) -> Neighbours:
-    """Returns the k nearest rows of every row, itself included; `rows` of them are compared with all at a time."""
+    """Returns the k nearest rows of every row, itself included; compares `rows` rows with the whole table at a time."""
     find = jax.jit(nearest, static_argnums=2)
     table = jnp.asarray(table_VD, jnp.float32)
     padded = np.concatenate([table_VD, np.zeros((-len(table_VD) % rows, table_VD.shape[1]), table_VD.dtype)])
@@ -157,18 +162,19 @@ def neighbours(table_VD: np.ndarray, k: int = NEIGHBOURS, rows: int = 1024) -> N
 
 
 class Precision(NamedTuple):
-    """How well vectors imitate rows of a table, float32 or bool per word.
+    """How well vectors imitate rows of a table, per word.
 
     Attributes:
-      right_B: the word's own row has the largest product with the vector. shared_BK: of the k nearest rows of the row,
-        the share among the k nearest of the vector, for k = 1 to K.
+      right_B: bool, whether the word's own row has the largest product with the vector.
+      shared_BK: float32, for k = 1 to K: which share of the k rows nearest to the word's row is among the k rows
+        nearest to the vector.
     """
 
     right_B: np.ndarray
     shared_BK: np.ndarray
 
     def summary(self) -> dict[str, float]:
-        """Returns accuracy, precision at 1 and at K, and their mean over all k, the paper's average precision."""
+        """Returns accuracy, precision at 1 and at K, and the paper's average precision: the mean over k = 1 to K."""
         at_k = self.shared_BK.mean(axis=0)
         return {
             "accuracy": float(self.right_B.mean()),
@@ -182,7 +188,8 @@ def precision(vectors_BD: jax.Array, table_VD: jax.Array, ids_B: jax.Array, near
     """Returns how well vectors imitate their rows.
 
     Args:
-      ids_B: the rows they stand for. near_BK: the ids nearest to these, nearest first, as `neighbours` returns them.
+      ids_B: ids of the rows that the vectors are to imitate.
+      near_BK: ids of the rows nearest to those rows, nearest first, as `neighbours` returns them.
     """
     return Precision(*jax.device_get(precision_of(vectors_BD, table_VD, ids_B, near_BK)))
 

@@ -1,11 +1,11 @@
-"""Configuration keys of Char2Subword alone; those of every family: `charlm.config.pretraining`.
+"""Configuration keys that only Char2Subword has; `charlm.config.pretraining` has the keys of every family.
 
-Sections, tables and footnotes are those of Aguilar et al., Findings of EMNLP 2021, arXiv 2010.12730, which gives no
-hyper-parameters: values without a section are ours.
+Sections, tables and footnotes refer to Aguilar et al., Findings of EMNLP 2021, arXiv 2010.12730. The paper gives no
+hyper-parameters, so values without a section are ours.
 
-A run has stages, one after another (`charlm.training.stages`). `data.batch_size`, `optim`, `train` and the dropout of
-`model` are those of an approximation; the section `contextual` has the values that they take in the contextual stage,
-which `SET_BY` lists.
+A run goes through stages, one after another (`charlm.training.stages`). `data.batch_size`, `optim`, `train` and the
+dropout keys of `model` hold the values of the approximation stage. The section `contextual` holds the values that
+replace them in the contextual stage; `SET_BY` says which key replaces which.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ APPROXIMATION, CONTEXTUAL = "approximation", "contextual"
 STAGES = (APPROXIMATION, CONTEXTUAL)
 
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
-# In the contextual stage its keys stand in the places of others, which are compared; other stages do not read them.
+# These keys may change on resuming: the contextual stage copies them into other keys, which are compared, and the
+# other stages do not read them.
 RESUMABLE = ("contextual.",)
 LOSSES = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
 
@@ -79,7 +80,7 @@ KEYS: dict[str, Key] = {
     "model.mode": Key("hybrid",
         'what text becomes when the model is used (section 3.3): "hybrid" or "full"', ("full", "hybrid")),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # of shared keys
+VALUES: dict[str, Any] = {  # default values of keys that all families share
     "text.splitter": "rules",
     "data.batch_size": 512,  # spellings of an update
     "model.dropout": 0.0,  # the table is to be remembered
@@ -90,18 +91,18 @@ VALUES: dict[str, Any] = {  # of shared keys
     "optim.schedule": "cosine",
     "optim.b2": 0.98,
     "optim.weight_decay": 0.0,
-    "optim.freeze": ("^(bert|head)/",),  # all but the module: the transformer and its table (section 3.2)
+    "optim.freeze": ("^(bert|head)/",),  # everything but the module: the transformer and its table (section 3.2)
     "train.steps": 20_000,
     "train.log_every": 100,
     "train.eval_every": 1000,
     "train.eval_words": 2000,  # entries of an evaluation
     "train.checkpoint_every": 1000,
 }
-CHOICES = {"data.masking": ("paper",)}  # of a shared key
+CHOICES = {"data.masking": ("paper",)}  # the choices of a shared key that this family allows
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values of Char2Subword's keys; ValueError naming key, value and what is expected."""
+    """Checks the values of Char2Subword's keys; ValueError naming the key, its value and the values expected."""
     stages = config.stages
     if not stages or not all(stage in STAGES for stage in stages):
         raise ValueError(f"stages={tuple(stages)} must name one or more of {', '.join(STAGES)}")
@@ -119,7 +120,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 
 def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.ConfigDict:
-    """Returns the config of one stage: `stage` set, and in the contextual one the keys of `contextual` in their places.
+    """Returns the config of one stage: `stage` is set, and in the contextual stage `SET_BY` replaces values.
 
     Raises:
       ValueError: there is no such stage.

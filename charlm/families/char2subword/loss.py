@@ -1,4 +1,4 @@
-"""The objective of an approximation: sums of the four losses over a batch of spellings, and what they come to."""
+"""The loss of the approximation stage: sums of the four losses over a batch of spellings, and the means they give."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from charlm.nn.apply import applied
 class ImitationSums(NamedTuple):
     """Sums over the spellings of a batch, float32 scalars.
 
-    The losses are those of entries that are trained on; a term whose weight is 0 stays 0. The rest is counted in
-    evaluation alone, of entries that are trained on and of those that are not ("unseen"); see
+    The losses are summed over entries that are trained on; a term whose weight is 0 stays 0. The fields from `measured`
+    on are counted in evaluation only; those whose names begin with "unseen" are of entries that are not trained on. See
     `charlm.families.char2subword.imitation.Precision`.
     """
 
@@ -32,7 +32,7 @@ class ImitationSums(NamedTuple):
     right: jax.Array  # entries whose own row has the largest product
     at_1: jax.Array  # entries whose nearest row is their own
     at_k: jax.Array  # shares of the k nearest rows that are right, k = `NEIGHBOURS`
-    average: jax.Array  # the same, the mean over 1 ... k
+    average: jax.Array  # the same, averaged over 1 ... k
     unseen: jax.Array  # entries that are not trained on
     unseen_right: jax.Array
     unseen_at_k: jax.Array
@@ -49,12 +49,14 @@ def imitation_sums(
     distance: Literal["norm", "mean_square"],
     neighbour_count: int | None = None,
 ) -> ImitationSums:
-    """Applies the module to a micro-batch and sums its losses; without a key, its precision as well.
+    """Applies the module to a micro-batch and sums the losses; without a dropout key it measures precision as well.
 
     Args:
-      params: of the module. table_VD: float32, fixed. batch: arrays [S, U, ...]. weights: of `LOSSES`.
-      neighbour_count: of the neighbours in the batch, those that the loss is about; None: all. Precision is measured on
-        `NEIGHBOURS`, or as many as there are.
+      params: parameters of the module. table_VD: the fixed table, float32. batch: arrays [S, U, ...].
+      dropout_key: key of the dropout in training; None: evaluation.
+      weights: weight of each term in `LOSSES`. distance: see `imitate`.
+      neighbour_count: how many of the neighbours in the batch the loss uses; None: all. Precision is measured on
+        `NEIGHBOURS` of them, or on all if there are fewer.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
@@ -68,7 +70,7 @@ def imitation_sums(
     terms = imitate(vectors_BD, table_VD, rows_B, near_BK[:, :neighbour_count], distance, dtype)
     none = jnp.zeros((), jnp.float32)
     total = lambda x_B, where_B: jnp.where(where_B, x_B, 0).sum(dtype=jnp.float32)
-    # What has no weight is not computed: the compiler drops what nobody reads.
+    # A term without weight costs nothing: the compiler drops computations whose result is not used.
     parts = {name: total(getattr(terms, name), seen_B) if weights[name] else none for name in LOSSES}
     loss = sum(weights[name] * parts[name] for name in LOSSES)
     measured = {}
@@ -89,10 +91,10 @@ def imitation_sums(
 
 
 def summarize(sums: ImitationSums) -> dict[str, float]:
-    """Returns the means: loss and terms, length of the vectors, and in evaluation accuracy and precision.
+    """Returns the means of the loss, its terms and the length of the vectors, and in evaluation accuracy and precision.
 
     Raises:
-      ValueError: when there was no entry.
+      ValueError: no entry was counted.
     """
     values = {name: float(value) for name, value in sums._asdict().items()}
     count, unseen = values["count"], values["unseen"]

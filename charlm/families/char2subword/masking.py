@@ -1,4 +1,4 @@
-"""Hiding characters of subwords, for Char2Subword to learn from context (Aguilar et al., 2021, section 3.2)."""
+"""Hides characters of subwords for the contextual stage of Char2Subword (Aguilar et al., 2021, section 3.2)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from charlm.text.chars import FIRST_CHAR, CharVocab
 
 @dataclasses.dataclass(frozen=True)
 class PieceRows:
-    """The spelling of every subword of a vocabulary, at hand as a row of ids.
+    """The spelling of every subword of a vocabulary, as a table of character ids.
 
     Attributes:
-      rows_VC: uint16, characters; a row of zeros where there is no spelling, as for special tokens. C is as many as
-        the longest needs.
-      marked_V: bool, subwords that are spelled with the word mark.
+      rows_VC: uint16, characters; a row of zeros if the subword has no spelling, as special tokens. C is the length of
+        the longest spelling.
+      marked_V: bool, True at subwords that are spelled with the word mark.
     """
 
     rows_VC: np.ndarray
@@ -29,10 +29,10 @@ class PieceRows:
 
     @classmethod
     def of(cls, entries: Entries, vocab: CharVocab, size: int, slots: int) -> PieceRows:
-        """Spells entries.
+        """Returns the table of spellings of a vocabulary's entries.
 
         Args:
-          size: V, ids of the vocabulary. slots: of the longest spelling; what is longer is cut.
+          size: V, the number of ids of the vocabulary. slots: the longest spelling allowed; longer ones are cut.
         """
         slots = min(slots, max(map(len, entries.spellings), default=1))
         rows_VC, marked_V = np.zeros((size, slots), np.uint16), np.zeros(size, bool)
@@ -43,11 +43,11 @@ class PieceRows:
 
 @dataclasses.dataclass(frozen=True)
 class CharacterMasking(Shares):
-    """How characters of subwords that have a spelling are hidden; the shares are of the characters of chosen ones.
+    """How characters of subwords are hidden; the shares apply to the characters of the chosen subwords.
 
     Attributes:
       chars_end: one past the largest character id; random characters come from [FIRST_CHAR, chars_end).
-      whole: one draw for all characters of a subword, as in BERT; else one for each.
+      whole: True: one draw for all characters of a subword, as in BERT; False: one draw per character.
     """
 
     chars_end: int
@@ -57,15 +57,16 @@ class CharacterMasking(Shares):
 def hide_characters(
     ids_T: np.ndarray, pieces: PieceRows, masking: CharacterMasking, seed: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Spells subwords, chooses some of them and hides their characters; word mark and length stay to be seen.
+    """Spells subwords, chooses some of them and hides their characters; word mark and length stay visible.
 
-    The number of chosen ones is rate * candidates, rounded up or down at random so that its mean is exact.
+    The number of chosen subwords is rate * candidates, rounded up or down at random so that its mean is exact.
 
     Args:
-      ids_T: int, subwords. seed: numbers that decide the draw.
+      ids_T: int, subwords. seed: numbers that seed the draw.
 
     Returns:
-      What the model reads, uint16 [T, C], zeros where there is no spelling; and bool [T], what is to be predicted.
+      The characters that the model reads, uint16 [T, C], zeros where there is no spelling; and bool [T], True at the
+      subwords to predict.
     """
     rng = generator(*seed)
     rows_TC = pieces.rows_VC[ids_T]

@@ -1,8 +1,8 @@
-"""BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3).
+"""The model: a BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3).
 
-The encoder is the one that was there before, and so are its parameters' names: `bert`, `head` or `label`, and beside
-them `char2subword`. What changes is where the input vectors come from: rows of the table of subwords at some
-positions, vectors made from characters at the others. A batch (`SpelledBatch`) says which.
+The encoder is unchanged and keeps its parameter names `bert`, `head` and `label`; the module's parameters lie beside
+them in `char2subword`. Only the input vectors differ: some positions read rows of the table of subwords, the others
+vectors that the module makes from characters. The batch (`SpelledBatch`) says which positions read which.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Char2SubwordBertConfig(BertConfig):
 
     Attributes:
       characters: shape of the module; its output is as wide as the table.
-      mode: what text becomes (section 3.3): "full": every word is spelled, the table is read for special tokens alone;
-        "hybrid": words that are entries of the vocabulary have their rows, the others are spelled.
+      mode: how words are read (section 3.3). "full": every word is spelled, and the table is read for special tokens
+        only. "hybrid": words that are entries of the vocabulary are read as their rows, all others are spelled.
       splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
     """
 
@@ -44,12 +44,12 @@ class Char2SubwordBertConfig(BertConfig):
 
 
 class _Spelled(Spelled):
-    """What every model of the family has: the module."""
+    """Adds the module to a model; every model of the family inherits from it."""
 
-    config: Any  # a `Char2SubwordBertConfig`; a type would contradict that of the model behind, a part of it
+    config: Any  # a `Char2SubwordBertConfig`; naming the type would contradict the type in the other base class
 
     def setup(self) -> None:
-        super().setup()  # of the model that reads the vectors: it makes `bert` and the head
+        super().setup()  # the other base class makes `bert` and the head
         self.char2subword = Char2Subword(self.config.characters)
 
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
@@ -62,4 +62,4 @@ class Char2SubwordBert(_Spelled, SpelledEncoder):
 
 
 class Char2SubwordForMaskedLM(_Spelled, SpelledMaskedLM):
-    """With BERT's prediction head over the table of subwords (section 3.2)."""
+    """The encoder with BERT's prediction head over the table of subwords (section 3.2)."""

@@ -1,12 +1,13 @@
-"""Char2Subword: characters -> a vector in the place of a row of a subword embedding table (Aguilar et al., 2021).
+"""The Char2Subword module: turns the characters of a word into a vector that replaces its row of a subword table.
 
-Appendix A of the paper, arXiv 2010.12730; no code was released. Read top-down: characters with sinusoidal positions, a
-small Transformer, a projection to the table's width, a maximum over the characters, LayerNorm. A layer's residual is
-the *normalised* input, neither post-norm nor pre-norm; attention has no biases and divides by the root of the whole
-width, not of a head's. Both are as written in the paper and can be switched to what is usual.
+It follows appendix A of Aguilar et al. (2021), arXiv 2010.12730; no code was released. The steps are: characters with
+sinusoidal positions, a small Transformer, a projection to the table's width, a maximum over the characters, LayerNorm.
+The residual of a layer is its *normalised* input, which is neither post-norm nor pre-norm; attention has no biases and
+divides scores by the root of the whole width, not of a head's. Residual and scale are as the paper writes them, and the
+config can switch both to the usual form.
 
-The module reads nothing but characters, so the vectors of distinct words serve every place and are kept between calls,
-as those of `charlm.families.hlm.model` are.
+The module reads only characters, so the vector of a distinct word serves all its occurrences and can be kept between
+calls, as in `charlm.families.hlm.model`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ class Char2SubwordConfig:
 
     Attributes:
       char_vocab_size: rows of the character table; id 0 pads.
-      hidden: width D of the characters' states. layers, heads: of the Transformer; its feed-forward width is 4 D.
-      output: width E of the table.
+      hidden: width D of the characters' states.
+      layers, heads: layers and attention heads of the Transformer; its feed-forward width is 4 D.
+      output: width E of the subword table.
       char_slots: characters of the longest word; see `charlm.families.char2subword.spelling`.
-      attention_scale: scores are divided by the root of D ("model", the paper) or of D / heads ("head").
-      residual: of LN(x) ("normalised", the paper) or of x ("plain").
-      dropout: of embeddings and the outputs of both parts of a layer. attention_dropout: of probabilities.
-      epsilon: of every LayerNorm. dtype: of the inputs of products; states are float32.
+      attention_scale: scores are divided by the root of D ("model", as in the paper) or of D / heads ("head").
+      residual: a layer adds to its outputs LN(x) ("normalised", as in the paper) or x ("plain").
+      dropout: dropout of the embeddings and of the outputs of attention and feed-forward.
+      attention_dropout: dropout of the attention probabilities.
+      epsilon: epsilon of every LayerNorm. dtype: dtype of the inputs of products; states are float32.
     """
 
     char_vocab_size: int = 10_000
@@ -74,7 +77,7 @@ class CharAttention(nn.Module):
 
     @nn.compact
     def __call__(self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns [U, C, D]; mask_UC is True at characters, and nothing else is read."""
+        """Returns [U, C, D]; attention reads only the positions where mask_UC is True, the characters."""
         cfg = self.config
         U, C, D = x_UCD.shape
         K = D // cfg.heads
@@ -115,7 +118,7 @@ class CharLayer(nn.Module):
 
 
 class Char2Subword(nn.Module):
-    """The module f: characters of words [U, C] -> vectors [U, E] that take the place of rows of the table."""
+    """The module f: characters of words [U, C] -> vectors [U, E] that replace rows of the table."""
 
     config: Char2SubwordConfig
 
@@ -129,11 +132,11 @@ class Char2Subword(nn.Module):
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 [U, E]; a row without a character, which stands for no word, is the norm's bias.
+        """Returns float32 [U, E]; a row of padding, which stands for no word, gives the bias of the LayerNorm.
 
         Args:
-          chars_UC: int, ids of the characters of words as `charlm.families.char2subword.spelling` spells them, 0 pads
-          on the right.
+          chars_UC: int, ids of the characters of words as `charlm.families.char2subword.spelling` spells them; 0 pads
+            on the right.
         """
         cfg = self.config
         mask_UC = chars_UC != 0
@@ -145,6 +148,6 @@ class Char2Subword(nn.Module):
 
 
 def _maximum(x_UCE: jax.Array, mask_UC: jax.Array) -> jax.Array:
-    """Returns the maximum over real characters, float32 [U, E]; 0 where there is none."""
+    """Returns the maximum over the characters of each word, float32 [U, E]; 0 for a row of padding."""
     most = jnp.where(mask_UC[..., None], x_UCE, -jnp.inf).max(axis=1)
     return jnp.where(mask_UC.any(axis=1, keepdims=True), most, 0)

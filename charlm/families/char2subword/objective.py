@@ -1,4 +1,7 @@
-"""Char2Subword learns to make the rows of a table of subwords from their characters (section 3.1: approximation)."""
+"""The objective of the approximation stage: Char2Subword learns to make the rows of a subword table (section 3.1).
+
+`Char2SubwordObjective` is the part that the contextual stage (`contextual.py`) shares.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,11 @@ from charlm.text.noise import Noise, Noiser
 
 log = logging.getLogger("charlm")
 
-SHOWN = 5  # neighbours of an example
+SHOWN = 5  # neighbours that are logged per example
 
 
 class Char2SubwordObjective(Objective):
-    """What both stages share: the model, where it starts, and what is stored."""
+    """The part that both stages share: the model, its first parameters, and its checkpoints."""
 
     families = (NAME,)
     has_files = True
@@ -70,7 +73,7 @@ class Char2SubwordObjective(Objective):
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2SubwordData:
-        """Returns the vocabularies, of what the run starts from, and in the contextual stage the encoded corpora."""
+        """Returns the model that the run starts from, its vocabularies, and in the contextual stage encoded corpora."""
         return char2subword_model.prepare(config, run)
 
     @staticmethod
@@ -81,11 +84,11 @@ class Char2SubwordObjective(Objective):
             raise ValueError(f"{checkpoint} has other characters or subwords than {data.start.source}")
 
     def init_params(self, key: jax.Array) -> Any:
-        """Returns fresh parameters, of the backbone, too."""
+        """Returns fresh parameters of the module and of the backbone."""
         return self.model.init(key, smallest_batch())["params"]
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters of a Char2Subword, or those of a backbone and a fresh module in front of it."""
+        """Returns the parameters of a Char2Subword; or those of a backbone, with a fresh module in front of it."""
         start = self.data.start
         if start.checkpoint is not None:
             log.info("parameters from %s", start.checkpoint)
@@ -95,7 +98,10 @@ class Char2SubwordObjective(Objective):
         return params
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the model as imported ones describe theirs, its characters, and what tells its subwords."""
+        """Returns the metadata of a checkpoint, in the form that imported models have too.
+
+        It holds the config of the model, its head, its characters and the digest of its subwords.
+        """
         start = self.data.start
         return {
             "family": NAME,
@@ -114,7 +120,7 @@ class Char2SubwordObjective(Objective):
 
 
 class TableImitation(Char2SubwordObjective):
-    """The four losses over spellings of entries, with a typo now and then; `shape` is that of every batch."""
+    """The four losses over spellings of entries, some with a typo; `shape` is the shape of every batch."""
 
     sums = ImitationSums
     unit = "spellings"
@@ -126,7 +132,7 @@ class TableImitation(Char2SubwordObjective):
         cfg, entries, rows = config.data, data.entries, data.start.shape.vocab_size
         if (count := config.loss.neighbour_count) >= rows:
             raise ValueError(f"loss.neighbour_count={count} must be less than {rows}, the rows of {data.start.source}")
-        self._measured_on = min(NEIGHBOURS, rows)  # precision at 1 ... so many
+        self._measured_on = min(NEIGHBOURS, rows)  # the largest k of precision at k
         noise = Noise("char2subword", cfg.noise_rate, 5, cfg.keyboard) if cfg.noise_rate else None
         self._imitated = Imitated(
             entries=entries,
@@ -143,7 +149,7 @@ class TableImitation(Char2SubwordObjective):
 
     @functools.cached_property
     def _with_neighbours(self) -> Imitated:
-        """What is imitated, with the nearest rows for loss and evaluation: found when batches are first made."""
+        """The entries to imitate with their nearest rows, which are computed when batches are first made."""
         near = near_rows(self.config, self.data.start.table(), self._imitated.near_NK.shape[1])
         return dataclasses.replace(self._imitated, near_NK=near[self.data.entries.ids_N])
 
@@ -166,17 +172,17 @@ class TableImitation(Char2SubwordObjective):
         return prefetched(TrainingBatches(imitated, self.shape, lanes, **options), cfg.prefetch)
 
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
-        """Returns clean spellings of a sample of the entries, those that are never trained on among them."""
+        """Returns batches of a sample of the entries, spelled without typos; it includes entries never trained on."""
         most = self.config.train.eval_words
         return EvaluationBatches(self._with_neighbours, self.shape, lanes, most)
 
     def empty(self, shards: int) -> ImitationBatch:
-        """Returns a batch [1, shards, ...] without a spelling."""
+        """Returns a batch [1, shards, ...] of padding only."""
         shard = build_shard(self._imitated, self.shape, [[] for _ in self.shape.rows], None)
         return empty_batch(shard, shards)
 
     def count(self, batch: ImitationBatch) -> int:
-        """Returns the spellings in a host batch."""
+        """Returns the number of spellings in a host batch."""
         return int(sum((ids >= 0).sum() for ids in batch.ids))
 
     def training_flops(self, batch: ImitationBatch) -> float:
@@ -192,11 +198,11 @@ class TableImitation(Char2SubwordObjective):
         return imitation_sums(self._module, params[NAME], table_VD, micro_batch, dropout_key, **options)
 
     def summarize(self, sums: ImitationSums) -> dict[str, float]:
-        """Returns losses and, in evaluation, precision; see `charlm.families.char2subword.loss.summarize`."""
+        """Returns the means of the losses and, in evaluation, precision; see `loss.summarize`."""
         return summarize(sums)
 
     def measured(self) -> dict[str, Any]:
-        """Returns shards and length buckets."""
+        """Returns the number of shards and the length buckets, for the config that is saved."""
         shape = self.shape
         return {"data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_rows": shape.rows}
 
@@ -217,7 +223,7 @@ class TableImitation(Char2SubwordObjective):
         return f"loss {scalars['loss']:.4f} ({parts}; length {scalars['norm']:.2f})"
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns what of the table is right, of entries that are trained on and of those that are not."""
+        """Returns accuracy and precision of entries that are trained on, and of entries that are not."""
         line = (
             f"accuracy {100 * metrics['accuracy']:.1f} %, precision@1 {100 * metrics['precision_at_1']:.1f} %, "
             f"@{self._measured_on} {100 * metrics['precision_at_k']:.1f} %, average "
@@ -229,7 +235,7 @@ class TableImitation(Char2SubwordObjective):
         return line
 
     def show_examples(self, params: Any) -> None:
-        """Logs the nearest entries of some words of the vocabulary, and of one typo of each."""
+        """Logs the entries nearest to some words of the vocabulary, and those nearest to each word with one typo."""
         entries, rng = self.data.entries, np.random.default_rng(0)
         long = [s.chars for s in entries.surfaces if s.starts_word and s.chars.isalpha() and len(s.chars) > 4]
         count = min(self.config.train.examples, len(long))

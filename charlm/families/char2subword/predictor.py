@@ -1,4 +1,4 @@
-"""Char2Subword, ready to be asked: vectors of words, words for gaps, and the subwords nearest to a string."""
+"""The predictor of Char2Subword: vectors of words, words for gaps, and the subwords nearest to a string."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from charlm.families.subword.gaps import Pieces
 
 
 class Char2SubwordPredictor(WordPredictor):
-    """A Char2Subword with the tokenizer of its transformer. A word is one unit, spelled or a row of the table.
+    """A Char2Subword with the tokenizer of its transformer. A word is one unit: a spelling or a row of the table.
 
-    A gap is read as the row of the mask token, and filled with entries of the vocabulary, also in full mode; an entry
-    inside words is written "##ing". See `WordPredictor` for the cache.
+    A gap is read as the row of the mask token and filled with entries of the vocabulary, also in full mode; pieces
+    inside words are written like "##ing". See `WordPredictor` for the cache.
 
     Args:
       pretrained: the model; its config says the mode.
 
     Raises:
-      ValueError: when there is no tokenizer, or it or the characters do not fit the model.
+      ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
     """
 
     name = "Char2Subword"
@@ -53,7 +53,7 @@ class Char2SubwordPredictor(WordPredictor):
         return full_words(self.tokenizer)
 
     def entry(self, word: str) -> int | None:
-        """Returns the entry that is a full word; see `WordPredictor.entry`."""
+        """Returns the id of the entry for a full word, or None; see `WordPredictor.entry`."""
         return self._entries.get(self._spelled.normalized(word))
 
     @functools.cached_property
@@ -62,10 +62,10 @@ class Char2SubwordPredictor(WordPredictor):
         return Pieces(self.tokenizer, self.config.vocab_size, wordpiece=True)
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
-        """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector made of a string.
+        """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector of a string.
 
-        The string is spelled as a full word exactly as it is given, in capital letters, too (table 3 of the paper).
-        Special tokens and rows kept free ([unused1]) are left out.
+        The string is spelled as a full word exactly as given: it is not lowercased (table 3 of the paper). Special
+        tokens and reserved rows ([unused1]) are left out.
 
         Raises:
           ValueError: the string is empty, `top` is not positive, or the model has no table.
@@ -87,6 +87,6 @@ class Char2SubwordPredictor(WordPredictor):
 
 
 def _nearest(vector_D: jax.Array, table_VD: jax.Array, allowed_V: jax.Array, top: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the rows with the largest cosine among those that may be named: cosines and ids."""
+    """Returns cosines and ids of the `top` rows with the largest cosine among the allowed rows."""
     cosine_V = unit_vectors(table_VD) @ unit_vectors(vector_D)
     return jax.lax.top_k(jnp.where(allowed_V, cosine_V, -jnp.inf), top)

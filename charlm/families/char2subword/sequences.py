@@ -1,4 +1,4 @@
-"""Sequences of subwords for contextual pre-training: each subword spelled, the characters of some hidden."""
+"""Makes the sequences of the contextual stage: every subword is spelled, and the characters of some are hidden."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class PieceSequence(NamedTuple):
     """A sequence of T subwords, special ones included.
 
     Attributes:
-      ids_T: int32, what the subwords are.
-      rows_TC: uint16, the characters of those that are spelled, as the model reads them; zeros elsewhere.
-      chosen_T: bool, those whose characters are hidden.
-      number: what the draw was made from.
+      ids_T: int32, the true ids of the subwords.
+      rows_TC: uint16, the characters as the model reads them; zeros at subwords that are not spelled.
+      chosen_T: bool, True at subwords whose characters are hidden.
+      number: the numbers that, with the seed, decided the draw.
     """
 
     ids_T: np.ndarray
@@ -29,25 +29,25 @@ class PieceSequence(NamedTuple):
 
     @property
     def labels_T(self) -> np.ndarray:
-        """int32, the subwords to predict; -1 where there is none."""
+        """int32, the subwords to predict; -1 at all other positions."""
         return np.where(self.chosen_T, self.ids_T, np.int32(-1))
 
     @property
     def pieces(self) -> list[int]:
-        """The subwords without special ones."""
+        """The subwords without the special tokens at both ends."""
         return self.ids_T[1:-1].tolist()
 
 
 @dataclasses.dataclass(frozen=True)
 class SubwordMaker(PieceMaker):
-    """All that turns words into sequences, but for where the words come from."""
+    """Turns words into sequences; the corpus that the words come from is given elsewhere."""
 
     tokenizer: SubwordTokenizer
     pieces: PieceRows
     masking: CharacterMasking
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> PieceSequence:
-        """Returns the sequence of some subwords, which has special ones at both ends."""
+        """Returns the sequence of subwords, with special tokens added at both ends."""
         special = self.tokenizer.special
         ids_T = np.array([special.needed("cls"), *ids, special.needed("sep")], np.int32)
         rows_TC, chosen_T = hide_characters(ids_T, self.pieces, self.masking, (self.seed, *number))
@@ -55,7 +55,7 @@ class SubwordMaker(PieceMaker):
 
     @property
     def most(self) -> int:
-        """Subwords of a sequence that are hidden, at most."""
+        """The largest number of hidden subwords in a sequence."""
         return self.masking.most(self.room)
 
     @property
@@ -65,5 +65,5 @@ class SubwordMaker(PieceMaker):
 
     @property
     def pad(self) -> int:
-        """The subword that stands where there is none: the vocabulary's own, or 0."""
+        """The id of padding: the vocabulary's padding token, or 0 if it has none."""
         return self.tokenizer.special.pad or 0

@@ -1,4 +1,4 @@
-"""A Char2Subword as a config describes it, and the BERT, RoBERTa or Char2Subword that it starts from."""
+"""Prepares a training run of Char2Subword: reads the model that it starts from, and makes model and vocabularies."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residua
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a run starts from or goes on with.
+    """The model that a run starts from or resumes.
 
     Attributes:
-      source: as the config names it. backbone: "bert" or "roberta". shape: of the backbone.
-      files: folder of the tokenizer. head: whether there is a prediction head.
-      hf_config: the backbone's, as it was imported.
-      checkpoint: of a Char2Subword; None: it is a backbone with no module yet.
+      source: the model as the config names it. backbone: "bert" or "roberta". shape: shape of the backbone.
+      files: folder of the tokenizer. head: whether the model has a prediction head.
+      hf_config: the config of the backbone, as it was imported.
+      checkpoint: checkpoint of a Char2Subword; None: the source is a backbone without a module.
       read_as: the head to read the backbone with, see `from_pretrained`.
-      chars: characters of the module, where there is one.
+      chars: characters of the module; None without a module.
     """
 
     source: str
@@ -69,13 +69,13 @@ class Start:
     chars: CharVocab | None = None
 
     def tokenizer(self) -> SubwordTokenizer:
-        """Returns the subwords; ValueError when there are none."""
+        """Returns the tokenizer of subwords; ValueError when there is none."""
         return SubwordTokenizer.load(self.files)
 
     def backbone_params(self) -> Any:
-        """Returns the parameters of a backbone, read anew: kept, they would lie in memory twice."""
+        """Returns the parameters of the backbone; reads them each time, since keeping them would need memory twice."""
         params = from_pretrained(self.source, head=self.read_as).params
-        return params if "bert" in params else {"bert": params}  # an encoder alone has no name
+        return params if "bert" in params else {"bert": params}  # the parameters of an encoder alone lie at the top
 
     def table(self) -> np.ndarray:
         """Returns the table of subwords, float32 [V, D]."""
@@ -87,7 +87,7 @@ class Start:
 
 
 class Char2SubwordData(NamedTuple):
-    """Everything the batches are made from; an approximation reads no text."""
+    """Everything that batches are made from; `train` and `heldout` are empty in the approximation stage."""
 
     start: Start
     tokenizer: SubwordTokenizer
@@ -98,15 +98,18 @@ class Char2SubwordData(NamedTuple):
 
 
 def read_start(source: str, key: str = "init_from") -> Start:
-    """Returns what a source holds.
+    """Returns the model that a source holds.
+
+    Args:
+      source: a checkpoint of Char2Subword, or any BERT or RoBERTa. key: the config key that names it, for messages.
 
     Raises:
-      ValueError: there is nothing, it is of another family, or a Char2Subword without its table.
+      ValueError: there is no model, it is of another family, or it is a Char2Subword without its table.
     """
     if not source:
         raise ValueError(f"{key} is empty: Char2Subword imitates the table of a model; name a BERT, mBERT or RoBERTa")
     checkpoint = None
-    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+    with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key=key)
     if checkpoint is not None and checkpoints.family_of(checkpoints.read_metadata(checkpoint, tuple(FAMILIES))) == NAME:
         return _of_checkpoint(source, checkpoint)
@@ -139,7 +142,7 @@ def _of_checkpoint(source: str, checkpoint: Path) -> Start:
 
 
 def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2SubwordData:
-    """Returns everything that a stage reads; see `charlm.families.objective.Objective.prepare`."""
+    """Returns all data that a stage reads; see `charlm.families.objective.Objective.prepare`."""
     if run is not None or config.resume:
         start = read_start(str(run or config.resume), "resume")
     else:
@@ -162,7 +165,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
 
 
 def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> Char2SubwordBertConfig:
-    """Returns the shape of module and backbone; the backbone has no dropout, for it is frozen."""
+    """Returns the shape of the module and the backbone; the backbone has no dropout because it is frozen."""
     model, dtype = config.model, jnp.dtype(config.model.dtype)
     fields = {name: model[name] for name in MODULE}
     characters = Char2SubwordConfig(
@@ -181,10 +184,10 @@ def make_model(shape: Char2SubwordBertConfig, head: bool) -> Char2SubwordForMask
 
 
 def with_backbone(start: Start, fresh: Any) -> Any:
-    """Returns fresh parameters with those of a backbone in their places.
+    """Returns the parameters `fresh` with all but the module's replaced by those of the backbone.
 
     Raises:
-      ValueError: naming what of the backbone is missing or of another shape.
+      ValueError: parameters of the backbone are missing or have another shape; the message names them.
     """
     ours = flat(fresh)
     named = flat(start.backbone_params())
@@ -205,7 +208,7 @@ def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: in
     root = cache_dir(config)
     path = os.path.join(root, f"neighbours-{digest}-{count}.safetensors")
     if os.path.exists(path):
-        with contextlib.suppress(SafetensorError, KeyError, OSError):  # what cannot be read is made again
+        with contextlib.suppress(SafetensorError, KeyError, OSError):  # an unreadable file is computed again
             ids_VK = load_file(path)["ids"]
             if ids_VK.shape == (len(table_VD), count) and ids_VK.dtype == np.int32:
                 return ids_VK
@@ -220,10 +223,10 @@ def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: in
 
 
 def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
-    """Encodes what the contextual stage reads and returns it; vocabularies are those of what the run starts from.
+    """Encodes the texts that the contextual stage reads, and returns them.
 
     Raises:
-      ValueError: when no stage of the config reads text, or as `prepare_texts`.
+      ValueError: no stage of the config reads text; or as `prepare_texts` raises it.
     """
     if CONTEXTUAL not in (config.stage or config.stages):
         stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))

@@ -1,7 +1,7 @@
-"""How Char2Subword spells what it reads: full words behind `##`, pieces inside words bare (Aguilar et al., 2021, 3.1).
+"""How Char2Subword spells words and subwords: full words with a leading `##`, pieces inside words without.
 
-That is WordPiece turned round (footnotes 3 and 13). A word that is no entry of the vocabulary is never cut: it is
-spelled as full words are.
+This is the reverse of WordPiece (Aguilar et al., 2021, section 3.1, footnotes 3 and 13). A word that is not in the
+vocabulary is never cut: it is spelled as a full word.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORD_MARK = "##"  # two characters like any other
 
 
 def spell_piece(surface: Surface) -> str:
-    """Returns the characters that stand for an entry of a vocabulary: `##ness` -> ness, `business` -> ##business.
+    """Returns the spelling of an entry of a vocabulary: `##ness` -> ness, `business` -> ##business.
 
     RoBERTa's and GPT-2's entries with a leading space, and SentencePiece's with its mark, are full words too.
     """
@@ -26,12 +26,12 @@ def spell_piece(surface: Surface) -> str:
 
 
 def spell_word(word: str) -> str:
-    """Returns the characters that stand for a word, whether or not the vocabulary has it."""
+    """Returns the spelling of a full word, whether or not the vocabulary has it."""
     return WORD_MARK + word
 
 
 def spell_rows(spellings: Sequence[str], vocab: CharVocab, slots: int) -> np.ndarray:
-    """Returns the ids of spellings, uint16 [U, slots]: 0 pads, unknown characters are UNK, what is longer is cut."""
+    """Returns character ids, uint16 [U, slots]: 0 pads, unknown characters are UNK, longer spellings are cut."""
     rows_UC = np.zeros((len(spellings), slots), np.uint16)
     for row, spelling in zip(rows_UC, spellings, strict=True):
         ids = vocab.encode_word(spelling[:slots])
@@ -49,14 +49,14 @@ def mask_rows(
 ) -> np.ndarray:
     """Returns copies of rows whose characters are hidden for masked language modelling (section 3.2).
 
-    Length and word mark stay to be seen.
+    Length and word mark stay visible.
 
     Args:
-      rows_UC: as `spell_rows` returns them. marked_U: bool, rows that begin with the word mark.
-      chars: first and one past the last id of a random character.
-      shares: of the characters that become MASK, or random ones.
-      per_word: True: one draw for all characters of a row, as in BERT; False: one for each, as the paper can be read,
-        where about a tenth of the characters stay to be read.
+      rows_UC: rows as `spell_rows` returns them. marked_U: bool, True at rows that begin with the word mark.
+      chars: the first id of a random character, and one past the last.
+      shares: shares of the characters that become MASK or random characters.
+      per_word: True: one draw for all characters of a row, as in BERT; False: one draw per character, as the paper can
+        be understood; about a tenth of the characters then stays readable.
     """
     U, C = rows_UC.shape
     draw = rng.random((U, 1 if per_word else C))

@@ -1,4 +1,4 @@
-"""Which entries of a subword vocabulary Char2Subword learns to spell, and the characters that it needs for it."""
+"""The entries of a subword vocabulary that Char2Subword learns to spell, and the characters that this needs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from charlm.text.subwords.pieces import Surface
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """The entries of a vocabulary that have a spelling, N of them, in order of their ids.
+    """The N entries of a vocabulary that have a spelling, in order of their ids.
 
-    Special tokens and rows kept free ([unused1]) have none; nor have byte-level pieces with half a character.
+    Special tokens, reserved rows ([unused1]) and byte-level pieces with incomplete characters have no spelling.
 
     Attributes:
-      ids_N: int32. surfaces: what each stands for.
+      ids_N: int32, ids of the entries. surfaces: the text that each entry stands for.
     """
 
     ids_N: np.ndarray
@@ -32,7 +32,7 @@ class Entries:
 
     @classmethod
     def of(cls, tokenizer: SubwordTokenizer) -> Entries:
-        """Returns those of a tokenizer."""
+        """Returns the entries of a tokenizer's vocabulary that have a spelling."""
         found = []
         for index in tokenizer.ids():
             surface = tokenizer.surface(index)
@@ -41,7 +41,7 @@ class Entries:
         return cls(np.array([index for index, _ in found], np.int32), tuple(surface for _, surface in found))
 
     def where(self, kept_N: np.ndarray) -> Entries:
-        """Returns those that are True in bool [N]."""
+        """Returns the entries where `kept_N`, bool [N], is True."""
         return Entries(self.ids_N[kept_N], tuple(itertools.compress(self.surfaces, kept_N)))
 
     def __len__(self) -> int:
@@ -49,12 +49,12 @@ class Entries:
 
     @functools.cached_property
     def spellings(self) -> tuple[str, ...]:
-        """The characters of each, as the module reads them."""
+        """The spelling of each entry, as the module reads it."""
         return tuple(map(spell_piece, self.surfaces))
 
 
 def characters_of(entries: Entries, keyboard: Keyboard) -> CharVocab:
-    """Returns every character of the entries, and those that a typo can put into them, in order of code point."""
+    """Returns all characters of the entries and all that a typo can put into them, in order of code point."""
     chars = set(WORD_MARK + PUNCTUATION).union(*entries.spellings)
     chars |= {other_case(char) for char in chars}
     chars |= {near for char in chars for near in keyboard.near(char)}

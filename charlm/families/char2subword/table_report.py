@@ -30,11 +30,12 @@ BATCH = 512
 
 
 class Subject(NamedTuple):
-    """A Char2Subword as it is measured.
+    """A Char2Subword to measure.
 
     Attributes:
-      name: as it was given. entries: of its vocabulary. table_VD: float32, on the device.
-      near_VK: nearest rows of each row. unseen_N: entries that it was not trained on. spell: spellings -> vectors.
+      name: the checkpoint as the user named it. entries: the entries of its vocabulary, `Entries`.
+      table_VD: float32, on the device. near_VK: the nearest rows of each row.
+      unseen_N: bool, entries that it was not trained on. spell: a function from spellings to vectors.
     """
 
     name: str
@@ -46,10 +47,10 @@ class Subject(NamedTuple):
 
 
 def open_subject(path: str) -> Subject:
-    """Returns a checkpoint of a Char2Subword as a subject.
+    """Loads a checkpoint of a Char2Subword.
 
     Raises:
-      ValueError: there is none, or it has no table.
+      ValueError: there is no such checkpoint, or it has no table.
     """
     import jax
 
@@ -93,7 +94,7 @@ def open_subject(path: str) -> Subject:
 
 
 def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> dict[str, Any]:
-    """Returns accuracy, precision@1 to @k and average precision of spellings that stand for some rows of the table."""
+    """Returns accuracy, precision@1 to @k and average precision of spellings against the rows `ids_N` of the table."""
     import jax
 
     from charlm.families.char2subword.imitation import Precision, precision_of
@@ -113,7 +114,11 @@ def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> di
 
 
 def typos(subject: Subject, operation: str, words: int, seed: int) -> tuple[list[str], np.ndarray]:
-    """Returns spellings with one typo, and the rows of the words: of those that the operation changes."""
+    """Returns spellings of words with one typo, and the words' rows; words that the typo leaves unchanged are left out.
+
+    Args:
+      operation: the kind of typo. words: how many words to draw from the vocabulary.
+    """
     from charlm.families.char2subword.spelling import spell_word
 
     surfaces, unseen_N = subject.entries.surfaces, subject.unseen_N
@@ -129,10 +134,10 @@ def typos(subject: Subject, operation: str, words: int, seed: int) -> tuple[list
 
 
 def report(subject: Subject, words: int = WORDS, seed: int = 0) -> dict[str, Any]:
-    """Returns all measures of a subject, JSON-able: of entries it was trained on, of others, and after typos.
+    """Returns all measures as JSON values: of entries trained on, of entries never trained on, and of typos.
 
     Raises:
-      ValueError: the vocabulary has no word to put a typo into.
+      ValueError: the vocabulary has no word that a kind of typo changes.
     """
     entries, seen_N = subject.entries, ~subject.unseen_N
     spellings = np.array(entries.spellings, object)
@@ -151,7 +156,7 @@ def report(subject: Subject, words: int = WORDS, seed: int = 0) -> dict[str, Any
 
 
 def table(reports: Sequence[dict[str, Any]]) -> str:
-    """Returns reports side by side, in percent, for people."""
+    """Returns the reports as text for the user, one table per checkpoint, in percent."""
     rows = [(name, lambda r, name=name: r.get(name)) for name in ("shown", "never_shown")]
     rows += [(f"typo: {name}", lambda r, name=name: r["typos"][name]) for name in CHAR2SUBWORD]
     k = len(reports[0]["shown"]["precision"])
@@ -179,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     args = _parser().parse_args(argv)
     return run_command(lambda: _run(args), f"lower --words (now {args.words}), or set JAX_PLATFORMS=cpu")
 

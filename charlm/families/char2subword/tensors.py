@@ -1,8 +1,8 @@
-"""Char2Subword in front of a BERT or RoBERTa: names of tensors and keys of the config, and ours.
+"""Tables for converting a Char2Subword on BERT or RoBERTa: names of tensors, and keys of the config.
 
-No code was released, so the names are ours where they are not those of transformers: the transformer's as there, the
-module's behind `char2subword.` as the equations of the paper have them (appendix A). The config is the transformer's
-with `model_type` "char2subword" and one key more, `char2subword`, for what it says nothing of.
+No code was released for the paper. The transformer's tensors have their names in the package transformers; the
+module's begin with `char2subword.` and follow the equations of the paper (appendix A). The config is the transformer's
+with `model_type` "char2subword" and one more key, `char2subword`, for everything that the transformer's config lacks.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Layout
 from charlm.text.words import SPLITTERS
 
-NAME = "char2subword"  # and where the module's parameters lie, and the key of their config for what is ours
+NAME = "char2subword"  # the family, the folder of the module's parameters, and our key in the config of transformers
 TABLE = "bert/embed/token/embedding"  # the parameters that the module imitates
-MODULE = "char2subword."  # begins the module's tensors
-TEXT = ("splitter", "language")  # how text becomes words
-NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how it is computed, which no file says
+MODULE = "char2subword."  # prefix of the module's tensors
+TEXT = ("splitter", "language")  # how text is cut into words
+NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how the module is computed; not written to files
 _LAYER = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output"}
 
 
 def module_rules(theirs: str, ours: str) -> list[Rule]:
-    """Returns the rules of the module; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
+    """Returns the rules of the module; the prefix `theirs` ends in a dot and `ours` in a slash, unless empty."""
     layer, own = f"{theirs}layers.{{n}}.", f"{ours}layer_{{n}}/"
     rules = [Rule(f"{theirs}char_embs.weight", f"{ours}chars/embedding")]
     rules += [Rule(f"{layer}{part}.weight", f"{own}{name}/kernel", transpose=True) for part, name in _LAYER.items()]
@@ -46,22 +46,22 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
-    """Returns the shape of the transformer alone."""
+    """Returns the config of the transformer without the module."""
     return BertConfig(**{field.name: getattr(config, field.name) for field in dataclasses.fields(BertConfig)})
 
 
 @dataclasses.dataclass(frozen=True)
 class Char2SubwordLayout(Layout):
-    """One of the two kinds: on BERT or on RoBERTa.
+    """The layout of one of the two kinds: on BERT or on RoBERTa.
 
     Attributes:
-      backbone: the family of the transformer.
+      backbone: the layout of the transformer.
     """
 
     backbone: Layout = BERT
 
     def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> Char2SubwordBertConfig:
-        """Returns our config for one of theirs; see `Layout.from_theirs`."""
+        """Returns our config for their config; see `Layout.from_theirs`."""
         self.check_type(theirs, where)
         own = own_keys(theirs, where)
         base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
@@ -74,7 +74,7 @@ class Char2SubwordLayout(Layout):
             raise ValueError(f"{where}: {error}") from error
 
     def to_theirs(self, config: Char2SubwordBertConfig, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns their config for ours; `original` is the transformer's, as it was imported."""
+        """Returns their config for our config; `original` is the transformer's config as it was imported."""
         plain = self.backbone.to_theirs(bert_config(config), head, original)
         own: dict[str, Any] = {"backbone": plain["model_type"], "mode": config.mode, "pooler": config.pooler}
         own |= {name: getattr(config, name) for name in TEXT}
@@ -82,14 +82,14 @@ class Char2SubwordLayout(Layout):
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
         architecture = self.model_types[NAME] + self.heads[head].architecture
         ours = {"model_type": NAME, "architectures": [architecture], "dtype": plain["dtype"], NAME: own}
-        return {key: value for key, value in plain.items() if key not in ours} | ours  # in the same order every time
+        return {key: value for key, value in plain.items() if key not in ours} | ours  # always in the same order
 
 
 def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns what a config says of the module and of how it is used.
+    """Returns the part of a config that is about the module and its use, with defaults filled in.
 
     Raises:
-      ValueError: naming the key that is missing, or has another value than it may.
+      ValueError: a key is missing or has a value that is not allowed; the message names it.
     """
     own = theirs.get(NAME)
     if not isinstance(own, dict):
@@ -112,14 +112,14 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def backbone_config(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the config of the transformer inside a config."""
+    """Returns the config of the transformer alone, taken from the config of a Char2Subword."""
     own = own_keys(theirs, where)
     kept = {key: value for key, value in theirs.items() if key not in (NAME, "architectures")}
     return kept | {"model_type": own["backbone"]}
 
 
 def _module_config(fields: Any, where: str) -> Char2SubwordConfig:
-    """Returns the shape of the module; ValueError naming what is unknown or of another kind than it should be."""
+    """Returns the config of the module; ValueError naming a field that is unknown or has a value of the wrong kind."""
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: expected an object, got {type(fields).__name__}")
     known = {f.name: f.default for f in dataclasses.fields(Char2SubwordConfig) if f.name not in NOT_SHAPE}
@@ -145,7 +145,7 @@ _BUILD = {
 
 
 def _family(backbone: Layout) -> Char2SubwordLayout:
-    """Returns one kind: every head of the transformer's with the module in front of it."""
+    """Returns the layout of one kind: every head of the transformer, with the module in front of it."""
     prefix = backbone.prefix
     shared = encoder_rules(prefix, "bert/", True) + module_rules(MODULE, "char2subword/")
     outer = {head: [r for r in backbone.heads[head].rules if not r.theirs.startswith(prefix)] for head in _BUILD}
@@ -156,7 +156,7 @@ def _family(backbone: Layout) -> Char2SubwordLayout:
         others = {rule.theirs for rules in outer.values() for rule in rules} - named
         leave = constants + [Leave(name, "of another head") for name in sorted(others)]
         leave += [left for left in theirs.leave if left.same_as]
-        # BERT's head of sequences reads the pooler of its pre-training; RoBERTa's has one of its own.
+        # BERT's sequence classification reads the pooler of its pre-training; RoBERTa's has a pooler of its own.
         fields = dict(theirs.fields) if head == SEQUENCE_CLASSIFICATION else {}
         sign = "" if head == ENCODER else theirs.sign
         heads[head] = Head(theirs.architecture, sign, fields, build, shared + outer[head], leave, labels=theirs.labels)

@@ -1,4 +1,7 @@
-"""Units of Char2Subword are words, never split: rows of the table of subwords, or spellings (section 3.3)."""
+"""How Char2Subword reads text for tasks and predictors: a unit is a whole word, a row of the table or a spelling.
+
+See section 3.3 of Aguilar et al. (2021).
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,16 @@ if TYPE_CHECKING:
 
 
 class Char2SubwordUnits(WordUnits):
-    """[CLS] words [SEP] as the template of the transformer's tokenizer has it, a position a word.
+    """Reads text as [CLS] words [SEP], by the template of the transformer's tokenizer, with one position per word.
 
     Texts are cut into words by the splitter that the model's config names; words that are given stay as they are. A
-    unit is the row of the table that a word has, or -1 - n for spelling n. Spellings are kept as long as the units are;
-    see `fresh`.
+    unit is a word's row of the table, or -1 - n for spelling n. Spellings are kept as long as this object; see `fresh`.
 
     Args:
       pretrained: the model; its config says the mode. longest: see `charlm.families.registry.units_of`.
 
     Raises:
-      ValueError: when there is no tokenizer, or it or the characters do not fit the model.
+      ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
     """
 
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
@@ -51,14 +53,14 @@ class Char2SubwordUnits(WordUnits):
         self._splitter = get_splitter(config.splitter, config.language)
         pad = self._tokenizer.special.pad
         self._pad = 0 if pad is None else self.words.row(pad)
-        # A model with one segment has no row for a second.
+        # A model with a single segment embedding has no row for the second text of a pair.
         self._one_type = config.type_vocab < 2
         self._single, self._double = (self._own_template(pair) for pair in (False, True))
         self.buckets = spelling_slots(config.characters.char_slots)
         self.longest = checked_longest(longest, config.longest, self.specials(True) + 4)
 
     def _own_template(self, pair: bool) -> Template:
-        """Returns the template of the tokenizer with the rows that its tokens have here."""
+        """Returns the template of the tokenizer, its special tokens replaced by their rows of the model's table."""
         template = super()._template(pair)
         parts = {}
         for name in ("before", "between", "after"):
@@ -79,12 +81,12 @@ class Char2SubwordUnits(WordUnits):
         return self._tokenizer.token(index), self.words.row(index)
 
     def forward_flops(self, config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
-        """Returns the operations of the module, for the distinct spellings, and of the layers."""
+        """Returns the operations of the module over the distinct spellings plus those of the transformer."""
         spellings = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
         words = bert_forward(config, lengths_of(inputs.mask_SBL))
         return char2subword_forward(config.characters, spellings) + words
 
     def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
-        """Returns the last states; see `Units.states`."""
+        """Returns the states of the last layer; see `Units.states`."""
         encoder = {name: params[name] for name in ("bert", "char2subword")}
         return applied(Char2SubwordBert(config), {"params": encoder})(inputs).states_BLD

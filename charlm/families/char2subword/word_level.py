@@ -1,4 +1,7 @@
-"""A tokenizer of whole words made from one of subwords: the same normalisation and template, one id a word."""
+"""Makes a tokenizer of whole words from a tokenizer of subwords, for `export.write_words`.
+
+Normalisation and template stay the same; every word has one id.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,14 @@ VOCAB_FILE = "vocab.txt"
 
 
 def check_words(words: Sequence[str], normalized: Callable[[str], str], special: Sequence[str], file: str) -> list[str]:
-    """Returns words as they are read: normalised.
+    """Returns the words in their normalised form.
 
     Args:
-      special: tokens that no word may be. file: where the words are from, for messages.
+      normalized: normalises a word. special: special tokens, which are not allowed as words.
+      file: where the words are from, for messages.
 
     Raises:
-      ValueError: a word is there twice, also in another form that is read alike; or is none.
+      ValueError: a word is empty when normalised, is a special token, or has the same normalised form as another.
     """
     found: dict[str, str] = {}
     for word in words:
@@ -38,15 +42,16 @@ def check_words(words: Sequence[str], normalized: Callable[[str], str], special:
 def word_level(
     tokenizer: SubwordTokenizer, special: Sequence[str], words: Sequence[str], folder: Path
 ) -> SubwordTokenizer:
-    """Writes a tokenizer in which a token is a special one or a word, into a folder, and returns it.
+    """Writes a tokenizer whose tokens are the special tokens and the words into a folder, and returns it.
 
-    Texts are cut at spaces and punctuation; a word that this would cut is looked for first, so it stays whole.
+    The tokenizer cuts texts at spaces and punctuation. Words that contain a cut are matched before that, so that they
+    stay whole.
 
     Args:
-      tokenizer: of the subwords. special: its special tokens, which get the first ids, words the next.
+      tokenizer: the tokenizer of subwords. special: its special tokens, which get the first ids; the words follow.
 
     Raises:
-      ValueError: when a word cannot be told apart from others, naming it.
+      ValueError: a word cannot be told apart from others; the message names it.
     """
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -82,7 +87,7 @@ def word_level(
 
 
 def _template(tokenizer: SubwordTokenizer, vocab: dict[str, int]) -> dict[str, Any]:
-    """Returns the post-processor that puts the same special tokens around texts."""
+    """Returns the post-processor that puts the same special tokens around texts, with their ids in `vocab`."""
     sides = {}
     for name, pair in (("single", None), ("pair", "b")):
         item, parts = tokenizer.encode("a", pair), []

@@ -1,7 +1,7 @@
-"""What words are to a Char2Subword model: rows of the table of subwords, or spellings (Aguilar et al., 2021, 3.3).
+"""How a Char2Subword model reads words: as rows of the table of subwords, or as spellings (Aguilar et al., 2021, 3.3).
 
-A word is one unit, whatever its length. In full mode every word is spelled; in hybrid mode one that is an entry of the
-vocabulary as a full word has its row. Pieces inside words (`##ness`) stand for no word.
+A word is one unit, whatever its length. In full mode every word is spelled; in hybrid mode a word that is in the
+vocabulary as a full word is read as its row. Pieces inside words (`##ness`) never stand for a word.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
 
 MODES = ("full", "hybrid")
-KEPT_WORDS = 2**18  # words that are remembered at most
+KEPT_WORDS = 2**18  # most words whose reading is remembered
 
 
 def full_words(tokenizer: SubwordTokenizer) -> dict[str, int]:
-    """Returns the entries of a vocabulary that are full words, by their characters; special ones are none."""
+    """Returns the ids of the entries that are full words, by their characters; special tokens are not included."""
     entries = Entries.of(tokenizer)
     found: dict[str, int] = {}
     for index, surface in zip(entries.ids_N.tolist(), entries.surfaces, strict=True):
@@ -28,19 +28,19 @@ def full_words(tokenizer: SubwordTokenizer) -> dict[str, int]:
 
 
 def special_ids(tokenizer: SubwordTokenizer) -> list[int]:
-    """Returns the ids of the special tokens in ascending order: the rows that a table keeps when words are spelled."""
+    """Returns the ids of the special tokens in ascending order: the rows that a model needs in full mode."""
     return sorted({index for index in tokenizer.special if index is not None})
 
 
 class SpelledWords:
-    """The words of one model.
+    """Reads words for one model.
 
     Args:
-      tokenizer: of the transformer: its normalizer, its special tokens, in hybrid mode its full words.
-      rows: the ids whose rows the table still has, in the order of the rows; empty: all, each in its place.
+      tokenizer: the transformer's; gives the normalisation, the special tokens, and in hybrid mode the full words.
+      rows: the ids whose rows the table still has, in the order of the rows; empty: the table has all rows.
 
     Raises:
-      ValueError: a special token has no row, or hybrid mode has no table.
+      ValueError: a special token has no row, or the mode is hybrid but the table was left out.
     """
 
     def __init__(self, tokenizer: SubwordTokenizer, mode: Literal["full", "hybrid"], rows: Sequence[int] = ()) -> None:
@@ -50,7 +50,7 @@ class SpelledWords:
             raise ValueError(f"mode={mode!r}: the table of subwords was left out of this model; mode='full' needs none")
         self.entries = {} if mode == "full" else full_words(tokenizer)
         unknown = tokenizer.special.unk
-        # A word of nothing that counts (a control character to BERT) is still a word.
+        # A word that normalisation leaves empty (to BERT, a control character) is still a word.
         self._nothing: int | str = spell_word("") if unknown is None else self.row(unknown)
         self._known: dict[str, int | str] = {}
 
@@ -63,13 +63,13 @@ class SpelledWords:
         return self._row_of[index]
 
     def normalized(self, word: str) -> str:
-        """Returns a word as it is spelled: as the tokenizer normalises it, whole, so without spaces."""
+        """Returns a word as the tokenizer normalises it, without the spaces that normalisation may add."""
         return "".join(self._tokenizer.normalized(word).split())
 
     def read(self, words: Iterable[str]) -> list[int | str]:
-        """Returns for each word the row that it has, or its spelling.
+        """Returns for each word its row of the table, or its spelling.
 
-        Special tokens spelled out ("[SEP]") are words like others.
+        The text of a special token ("[SEP]") is read like any other word.
         """
         found = []
         for word in words:
@@ -91,6 +91,6 @@ class SpelledWords:
 
 
 def check_mode(value: Any) -> None:
-    """Raises ValueError unless a model of words can have this mode (section 3.3)."""
+    """Raises ValueError unless the value is a mode of Char2Subword (section 3.3)."""
     if value not in MODES:
         raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
