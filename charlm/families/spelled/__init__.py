@@ -1,1 +1,1 @@
-"""What Char2Subword and XRayEmb share: sequences in which some words are read from their characters."""
+"""Shared by the families that read some or all words from their characters: batches, models, units, predictors."""

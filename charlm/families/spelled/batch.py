@@ -1,4 +1,4 @@
-"""The arrays of sequences in which some or all positions are read from characters, and of what is hidden in them."""
+"""Batches of sequences in which some or all positions are read from characters, with or without labels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class SpelledBatch(NamedTuple):
 
     Attributes:
       chars: per length bucket uint16 [S, U, C], distinct spellings as the family writes them; 0 pads.
-      index_SBL: int32, row of each position's spelling in the tables laid end to end; 0 where nothing is spelled.
-      ids_SBL: int32, row of the table of subwords that stands at a position; -1 where a spelling does.
+      index_SBL: int32, row of each position's spelling in the concatenated tables; 0 at positions without a spelling.
+      ids_SBL: int32, row of the table of subwords that a position reads; -1 at positions that read a spelling.
       types_SBL: int32, segments.
-      mask_SBL: bool, True where there is a word or subword.
+      mask_SBL: bool, True at words and subwords, False at padding.
     """
 
     chars: tuple[Array, ...]
@@ -28,12 +28,12 @@ class SpelledBatch(NamedTuple):
 
 
 class MaskedBatch(NamedTuple):
-    """A batch for learning what stands at positions whose characters are hidden (Char2Subword, section 3.2).
+    """A batch for masked language modelling over words or subwords (Char2Subword, section 3.2).
 
     Attributes:
       inputs: the sequences as the model reads them.
-      position_SM: int32 in [0, B * L), the positions to predict, counted from the shard's first; 0 where there is none.
-      labels_SM: int32, what stands there; -1 where there is none.
+      position_SM: int32 in [0, B * L), the positions to predict, counted from the shard's first; 0 at padding.
+      labels_SM: int32, the true words or subwords at these positions; -1 at padding.
     """
 
     inputs: SpelledBatch

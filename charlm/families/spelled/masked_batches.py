@@ -1,6 +1,6 @@
-"""Sequences of spelled words -> batches to learn from, all of one shape: tables of distinct spellings by length.
+"""Packs sequences of spelled words into training batches of one shape, with tables of distinct spellings by length.
 
-Open it to see what shape batches have, how that is measured on a corpus, and how a family says what a sequence is.
+It defines the shape of batches, measures it on a corpus, and states what a family's sequences have to provide.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ BUCKETS = 4
 
 
 class SpelledSequence(Protocol):
-    """A sequence of T words or subwords, special ones included, some of them to be predicted."""
+    """A sequence of T words or subwords, special tokens included, some of which are to be predicted."""
 
     @property
     def ids_T(self) -> np.ndarray:
-        """int32, the row of a table that is read where nothing is spelled."""
+        """int32, the row of the table of subwords at each position; read only at positions without a spelling."""
         ...
 
     @property
     def rows_TC(self) -> np.ndarray:
-        """uint16, the characters that the model reads; 0 pads, zeros where nothing is spelled."""
+        """uint16, the characters that the model reads; 0 pads, and a position without a spelling has only zeros."""
         ...
 
     @property
     def labels_T(self) -> np.ndarray:
-        """int32, what is to be predicted; -1 where nothing is."""
+        """int32, the labels to predict; -1 at all other positions."""
         ...
 
 
 class MaskedMaker(SequenceMaker, Protocol):
-    """What makes such sequences."""
+    """A maker of such sequences."""
 
     @property
     def slots(self) -> int:
@@ -50,12 +50,12 @@ class MaskedMaker(SequenceMaker, Protocol):
 
     @property
     def most(self) -> int:
-        """Positions of a sequence that are to be predicted, at most."""
+        """The largest number of positions to predict in a sequence."""
         ...
 
     @property
     def pad(self) -> int:
-        """The row of the table that stands where there is no word."""
+        """The row of the table that stands at padding."""
         ...
 
 
@@ -63,10 +63,10 @@ class MaskedShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S of a micro-batch. sequences: B of a shard. length: L.
-      slots: character slots C of each length bucket, ascending. rows: distinct spellings of a shard in each; a sequence
-        that would exceed them begins the next shard.
-      masked: positions of a shard to predict, at most; there are never more.
+      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, positions of a sequence.
+      slots: character slots C of each length bucket, ascending.
+      rows: distinct spellings of a shard in each bucket; a sequence that would exceed them begins the next shard.
+      masked: M, positions of a shard to predict; large enough for any shard.
     """
 
     shards: int
@@ -77,7 +77,7 @@ class MaskedShape(NamedTuple):
     masked: int
 
     def tables(self) -> BatchShape:
-        """Returns the shape of the tables alone, as `ShardPacker` wants it."""
+        """Returns the shape of the tables alone, as `ShardPacker` takes it."""
         none = (0,) * len(self.slots)
         return BatchShape(self.shards, self.sequences, self.length, self.slots, self.rows, none, none)
 
@@ -86,7 +86,7 @@ class MaskedShard:
     """The sequences of a shard, and tables of their distinct spellings; see `charlm.data.streams.Shard`.
 
     Args:
-      pad: the row of the table that stands where there is no word.
+      pad: the row of the table of subwords that stands at padding.
     """
 
     def __init__(self, shape: MaskedShape, pad: int) -> None:
@@ -120,15 +120,16 @@ def spelled_rows(sequence: SpelledSequence) -> np.ndarray:
 
 
 def add_spellings(packer: ShardPacker, rows_WC: np.ndarray) -> bool:
-    """Puts the spellings of a sequence into tables, with nothing to predict there; returns whether they fit."""
+    """Adds the spellings of a sequence to the packer's tables, without labels; returns whether they fit."""
     return packer.add(WordSequence(rows_WC, np.broadcast_to(np.uint16(0), rows_WC.shape)))
 
 
 def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: int, pad: int) -> SpelledBatch:
-    """Returns what is read of a shard, without the leading axis.
+    """Returns the model's inputs for a shard, without the leading axis.
 
     Args:
-      tables: the packed spellings of the sequences; those that are read come first. length: L.
+      tables: the packed spellings; of each sequence, those that the model reads come first.
+      length: L, positions of a row. pad: the row of the table of subwords that stands at padding.
     """
     B, L = len(tables.index_SBW), length
     index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad, np.int32)
@@ -143,7 +144,7 @@ def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: i
 
 
 def labels_of(sequences: Sequence[SpelledSequence], most: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what is to be predicted of a shard: positions and labels; see `charlm.data.batching.labelled`."""
+    """Returns the positions to predict in a shard and their labels; see `charlm.data.batching.labelled`."""
     places = [np.flatnonzero(sequence.labels_T >= 0) for sequence in sequences]
     rows = ((at, sequence.labels_T[at]) for at, sequence in zip(places, sequences, strict=True))
     return labelled(rows, most, length)
@@ -157,15 +158,16 @@ def measure_tables(
     rows: tuple[int, ...] = (),
     section: str = "data",
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the length buckets, and for each a budget of distinct spellings that nearly every shard keeps.
+    """Returns the length buckets, and for each a budget of distinct spellings that nearly every shard stays within.
 
     Args:
-      sequences: of a shard. slots, rows: given buckets, given rows; (): chosen here.
-      section: of the config that gives them, for messages.
+      sequences: sequences of a shard.
+      slots, rows: character slots and rows of the buckets, where the config gives them; (): they are chosen here.
+      section: section of the config that gives them, for messages.
 
     Raises:
-      ValueError: when there is no text, `slots` do not ascend or do not hold every spelling, or `rows` are not one for
-        each of them.
+      ValueError: there is no text, `slots` do not ascend or do not hold the longest spelling, or `rows` is not one
+        number per bucket.
     """
     longest = maker.slots
     check_slots(f"{section}.bucket_slots", slots, longest, f"{longest}, the longest spelling")
@@ -179,12 +181,12 @@ def measure_tables(
 
 
 def _count_spellings(records: Iterable[TextRecord], maker: MaskedMaker, sequences: int) -> np.ndarray:
-    """Returns, for each of some shards, how many distinct spellings have so many slots, int [shards, C + 1]."""
+    """Returns for sampled shards how many distinct spellings there are of each length, int [shards, C + 1]."""
     shards = sampled(records, maker, sequences)
     return np.array([count_distinct(map(spelled_rows, shard), maker.slots) for shard in shards])
 
 
 def count_distinct(rows: Iterable[np.ndarray], longest: int) -> np.ndarray:
-    """Returns how many distinct rows of characters have so many slots, int [longest + 1]."""
+    """Returns how many distinct rows of characters there are of each length, int [longest + 1]."""
     rows_UC = np.unique(np.concatenate([*rows]), axis=0)
     return np.bincount(np.count_nonzero(rows_UC, axis=1), minlength=longest + 1)

@@ -1,6 +1,6 @@
-"""Masked language modelling over words or subwords that are read from characters: what its objectives share.
+"""The shared objective of masked language modelling over words or subwords that are read from characters.
 
-Open it to see how a family that reads spellings is pre-trained; the family says what a sequence is and what is hidden.
+A family that reads spellings subclasses `MaskedSpelledLM` and provides the sequences and the hiding in them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from charlm.families.text_objective import TextObjective, sequences_of
 
 log = logging.getLogger("charlm")
 
-BEST = 5  # guesses shown
-CONTEXT = 8  # positions shown on either side
+BEST = 5  # guesses shown per hidden position
+CONTEXT = 8  # positions shown on either side of it
 
 
 class MaskedSpelledLM(TextObjective):
-    """Hidden words or subwords are predicted; `shape` is that of every batch.
+    """Predicts hidden words or subwords; `shape` is the shape of every batch.
 
-    A subclass makes `model`, then `shape` by `measure`; its data have the corpora `train` and `heldout` as text.
+    A subclass sets `model`, then `shape` by `measure`; its data hold the corpora `train` and `heldout` as text.
 
     Attributes:
-      section: of the config that has the sizes of batches, for messages.
+      section: section of the config that has the sizes of batches, for messages.
     """
 
     sums = MaskedSums
@@ -46,21 +46,21 @@ class MaskedSpelledLM(TextObjective):
 
     @abc.abstractmethod
     def maker(self, seed: int, hiding: bool) -> MaskedMaker:
-        """Returns what makes sequences; `hiding`: whatever is chosen is hidden, none of it is shown."""
+        """Returns the maker of sequences; with `hiding`, all chosen words or subwords are replaced by masks."""
 
     @abc.abstractmethod
     def name_of(self, label: int) -> str:
-        """Returns what a label stands for."""
+        """Returns the word or subword of a label as text."""
 
     @abc.abstractmethod
     def read_at(self, batch: MaskedBatch, row: int, place: int) -> str:
-        """Returns what the model reads at a place of the first shard, for people."""
+        """Returns the word or subword that the model reads at a position of the first shard, as text for the user."""
 
     def measure(self) -> MaskedShape:
-        """Returns the shape of every batch, with the tables that the config leaves open measured on the corpus.
+        """Returns the shape of every batch; table sizes that the config leaves open are measured on the corpus.
 
         Raises:
-          ValueError: when the batch does not divide into micro-batches and shards, or tables are given that do not fit.
+          ValueError: the batch does not divide into micro-batches and shards, or given table sizes do not fit.
         """
         cfg, sequences = self.config.data, sequences_of(self.config, self.shards, self.section)
         given = (tuple(cfg.bucket_slots), tuple(cfg.bucket_rows))
@@ -77,11 +77,11 @@ class MaskedSpelledLM(TextObjective):
         )
 
     def shard(self) -> MaskedShard:
-        """Returns a shard without a word."""
+        """Returns an empty shard."""
         return MaskedShard(self.shape, self.training_maker.pad)
 
     def count(self, batch: MaskedBatch) -> int:
-        """Returns the words or subwords of text in a host batch; special ones do not count."""
+        """Returns the number of words or subwords of text in a host batch, without special tokens."""
         mask = batch.inputs.mask_SBL
         return int(mask.sum() - 2 * mask[..., 0].sum())
 
@@ -94,12 +94,12 @@ class MaskedSpelledLM(TextObjective):
         return summarize(sums)
 
     def measured(self) -> dict[str, Any]:
-        """Returns shards and length buckets."""
+        """Returns the number of shards and the length buckets, for the config that is saved."""
         shape = self.shape
         return {"data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_rows": shape.rows}
 
     def batch_line(self) -> str:
-        """Returns the shape of a batch, for people."""
+        """Returns the shape of a batch as a line for the user."""
         s = self.shape
         tables = ", ".join(f"{rows} of {slots}" for slots, rows in zip(s.slots, s.rows, strict=True))
         return (
@@ -112,11 +112,11 @@ class MaskedSpelledLM(TextObjective):
         return f"loss {scalars['loss']:.4f}"
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns the loss and the share of what was hidden that is right."""
+        """Returns the loss and the share of hidden words or subwords that are predicted right."""
         return f"loss {metrics['loss']:.4f}, {100 * metrics['mlm_accuracy']:.1f} % of hidden {self.unit} right"
 
     def show_examples(self, params: Any) -> None:
-        """Logs the likeliest guesses at `train.examples` hidden places of held-out text."""
+        """Logs the likeliest guesses at `train.examples` hidden positions of held-out text."""
         count = self.config.train.examples
         if not count:
             return
@@ -135,7 +135,7 @@ class MaskedSpelledLM(TextObjective):
             log.info("        %s", ", ".join(map(self.name_of, guesses)))
 
     def _context(self, batch: MaskedBatch, at: int, right: str) -> str:
-        """Returns what stands around a place as the model reads it, and what is right there."""
+        """Returns the context of a position as the model reads it, with the right answer at the position."""
         row, place = divmod(at, self.shape.length)
         length = int(batch.inputs.mask_SBL[0, row].sum())
         first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)
@@ -144,7 +144,7 @@ class MaskedSpelledLM(TextObjective):
         return " ".join(shown)
 
     def spelling_at(self, batch: MaskedBatch, row: int, place: int) -> np.ndarray:
-        """Returns the characters, uint16, that are read at a place of the first shard, without padding."""
+        """Returns the characters that the model reads at a position of the first shard, uint16, without padding."""
         at, tables = int(batch.inputs.index_SBL[0, row, place]), batch.inputs.chars
         bucket = int(np.searchsorted(np.cumsum(self.shape.rows), at, side="right"))
         chars_C = tables[bucket][0, at - sum(self.shape.rows[:bucket])]

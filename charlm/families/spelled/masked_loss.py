@@ -15,9 +15,9 @@ from charlm.nn.label_sums import label_sums
 class MaskedSums(NamedTuple):
     """Sums over the labelled positions of a batch, float32 scalars; they add up exactly over batches of any size."""
 
-    nats: jax.Array  # negative log-likelihood of what is hidden
-    labels: jax.Array  # how many of these there are
-    right: jax.Array  # of those, predicted as the most likely one
+    nats: jax.Array  # negative log-likelihood of the labels
+    labels: jax.Array  # number of labels
+    right: jax.Array  # number of labels that are the most likely prediction
 
 
 def masked_sums(model: SpelledLM, params: Any, batch: MaskedBatch, dropout_key: jax.Array | None) -> MaskedSums:
@@ -33,10 +33,10 @@ def masked_sums(model: SpelledLM, params: Any, batch: MaskedBatch, dropout_key: 
 
 
 def summarize(sums: MaskedSums) -> dict[str, float]:
-    """Returns what a person reads: the loss (nats a label) and the share of hits.
+    """Returns the loss, in nats per label, and the accuracy.
 
     Raises:
-      ValueError: when nothing was masked.
+      ValueError: nothing was masked.
     """
     nats, labels, right = (float(x) for x in sums)
     if not labels:

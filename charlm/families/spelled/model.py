@@ -1,4 +1,7 @@
-"""What models share that read some positions from a table of subwords and others from characters (`SpelledBatch`)."""
+"""Base classes of models that read some positions from a table of subwords and others from characters.
+
+Their input is a `SpelledBatch`; a family adds the module that turns spellings into vectors.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ def merged(x_SBL: jax.Array) -> jax.Array:
 
 
 class Spelled(nn.Module):
-    """The input vectors of a batch: rows of the table of subwords at some positions, at others vectors of spellings.
+    """Makes the input vectors of a batch, some positions from the table of subwords and the others from spellings.
 
-    A family says what makes these vectors (`vectors`); the model behind makes `bert` or `gpt2`.
+    A family defines how spellings become vectors (`vectors`); the other base class makes `bert` or `gpt2`.
     """
 
     config: Any
@@ -36,7 +39,7 @@ class Spelled(nn.Module):
     def read(
         self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
     ) -> TransformerOutput:
-        """Returns what the transformer behind makes of input vectors; the arguments are those of `Bert.__call__`."""
+        """Returns the transformer's output for input vectors; the arguments are those of `Bert.__call__`."""
         return self.bert(ids_BL, mask_BL, types_BL=types_BL, **inputs)
 
     def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
@@ -48,7 +51,7 @@ class Spelled(nn.Module):
         return self.vectors(chars_UC)
 
     def table_vectors(self, inputs: SpelledBatch, deterministic: bool = True) -> jax.Array:
-        """Returns the vectors [S, U, D] of the spellings of all tables laid end to end, float32."""
+        """Returns the vectors of the spellings of all tables, concatenated, float32 [S, U, D]."""
         tables = []
         for chars_SUC in inputs.chars:
             vectors = self.vectors(chars_SUC.reshape(-1, chars_SUC.shape[-1]), deterministic)
@@ -58,26 +61,26 @@ class Spelled(nn.Module):
     def input_vectors(
         self, inputs: SpelledBatch, deterministic: bool = True, vectors_SUD: jax.Array | None = None
     ) -> jax.Array:
-        """Returns the vectors [S * B, L, D] of all positions, float32: where the table of subwords is read no more.
+        """Returns the input vectors of all positions, from table rows or spellings, float32 [S * B, L, D].
 
         Args:
-          vectors_SUD: what `table_vectors` returned, where that has other readers; None: it is asked.
+          vectors_SUD: the result of `table_vectors`, if the caller needs it as well; None: it is computed here.
         """
         vectors_SUD = self.table_vectors(inputs, deterministic) if vectors_SUD is None else vectors_SUD
         spelled = read_words(vectors_SUD, inputs.index_SBL)
         return self.mix(spelled.reshape(-1, *spelled.shape[2:]), merged(inputs.ids_SBL))
 
     def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
-        """Returns rows of the table where an id says so, and the vectors of spellings elsewhere, float32 [N, L, D]."""
+        """Returns rows of the table where ids_NL is not negative, vectors of spellings elsewhere, float32 [N, L, D]."""
         rows_NLD = self.embed_tokens(jnp.maximum(ids_NL, 0))
         return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
 
     def mask_of(self, inputs: SpelledBatch) -> jax.Array:
-        """Returns bool [S * B, L], True where there is a word or subword."""
+        """Returns bool [S * B, L], True at words and subwords, False at padding."""
         return merged(inputs.mask_SBL)
 
     def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
-        """Returns what the BERT behind is called with."""
+        """Returns the arguments for calling the transformer."""
         return {
             "ids_BL": None,
             "mask_BL": self.mask_of(inputs),
@@ -88,7 +91,7 @@ class Spelled(nn.Module):
 
 
 class SpelledEncoder(Spelled):
-    """A transformer alone: words and subwords -> contextual states."""
+    """A transformer without a head: words and subwords -> contextual states."""
 
     def setup(self) -> None:
         self.bert = Bert(self.config)
@@ -100,12 +103,12 @@ class SpelledEncoder(Spelled):
     def contextualize(
         self, spelled_NLD: jax.Array, ids_NL: jax.Array, types_NL: jax.Array, mask_NL: jax.Array
     ) -> TransformerOutput:
-        """Returns the states of words whose spellings were read before (`spell`); see `SpelledBatch` for the rest."""
+        """Returns the states of sequences whose spellings already are vectors (`spell`); see `SpelledBatch`."""
         return self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
 
 
 class SpelledLM(Spelled):
-    """A language model: it also says which subword is, or comes next, at a position (`predict`)."""
+    """A language model: it also predicts the subword at a position, or the next one (`predict`)."""
 
     def predict(self, states_NMD: jax.Array) -> jax.Array:
         """Returns float32 logits [N, M, V] over the table of subwords."""
@@ -123,7 +126,7 @@ class SpelledLM(Spelled):
 
         Args:
           position_SM: int in [0, B * L), counted from the first position of the shard.
-          vectors_SUD: of the spellings, where they are known; see `input_vectors`.
+          vectors_SUD: vectors of the spellings, if they were computed before; see `input_vectors`.
         """
         return self._predicted(self.read(**self._inner(inputs, deterministic, vectors_SUD)), position_SM)
 
@@ -135,7 +138,7 @@ class SpelledLM(Spelled):
         mask_NL: jax.Array,
         position_SM: jax.Array | None = None,
     ) -> LanguageModelOutput:
-        """Returns what words give whose spellings were read before; see `SpelledEncoder.contextualize`."""
+        """Returns the output for sequences whose spellings already are vectors; see `SpelledEncoder.contextualize`."""
         output = self.read(None, mask_NL, embeddings_BLD=self.mix(spelled_NLD, ids_NL), types_BL=types_NL)
         return self._predicted(output, position_SM)
 
@@ -144,14 +147,14 @@ class SpelledLM(Spelled):
 
 
 class SpelledMaskedLM(SpelledLM):
-    """With BERT's prediction head over the table of subwords."""
+    """A BERT with its prediction head over the table of subwords."""
 
     def setup(self) -> None:
         self.bert = Bert(self.config)
         self.head = MaskedLMHead(self.config)
 
     def predict(self, states_NMD: jax.Array) -> jax.Array:
-        """Returns float32 logits [N, M, V] of what a mask hides."""
+        """Returns float32 logits [N, M, V] of the hidden subwords."""
         return self.head(states_NMD, self.bert.embed.token.embedding)
 
 

@@ -1,6 +1,6 @@
-"""What predictors share whose units are rows of a table of subwords, or spellings (`charlm.families.spelled.units`).
+"""The shared predictor of families whose units are rows of a table or spellings (`charlm.families.spelled.units`).
 
-Open it to have a family of words answer questions: `WordPredictor` does all but say which entries its head predicts.
+A family whose units are words subclasses `WordPredictor` and adds which entries its head predicts.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ from charlm.families.units import Encoded, Joined
 from charlm.families.windows import Text, Window, batches, read_windows, window_around
 from charlm.nn.apply import applied
 
-GAPS_AT_A_TIME = 8  # rows of a batch of gaps: each has a row of the vocabulary
+GAPS_AT_A_TIME = 8  # gaps of a batch; each needs log-probabilities over the whole vocabulary
 
 
 def read_codes(
     units: SpelledUnits, cache: WordCache | None, module_params: Any, codes_BL: np.ndarray, mask_BL: np.ndarray
 ) -> tuple[tuple[Any, ...], str | None]:
-    """Returns what the model reads, and the method of it that does.
+    """Returns the inputs of the model, and the name of its method that reads them (None: `__call__`).
 
     Args:
-      units: that know the spellings. cache: of their vectors; None: all of the batch runs as one program.
-      module_params: of what makes the vectors. codes_BL: units of B rows. mask_BL: bool, where there is one.
+      units: the units that know the spellings. cache: their vectors; None: the whole batch runs as one program.
+      module_params: parameters of the module that makes the vectors.
+      codes_BL: units of B rows. mask_BL: bool, False at padding.
     """
     if cache is None:
         lengths = mask_BL.sum(axis=1).tolist()
@@ -59,25 +60,26 @@ def read_codes(
 
 
 def put_in(cache: WordCache, module_params: Any, units: SpelledUnits, codes: np.ndarray) -> CacheStats:
-    """Puts the vectors of spellings into a cache; returns what it holds then. Rows of the table need none."""
+    """Puts the vectors of spellings into a cache; returns the cache's counts. Units that are rows are skipped."""
     if (codes < 0).any():
         cache.warm(module_params, units.spellings.rows(codes[codes < 0]))
     return cache.stats
 
 
 class Fills(Protocol):
-    """What may stand in a gap."""
+    """The candidates for a gap."""
 
     def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
-        """Returns the likeliest of it, best first."""
+        """Returns the likeliest candidates, best first."""
         ...
 
 
 class EntryWords:
-    """Known words that are single entries of the vocabulary: others have no probability of their own.
+    """Known words that are single entries of the vocabulary; other words have no probability of their own.
 
     Args:
-      units: of the model that ranks them. entry: the entry of a word, None where it is none.
+      words: the known words. units: units of the model that ranks them.
+      entry: returns the entry of a word, or None if the word is no entry.
     """
 
     def __init__(self, words: KnownWords | Iterable[str], units: WordUnits, entry: Callable[[str], int | None]) -> None:
@@ -99,15 +101,15 @@ class EntryWords:
 
 
 class WordPredictor(Predictor):
-    """A model whose units are words, never split: each a row of a table, or read from its characters.
+    """Predictor of a model whose units are whole words, each a row of a table or read from its characters.
 
     Args:
-      pretrained: the model. units: its text side.
-      module: what makes the vectors of spellings. part: where its parameters lie in those of the model.
+      pretrained: the model. units: its units, which turn text into words.
+      module: makes the vectors of spellings. part: name of the module's parameters in those of the model.
 
     Attributes:
-      cache: the vectors of spellings kept between calls; may be shared by predictors of one shape. None: none are kept,
-        and all of a batch runs as one program.
+      cache: the vectors of spellings kept between calls; predictors of models of one shape may share it. None: no
+        vectors are kept, and a whole batch runs as one program.
     """
 
     suited = ("encode", "fill_mask")
@@ -138,12 +140,12 @@ class WordPredictor(Predictor):
 
     @abc.abstractmethod
     def entry(self, word: str) -> int | None:
-        """Returns the entry of the vocabulary that the head predicts for a word; None when it is none."""
+        """Returns the entry of the vocabulary that the head predicts for a word; None if the word is no entry."""
 
     @functools.cached_property
     @abc.abstractmethod
     def anything(self) -> Fills:
-        """All that the head predicts."""
+        """All candidates that the head predicts."""
 
     @property
     def abilities(self) -> tuple[str, ...]:
@@ -158,13 +160,13 @@ class WordPredictor(Predictor):
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
     ) -> list[Encoding]:
-        """Returns words, offsets and vectors of each text: the last states.
+        """Returns words, offsets and vectors of each text; the vectors are the states of the last layer.
 
-        `sentence_D` is the mean over all positions, special tokens of the template included. A text longer than the
-        model is read in windows, each with its special tokens.
+        `sentence_D` is the mean over all positions, special tokens included. A text longer than the model's positions
+        is read in windows, each with its own special tokens.
 
         Raises:
-          ValueError: when `texts` is one string, `batch_size` is not positive, or `unit` is not "words".
+          ValueError: `texts` is one string, `batch_size` is not positive, or `unit` is not "words".
         """
         texts = checked_texts(texts, batch_size)
         if unit != "words":
@@ -188,16 +190,16 @@ class WordPredictor(Predictor):
         return Text(encoded.content.tolist(), list(encoded.offsets), list(range(len(encoded))), *units.around)
 
     def _inputs(self, units: WordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray) -> tuple[Any, str | None]:
-        """Returns what the model reads, and the method of it that does."""
+        """Returns the inputs of the model, and the name of its method that reads them."""
         return read_codes(units, self.cache, self._module_params, codes_BL, mask_BL)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
-        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+        """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
 
-        Words that have a row of a table need none.
+        Words that are read as rows of a table are skipped.
 
         Raises:
-          ValueError: when there is no cache, or `words` is one string.
+          ValueError: there is no cache, or `words` is one string.
         """
         words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()
@@ -206,7 +208,7 @@ class WordPredictor(Predictor):
     def known_words(self, words: KnownWords | Iterable[str]) -> EntryWords:
         """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.
 
-        Others are left out: the head predicts entries, and a word is one position.
+        Other words are left out: the head predicts one entry per position, and a word is one position.
         """
         self.require("fill_mask")
         return EntryWords(words, self._units, self.entry)
@@ -221,11 +223,11 @@ class WordPredictor(Predictor):
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest entries or known words, best first.
 
-        The head predicts entries of the vocabulary: words that are none cannot be filled in. "[MASK:5]" or `length=5`
-        leave words of so many characters only. Of a text longer than the model the window around the gap is read.
+        The head predicts entries of the vocabulary, so no other words can be filled in. "[MASK:5]" or `length=5` allow
+        only words of 5 characters. If the text is longer than the model's positions, the window around the gap is read.
 
         Raises:
-          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+          ValueError: the model fills no gaps, the text has no gap, or an argument is out of range.
         """
         self.require("fill_mask")
         if top < 1:
@@ -243,7 +245,7 @@ class WordPredictor(Predictor):
         ]
 
     def _gaps(self, text: str, length: int | Literal["auto"], units: WordUnits) -> tuple[Text, list[Gap]]:
-        """Returns the words of a text, each gap the mask token, and the gaps."""
+        """Returns the words of a text with the mask token at each gap, and the gaps."""
         mask, code = units.mask
         parts, lengths = around_gaps(text, mask, length)
         encoded = units.encode(parts)
@@ -254,7 +256,7 @@ class WordPredictor(Predictor):
         return Text(codes, [], list(range(len(codes))), *units.around), gaps
 
     def _predict(self, read: Text, gaps: Sequence[Gap], units: WordUnits) -> list[np.ndarray]:
-        """Returns for each gap the log-probabilities [V] of what is hidden."""
+        """Returns for each gap the log-probabilities [V] of the entries."""
         rows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
         found: dict[int, np.ndarray] = {}
         made = batches([window.ids for window in rows], GAPS_AT_A_TIME, self._longest, units.pad)

@@ -1,4 +1,4 @@
-"""Distinct spellings of words as rows of characters, and the length buckets that their tables have."""
+"""Collects distinct spellings of words as rows of characters, and defines the length buckets of their tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Spellings:
     """Distinct spellings as rows of characters, numbered in the order in which they are met.
 
     Args:
-      vocab: of characters. slots: characters C of a row; longer spellings are cut.
-      write: rows uint16 [U, C] of spellings, vocabulary and slots, 0 pads.
+      vocab: the character vocabulary. slots: characters C of a row; longer spellings are cut.
+      write: returns rows uint16 [U, C], 0 pads, from spellings, vocabulary and slots.
     """
 
     def __init__(self, vocab: Any, slots: int, write: Callable[..., np.ndarray]) -> None:
@@ -35,11 +35,11 @@ class Spellings:
         return len(self._numbers)
 
     def emptied(self) -> Spellings:
-        """Returns another one with the same characters, and no spelling yet."""
+        """Returns a new object with the same characters and no spellings."""
         return Spellings(self._vocab, self._slots, self._write)
 
     def codes(self, read: Sequence[int | str]) -> np.ndarray:
-        """Returns what `SpelledWords.read` returns as int32 [W]: rows as they are, spelling n as -1 - n."""
+        """Returns words as codes, int32 [W]: a row of the table (int) as it is, spelling number n (str) as -1 - n."""
         new = [what for what in dict.fromkeys(read) if isinstance(what, str) and what not in self._numbers]
         if new:
             start = len(self._numbers)
@@ -50,6 +50,6 @@ class Spellings:
         return np.array([what if isinstance(what, int) else -1 - self._numbers[what] for what in read], np.int32)
 
     def rows(self, codes: np.ndarray) -> np.ndarray:
-        """Returns the characters uint16 [..., C] behind codes [...]; zeros where nothing is spelled."""
+        """Returns the characters uint16 [..., C] of codes [...]; zeros at codes that are no spellings."""
         spelled = codes < 0
         return np.where(spelled[..., None], self._rows_NC[np.where(spelled, -1 - codes, 0)], np.uint16(0))

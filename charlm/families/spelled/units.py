@@ -1,6 +1,7 @@
-"""What units share that are rows of a table of subwords, or words read from characters (`SpelledBatch`).
+"""Base classes of units that are rows of a table of subwords, or words read from characters (`SpelledBatch`).
 
-A batch holds each distinct spelling once, in a table of its length. Open it to have a family read text word by word.
+A batch holds each distinct spelling once, in the table of its length bucket. A family that reads text word by word
+subclasses `WordUnits`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from charlm.families.subword.units import PieceUnits
 from charlm.families.units import Encoded, Joined, given_words, texts_in_words
 from charlm.text.words import Splitter
 
-LEAST_ROWS = 32  # of a table
+LEAST_ROWS = 32  # the rows of a table are a multiple of this
 
 
 @dataclasses.dataclass(frozen=True)
 class SpelledShape:
-    """The shape of a packed batch: its rows and their positions; per length bucket slots C and spellings U."""
+    """The shape of a packed batch: rows and their length; per length bucket the slots C and the spellings U."""
 
     rows: int
     length: int
@@ -34,10 +35,10 @@ class SpelledShape:
 
 
 class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
-    """Rows of units that are ids, or -1 - n for spelling n. Spellings are kept as long as the units; see `fresh`.
+    """Units that are ids, or -1 - n for spelling n. Spellings are kept as long as this object; see `fresh`.
 
     Attributes:
-      spellings: those met so far. buckets: character slots of the tables, ascending.
+      spellings: the spellings met so far. buckets: character slots of the tables, ascending.
     """
 
     spellings: Spellings
@@ -46,11 +47,11 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
 
     @property
     def pad(self) -> int:
-        """The row that stands at padding."""
+        """The row of the table that stands at padding."""
         return self._pad
 
     def fresh(self) -> Self:
-        """Returns units like these without the spellings met so far, whose numbers mean nothing to them."""
+        """Returns a copy without the spellings met so far; codes of the old object mean nothing to the copy."""
         other = copy.copy(self)
         other.spellings = self.spellings.emptied()
         return other
@@ -73,7 +74,7 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         return SpelledShape(rows, length, self.buckets[-1:], (rows * length,))
 
     def pack(self, rows: Sequence[Joined], shape: SpelledShape) -> SpelledBatch | None:
-        """Returns the rows, padded on the right, and tables of their distinct spellings."""
+        """Returns the rows, padded on the right, with tables of their distinct spellings; None if these do not fit."""
         B, L = shape.rows, shape.length
         codes_BL, types_BL, mask_BL = (
             np.full((B, L), self._pad, np.int32),
@@ -94,25 +95,25 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
 
 
 class WordUnits(SpelledUnits):
-    """Units that are words, never split, a position each; between the special tokens of a template.
+    """Units that are whole words, one position each, between the special tokens of a template.
 
-    A unit is the row of a table that a word has, or -1 - n for spelling n.
+    A unit is a word's row of the table, or -1 - n for spelling n.
     """
 
     _splitter: Splitter
 
     @abc.abstractmethod
     def read(self, words: Sequence[str]) -> list[int | str]:
-        """Returns for each word the row of the table that it has, or what of it is spelled."""
+        """Returns for each word its row of the table, or the text to spell."""
 
     @property
     @abc.abstractmethod
     def mask(self) -> tuple[str, int]:
-        """The token that stands for a hidden word, as it is written, and its unit; ValueError when there is none."""
+        """The mask token as text, and its unit; ValueError when there is none."""
 
     @property
     def around(self) -> tuple[list[int], list[int]]:
-        """The units before and after a text that is alone."""
+        """The units before and after a single text (not a pair)."""
         return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
@@ -134,9 +135,9 @@ def _spelled(codes: np.ndarray) -> np.ndarray:
 
 
 def _tables(chars_UC: np.ndarray, shape: SpelledShape) -> tuple[tuple[np.ndarray, ...], np.ndarray] | None:
-    """Returns a table for each bucket and every spelling's row in them laid end to end; None when they do not fit.
+    """Returns the table of each bucket, and every spelling's row in the concatenated tables; None if they do not fit.
 
-    A spelling goes on to a bucket of longer ones when its own is full: padding never changes a vector.
+    A spelling moves to a bucket of longer spellings if its own is full; its vector does not depend on the padding.
     """
     bucket_U = bucket_of((chars_UC != 0).sum(axis=1), shape.slots)
     placed, left = in_rooms(bucket_U, shape.table)
