@@ -1,4 +1,4 @@
-"""XRayEmb (Pinter et al., 2021): an encoder and a generator of words retrofitted to BERT, RoBERTa or GPT-2."""
+"""XRayEmb (Pinter et al., 2021): a BERT, RoBERTa or GPT-2 with an added encoder and generator of words."""
 
 from charlm.families.family import Family
 

@@ -1,4 +1,4 @@
-"""The arrays that XRayEmb learns from."""
+"""The batch of XRayEmb's second pre-training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from charlm.families.spelled.batch import SpelledBatch
 
 
 class WrittenWords(NamedTuple):
-    """Words of one length bucket that XRayEmb's generator is to write, each from the state of a position.
+    """Words of one length bucket that the generator learns to write, each from the state of a position.
 
     Attributes:
-      position_SG: int32 in [0, B * L), counted from the shard's first; 0 where there is none.
-      chars_SGC: uint16, the words as `charlm.families.xrayemb.chars` has them; a row of zeros where there is none.
+      position_SG: int32 in [0, B * L), the positions, counted from the shard's first; 0 at padding.
+      chars_SGC: uint16, the words as `charlm.families.xrayemb.chars` encodes them; zeros at padding.
     """
 
     position_SG: Array
@@ -21,11 +21,11 @@ class WrittenWords(NamedTuple):
 
 
 class LearnedWords(NamedTuple):
-    """Words whose vectors are to be those of their subwords (XRayEmb, section 2.1).
+    """Words whose encoder vectors are to match the rows of their subwords (XRayEmb, section 2.1).
 
     Attributes:
-      row_SW: int32, rows of the tables of `XRayBatch.inputs` laid end to end; 0 where there is none.
-      pieces_SWP: int32, ids of their subwords; -1 behind the last, so all of them where there is none.
+      row_SW: int32, the words' rows in the concatenated tables of `XRayBatch.inputs`; 0 at padding.
+      pieces_SWP: int32, ids of the words' subwords; -1 pads.
     """
 
     row_SW: Array
@@ -36,15 +36,16 @@ class XRayBatch(NamedTuple):
     """A batch for XRayEmb's second pre-training (Pinter et al., 2021, section 2).
 
     Attributes:
-      inputs: the sequences, words that are spelled one position each, some subwords hidden; the tables hold the words
-        that are learned, too.
-      position_SM: int32 in [0, B * L), where a subword is to be predicted; 0 where there is none.
-      labels_SM: int32, its id; -1 where there is none.
+      inputs: the sequences; every spelled word is one position, and some subwords are hidden. The tables also hold the
+        words of `learned`.
+      position_SM: int32 in [0, B * L), the positions at which to predict a subword; 0 at padding.
+      labels_SM: int32, the ids of these subwords; -1 at padding.
       learned: words for the embedding loss.
       written: per length bucket, words for the generation loss.
-      cycle: per length bucket, words that pass through encoder and generator, uint16 [S, K, C]; the last bucket's C is
-        that of the longest word. A row of zeros is no word, and in steps without cycles there are no others.
-      points_SK: bool, where a point of the unit sphere passes through generator and encoder: one for each word drawn.
+      cycle: per length bucket, words for the cycle through encoder and generator, uint16 [S, K, C]; the last bucket
+        fits the longest word. Rows of zeros are padding; in steps without cycles all rows are zeros.
+      points_SK: bool, True for each point of the unit sphere that passes through generator and encoder; there are as
+        many points as words were drawn.
     """
 
     inputs: SpelledBatch

@@ -1,4 +1,4 @@
-"""Sequences with spelled words -> batches for XRayEmb, of one shape: tables of distinct words, budgets for the rest."""
+"""Packs sequences with spelled words into XRayEmb's batches of one shape, with tables of distinct words."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class XRayShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S of a micro-batch. sequences: B of a shard. length: L.
-      slots: character slots C of each length bucket of spelled words, ascending. rows: distinct ones in each.
-      predicted: M, subwords of a shard to predict at most; there are never more. learned: W, words to learn at most.
-      pieces: P, subwords of a learned word.
-      written_slots, written_rows: of the words to write; a word may stand in a bucket of longer ones.
-      cycle_slots, cycle_rows: of the words of cycles, likewise.
-      A sequence that would exceed a budget begins the next shard; a word of a cycle that finds no room is left out.
+      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, positions of a sequence.
+      slots: character slots C of each length bucket of spelled words, ascending. rows: distinct words of each bucket.
+      predicted: M, most subwords of a shard to predict; large enough for any shard.
+      learned: W, most words of a shard to learn. pieces: P, subwords of a learned word.
+      written_slots, written_rows: buckets of the words to write; a word may stand in a bucket of longer words.
+      cycle_slots, cycle_rows: buckets of the words of cycles, likewise.
+
+    A sequence that would exceed a budget begins the next shard; a word of a cycle that does not fit is left out.
     """
 
     shards: int
@@ -45,12 +46,12 @@ class XRayShape(NamedTuple):
     cycle_rows: tuple[int, ...]
 
     def tables(self) -> BatchShape:
-        """Returns the shape of the tables alone, as `ShardPacker` wants it: they hold the learned words, too."""
+        """Returns the shape of the tables alone, as `ShardPacker` takes it; the tables also hold the learned words."""
         none = (0,) * len(self.slots)
         return BatchShape(self.shards, self.sequences, self.length + self.learned, self.slots, self.rows, none, none)
 
     def described(self) -> str:
-        """Returns what a person reads of it, one line."""
+        """Returns a description of the shape for the user, in one line."""
         listed = lambda rows, slots: ", ".join(f"{n} of {c}" for n, c in zip(rows, slots, strict=True))
         return (
             f"{self.shards} shards x {self.sequences} sequences x {self.length} positions; a shard holds "
@@ -65,7 +66,7 @@ class XRayShard:
     """The sequences of one shard, taken while they fit; see `charlm.data.streams.Shard`.
 
     Args:
-      pad: the subword that stands where there is none.
+      pad: the id of the padding subword.
     """
 
     def __init__(self, shape: XRayShape, pad: int) -> None:
@@ -94,7 +95,7 @@ class XRayShard:
         return True
 
     def build(self) -> XRayBatch:
-        """Returns the arrays of the shard, without the leading axis and words of cycles; see `XRayBatch`."""
+        """Returns the arrays of the shard, without the leading axis and without words of cycles; see `XRayBatch`."""
         shape, tables = self._shape, self._packer.build()
         row_W, pieces_WP = np.zeros(shape.learned, np.int32), np.full((shape.learned, shape.pieces), -1, np.int32)
         count = 0
@@ -125,22 +126,22 @@ class XRayShard:
 
 
 def all_rows(sequence: XRaySequence) -> np.ndarray:
-    """Returns the characters of the words of a sequence, uint16: of those that are spelled, then of those learned."""
+    """Returns the characters of a sequence's words, uint16: first the spelled words, then the learned words."""
     return np.concatenate([spelled_rows(sequence), sequence.learned_WC])
 
 
 def _by_bucket(sequence: XRaySequence, slots: tuple[int, ...]) -> np.ndarray:
-    """Returns how many words of each bucket are to be written."""
+    """Returns how many of the sequence's words to write fall into each bucket."""
     lengths_T = (sequence.written_TC != 0).sum(axis=1)
     return np.bincount(bucket_of(lengths_T[lengths_T > 0], slots), minlength=len(slots))
 
 
 class XRayLane:
-    """A lane of `charlm.data.lanes` whose shards hold words of cycles, too, by their numbers in the lane."""
+    """A lane of `charlm.data.lanes` that adds words of cycles to shards, chosen by the shard's number in the lane."""
 
     def __init__(self, text: ShardLane, shape: XRayShape, cycle: CycleWords, lane: int) -> None:
         self._text, self._shape, self._cycle, self._lane = text, shape, cycle, lane
-        self._made = 0  # shards
+        self._made = 0  # number of shards made
 
     def shard(self) -> tuple[XRayBatch, bool]:
         """Returns the next shard, and whether it holds a subword."""
@@ -150,7 +151,7 @@ class XRayLane:
         return with_cycle(shard, words_KC, self._shape), filled
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what the lane holds back."""
+        """Returns the state of the lane, to be saved with the data position."""
         return self._text.get_state() | {"shards": self._made}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -160,7 +161,7 @@ class XRayLane:
 
 
 def with_cycle(shard: XRayBatch, words_KC: np.ndarray, shape: XRayShape) -> XRayBatch:
-    """Returns a shard with words of cycles, zeros where there are none."""
+    """Returns the shard with words of cycles added; rows of zeros in words_KC are no words."""
     cycle = cycle_tables(words_KC, shape.cycle_slots, shape.cycle_rows)
     return shard._replace(cycle=cycle, points_SK=words_KC[:, 0] != 0)
 
@@ -178,7 +179,7 @@ def xray_batches(
     """Returns batches [accumulation, S', ...], one shard for each lane of records.
 
     Args:
-      prefetch: batches prepared ahead in a thread, so that the iterators must be closed; 0: none.
+      prefetch: batches prepared ahead in a thread, in which case the iterators must be closed; 0: no thread.
     """
 
     def lane(number: int, records: Iterator[TextRecord]) -> XRayLane:

@@ -1,4 +1,4 @@
-"""Budgets of XRayEmb's batches, measured on its text: length buckets of words, and how many words each holds."""
+"""Measures the budgets of XRayEmb's batches on its corpora: length buckets of words, and the words that each holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUCKETS = 3
 
 
 class Budgets(NamedTuple):
-    """What is measured of a shape; empty or 0 where it is not given."""
+    """The part of `XRayShape` that is measured on text; as given by the config, empty or 0 means not given."""
 
     slots: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -29,13 +29,13 @@ class Budgets(NamedTuple):
 
 
 def measure_budgets(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences: int, given: Budgets) -> Budgets:
-    """Returns length buckets and budgets that nearly every shard keeps.
+    """Returns length buckets and budgets that nearly every shard stays within.
 
     Args:
-      sequences: of a shard. given: what is not to be measured.
+      sequences: sequences of a shard. given: the budgets that the config sets; they are not measured.
 
     Raises:
-      ValueError: there is no text, `slots` do not ascend up to the longest word, or `rows` are not one for each.
+      ValueError: there is no text, `slots` do not ascend up to the longest word, or `rows` is not one per bucket.
     """
     for name, slots in (("bucket_slots", given.slots), ("written_slots", given.written_slots)):
         check_slots(f"data.{name}", slots, maker.slots, f"{maker.slots}, model.char_slots")
@@ -55,7 +55,7 @@ def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences:
     slots = given.slots or choose_buckets(spelled_NC.mean(axis=0), BUCKETS)
     bucket_C = bucket_of(np.arange(maker.slots + 1), slots)
     rows = given.rows or tuple(budget(spelled_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
-    longer_NC = written_NC[:, ::-1].cumsum(axis=1)[:, -2::-1]  # than 0, 1, ... slots; 0 slots write nothing
+    longer_NC = written_NC[:, ::-1].cumsum(axis=1)[:, -2::-1]  # words longer than 0, 1, ... slots; length 0: no word
     most_C = np.maximum.accumulate([budget(longer_N) for longer_N in longer_NC.T[::-1]])[::-1]
     written_slots, written_rows = choose_tables(most_C, given.written_slots)
     learned = np.array([sum(len(sequence.learned_WC) for sequence in shard) for shard in shards])

@@ -1,7 +1,7 @@
-"""The characters of XRayEmb, and words as its encoder reads them (Pinter et al., 2021, section 2 and released code).
+"""XRayEmb's character vocabulary, and words as its encoder reads them (Pinter et al., 2021, section 2; released code).
 
-A word is `<e>`, at most 20 characters, `<e>`: one symbol opens and closes. Ids are those of the released code moved on
-by one place, so that 0 pads here as everywhere: (theirs + 1) mod size.
+A word is `<e>`, at most 20 characters, `<e>`: the same symbol opens and closes it. Our ids are (their id + 1) mod size,
+where theirs are those of the released code, so that 0 is padding here as everywhere in charlm.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PAD = 0
 FIRST_CHAR = 1
 SPECIALS = 3  # padding, unknown, end
 SLOTS = 22  # characters of the longest word, both `<e>` included; the released code cuts words after 20
-UNKNOWN, END = "<unk>", "<e>"  # as they are shown
-_MAX_SIZE = 2**16  # rows of words are uint16
+UNKNOWN, END = "<unk>", "<e>"  # how these symbols are shown
+_MAX_SIZE = 2**16  # character ids are uint16
 
 
 class XRayChars:
-    """An immutable set of characters: id 0 pads, the characters are 1 to n in order of code point, then `<unk>`, `<e>`.
+    """An immutable character vocabulary: 0 pads, the ids 1 to n are characters by code point, then `<unk>` and `<e>`.
 
-    Equal sets are equal vocabularies.
+    Vocabularies with the same characters are equal.
     """
 
     __slots__ = ("_chars", "_ids")
@@ -39,7 +39,7 @@ class XRayChars:
         """Takes distinct characters in any order.
 
         Raises:
-          ValueError: an entry is no single character, is there twice, or there are too many; names `source`.
+          ValueError: an entry is no single character or is there twice, or there are too many; it names `source`.
         """
         found = list(chars)
         for char in found:
@@ -55,12 +55,12 @@ class XRayChars:
 
     @classmethod
     def build(cls, counts: Mapping[str, int], size: int | None = None) -> XRayChars:
-        """Keeps the characters that occur, without white space, of which words have none.
+        """Returns the vocabulary of the characters that occur, without white space, which words do not contain.
 
         Args:
           counts: how often each character occurs.
-          size: rows of the table at most, padding, `<unk>` and `<e>` included: the most frequent ones are kept, of
-            equally frequent ones the first by code point. None: all, as in the released code.
+          size: most rows of the character table, padding, `<unk>` and `<e>` included. The most frequent characters are
+            kept, ties by code point. None: all characters are kept, as in the released code.
 
         Raises:
           ValueError: `size` leaves no room for a character, or a key is no single character.
@@ -75,11 +75,12 @@ class XRayChars:
     def load(cls, path: str | os.PathLike[str]) -> XRayChars:
         """Reads a JSON list of characters, as `save` writes it, or the `chars.txt` of the released code.
 
-        That one is nothing but the characters in order of code point. White space at its end belongs to them (the
-        released reader loses it); a line break that stands out of order there is an editor's, and is left out.
+        A `chars.txt` holds only the characters, in order of code point. White space at its end counts as characters
+        (the released reader loses it). A line break at the end that breaks the order comes from an editor and is
+        ignored.
 
         Raises:
-          ValueError: the file is neither; the message names it. OSError: it cannot be read.
+          ValueError: the file has neither format; the message names it. OSError: the file cannot be read.
         """
         data = read_bytes(path)
         try:
@@ -103,7 +104,7 @@ class XRayChars:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, int], source: str = "characters") -> XRayChars:
-        """Takes what `to_dict` returned; ValueError naming `source` when the ids are not those of the characters."""
+        """Returns the vocabulary from the result of `to_dict`; ValueError naming `source` if the ids are wrong."""
         chars = cls(mapping, source)
         if chars._ids != dict(mapping):
             wrong = next(char for char in chars._ids if chars._ids[char] != mapping[char])
@@ -115,7 +116,7 @@ class XRayChars:
         return dict(self._ids)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the JSON list that `load` reads; a reader never sees half a file."""
+        """Writes the JSON list that `load` reads; a reader never sees a partly written file."""
         write_text(path, json.dumps(self._chars, ensure_ascii=False, indent=0) + "\n")
 
     def digest(self) -> str:
@@ -134,7 +135,7 @@ class XRayChars:
 
     @property
     def size(self) -> int:
-        """Rows of a table of characters: theirs, padding, `<unk>` and `<e>`."""
+        """Rows of a table of characters, with those for padding, `<unk>` and `<e>`."""
         return len(self._chars) + SPECIALS
 
     @property
@@ -149,20 +150,20 @@ class XRayChars:
 
     @property
     def spaces_V(self) -> np.ndarray:
-        """Which ids are white space, bool [size]: no word begins with one, see `XRDecoder.generate`."""
+        """bool [size], True at white space, with which no generated word begins; see `XRDecoder.generate`."""
         return np.array([False, *(char.isspace() for char in self._chars), False, False])
 
     def encode_word(self, word: str, slots: int = SLOTS) -> list[int]:
-        """Returns the ids of a word between two `<e>`; its end is cut where there are more characters than slots."""
+        """Returns the ids of a word between two `<e>`; characters beyond `slots - 2` are cut off."""
         return [self.end, *(self._ids.get(char, self.unknown) for char in word[: slots - 2]), self.end]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the characters of ids up to the `<e>` that closes, without any `<e>`; padding is left out.
+        """Returns the characters of ids up to the closing `<e>`, without `<e>` and padding.
 
-        `<unk>` is shown as such. Whether an `<e>` opens the word makes no difference.
+        Unknown characters are shown as `<unk>`. The opening `<e>` may be missing.
 
         Raises:
-          ValueError: there is no such id.
+          ValueError: an id is not in the vocabulary.
         """
         found: list[str] = []
         for place, index in enumerate(map(int, ids)):
@@ -188,7 +189,7 @@ class XRayChars:
 
 
 def word_rows(words: Sequence[str], chars: XRayChars, slots: int = SLOTS) -> np.ndarray:
-    """Returns words as their encoder reads them, uint16 [U, slots]: `<e>`, characters, `<e>`, zeros.
+    """Returns words as the encoder reads them, uint16 [U, slots]: `<e>`, characters, `<e>`, zeros.
 
     The length of a word is the number of ids that are not 0.
 

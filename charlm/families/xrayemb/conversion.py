@@ -1,8 +1,8 @@
-"""XRayEmb on a BERT, RoBERTa or GPT-2: whole models to checkpoints of ours and back.
+"""Converts whole XRayEmb models on BERT, RoBERTa or GPT-2 to our checkpoints and back.
 
-The released code saves the state of its model and no config. Tensors have their names: the backbone's those of
-transformers, encoder and generator behind `tdtemb.vectorizer.` and `tdtgen.` (`charlm.families.xrayemb.tensors`); the
-config beside them is ours, with `model_type` "xrayemb".
+The released code saves the state of its model without a config. We keep its names of tensors: the backbone's are those
+of transformers, the encoder's begin with `tdtemb.vectorizer.` and the generator's with `tdtgen.`
+(`charlm.families.xrayemb.tensors`). The config beside the tensors is ours, with `model_type` "xrayemb".
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
 BACKBONES: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
-KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # of our metadata, in their config
+KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
 _ON_BERT: dict[str, Callable[..., Any]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
     **label_heads(BertForLabels, encoder=xrayemb_lm.XRayEmbBert),
@@ -62,7 +62,7 @@ _ON_GPT2: dict[str, Callable[..., Any]] = {
 
 
 class XRayEmbConverter(Converter):
-    """XRayEmb on all of its backbones. A backbone alone becomes one by training, not by an import."""
+    """Converts XRayEmb on all its backbones. A plain backbone becomes an XRayEmb by training, not by an import."""
 
     name, title = NAME, "XRayEmb"
     encoders = (xrayemb_lm.XRayEmbBert, xrayemb_lm.XRayEmbGPT2)
@@ -70,7 +70,7 @@ class XRayEmbConverter(Converter):
 
     @property
     def heads(self) -> Sequence[str]:
-        """The heads that a model of the family may have: the language model's is its backbone's."""
+        """The heads that a model of the family may have; the head of its language model depends on the backbone."""
         return (MASKED_LM, CAUSAL_LM, *FINE_TUNED, ENCODER)
 
     def head_of(self, metadata: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ class XRayEmbConverter(Converter):
         return metadata["head"]
 
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
-        """Returns what a model with that metadata is; see `Converter.target`."""
+        """Returns the target of a model with that metadata; see `Converter.target`."""
         backbone, head, labels = metadata.get("backbone"), metadata.get("head"), metadata.get("labels", 0)
         if backbone not in BACKBONES:
             raise ValueError(f"{where}: backbone={backbone!r} is not one of {', '.join(BACKBONES)}")
@@ -94,15 +94,15 @@ class XRayEmbConverter(Converter):
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
     def recognises(self, theirs: Mapping[str, Any]) -> bool:
-        """Says whether a config is of this family."""
+        """Returns whether a config is of this family."""
         return theirs.get("model_type") == NAME
 
     def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
-        """Says whether the tensors are the released code's, which come without a config and ask for a backbone."""
+        """Returns whether the tensors are the released code's, which have no config and need a backbone."""
         return theirs is None and is_released(open_state(file))
 
     def smallest_input(self, config: Any) -> SpelledBatch:
-        """Returns a text of one word."""
+        """Returns a batch with a text of one word."""
         return smallest_batch()
 
     def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
@@ -111,7 +111,7 @@ class XRayEmbConverter(Converter):
         return own(config), {name: value for name, value in params.items() if name != "label"}
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
-        """Returns the tokenizer whose files lie with a model; ValueError when there is none, or it is damaged."""
+        """Returns the tokenizer in a model's folder; ValueError when there is none, or it is damaged."""
         return SubwordTokenizer.load(folder, lowercase=lowercase)
 
     def read(
@@ -126,15 +126,15 @@ class XRayEmbConverter(Converter):
     ) -> Model:
         """Reads a folder that `write_theirs` made: config, tensors, characters and tokenizer.
 
-        Or a state dict of the released code, with the backbone that it goes on; see
-        `charlm.families.xrayemb.importing`.
+        With `backbone`, it reads a state dict of the released code instead; see `charlm.families.xrayemb.importing`.
 
         Args:
-          head: what to read; "": what it holds.
-          backbone: of a state dict of theirs. char_vocab, heads: with `backbone`, as `read_states` takes them.
+          head: the head to read; "": the head that the model holds.
+          backbone: the model that the state dict of the released code belongs on.
+          char_vocab, heads: only with `backbone`; see `read_states`.
 
         Raises:
-          ValueError: when anything is missing or does not fit.
+          ValueError: something is missing or does not fit.
         """
         if backbone:
             if options:
@@ -160,7 +160,7 @@ class XRayEmbConverter(Converter):
         return self.cut(model, head) if head else model
 
     def _metadata(self, file: Path) -> dict[str, Any]:
-        """Returns what the config and the characters beside a state say."""
+        """Returns the metadata from the config and the characters beside a state."""
         path = file.parent / CONFIG_FILE
         theirs = read_json(path) if path.is_file() else {}
         if not self.recognises(theirs) or not theirs.keys() >= {"backbone", "head", "model"}:
@@ -175,7 +175,7 @@ class XRayEmbConverter(Converter):
         return {"family": NAME, **named, "xray_chars": chars.to_dict()}
 
     def names(self, source: Path, head: str = "") -> Names:
-        """Returns what is in a file; see `Converter.names`. Of the released code's no backbone is needed."""
+        """Returns the contents of a file; see `Converter.names`. Files of the released code need no backbone here."""
         if _of_released_code(source):
             if head:
                 raise ValueError(f"--head={head}: {source} holds no head; it is that of the backbone")
@@ -187,14 +187,14 @@ class XRayEmbConverter(Converter):
         return Names(open_state(source, True), metadata["head"], *_rules(metadata))
 
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
-        """Returns the metadata of the same model with another head; one for labels has no generator."""
+        """Returns the metadata of the same model with another head; models with a head for labels have no generator."""
         fields = {"generator": None} if head in FINE_TUNED else {}
         theirs = BACKBONES[metadata["backbone"]].heads.get(head)
         fields |= theirs.fields if theirs is not None else {}
         return {**metadata, "head": head, "model": metadata["model"] | fields}
 
     def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed; the dtype of encoder and generator, too."""
+        """Returns the metadata with fields of the config changed; a new dtype is set in encoder and generator, too."""
         fields = {**metadata["model"], **changes}
         shared = {name: value for name, value in changes.items() if name == "dtype"}
         for part in ("encoder", "generator"):
@@ -227,19 +227,19 @@ def chars_of(pretrained: Pretrained) -> XRayChars:
 
 
 def _of_released_code(file: Path) -> bool:
-    """Says whether a state is of the released code: without a config of ours."""
+    """Returns whether a state is of the released code: it has its names and no config of ours beside it."""
     path = file.parent / CONFIG_FILE
     theirs = read_json(path) if path.is_file() else {}
     return theirs.get("model_type") != NAME and is_known(open_state(file, True))
 
 
 def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
-    """Returns the rules of a model, and what of its state is not imported."""
+    """Returns the rules of a model, and the tensors of its state that are not imported."""
     family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
-    # The state of GPT-2's encoder alone is that of its language model, whose output layer is the table.
+    # GPT-2 without a head has the state of its language model, since the output layer of that is the table.
     theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
     rules = theirs.rules
-    if head == ENCODER and head in family.heads:  # an encoder alone has no name there
+    if head == ENCODER and head in family.heads:  # the family's own rules for an encoder alone have no "bert/"
         rules = [rule for rule in family.heads[MASKED_LM].rules if rule.ours.startswith("bert/")]
     own, leave = encoder_table(fields["encoder"]["kind"], ENCODER_PREFIX, "xr_enc/")
     rules = [*rules, *own]

@@ -1,4 +1,4 @@
-"""Words of XRayEmb's cycles: the most frequent ones of a corpus, some of them now and then (Pinter et al., 4.1)."""
+"""Draws the words of XRayEmb's cycles from the most frequent words of a corpus (Pinter et al., 2021, section 4.1)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ SAMPLING = ("uniform", "sqrt", "frequency")
 
 @dataclasses.dataclass(frozen=True)
 class CycleWords:
-    """Which words a shard has, by its number alone.
+    """Chooses the words of each shard; the choice depends only on the seed and the shard's number.
 
     Attributes:
-      rows_NC: uint16, words as `charlm.families.xrayemb.chars` has them, the most frequent first. counts_N: how often
-      each
-        was met.
-      size: K, words of a shard that has some. every: steps from one with words to the next. micro_batches: of a step.
-      sampling: chances of a word: all alike ("uniform"), by its count ("frequency") or the root of it ("sqrt").
-      in_order: no draw: every shard has words, all in turn and each once before any comes again; in evaluation, which
-        ends where its text does, or with `train.eval_words`.
+      rows_NC: uint16, words as `charlm.families.xrayemb.chars` encodes them, the most frequent first.
+      counts_N: how often each word occurs.
+      size: K, words of a shard in steps with cycles. every: steps from one with cycles to the next.
+      micro_batches: micro-batches of a step. seed: seed of the draws.
+      sampling: probability of a word: the same for all ("uniform"), in proportion to its count ("frequency") or to the
+        square root of its count ("sqrt").
+      in_order: for evaluation: every shard has words, and all words take turns instead of being drawn. Evaluation may
+        stop before all had a turn, where its text ends or at `train.eval_words`.
     """
 
     rows_NC: np.ndarray
@@ -42,30 +43,30 @@ class CycleWords:
 
     @functools.cached_property
     def by_length_N(self) -> np.ndarray:
-        """Numbers of the words, int64: the shortest first, of each length the most frequent first."""
+        """Indices of the words, int64, the shortest first; words of one length by falling frequency."""
         return np.argsort((self.rows_NC != 0).sum(axis=1), kind="stable")
 
     @functools.cached_property
     def ends_N(self) -> np.ndarray:
-        """Where the shares of words end in [0, 1], in the order of `by_length_N`."""
+        """The cumulative probabilities of the words in the order of `by_length_N`."""
         power = {"uniform": 0.0, "sqrt": 0.5, "frequency": 1.0}[self.sampling]
         ends_N = np.cumsum(self.counts_N[self.by_length_N].astype(np.float64) ** power)
         return ends_N / ends_N[-1]
 
     @property
     def windows(self) -> int:
-        """In how many shards all words come in turn."""
+        """The number of shards that all words take when they come in order."""
         return -(-len(self.rows_NC) // self.size)
 
     def none(self) -> np.ndarray:
-        """Returns the words of a shard without any: zeros, uint16 [K, C]."""
+        """Returns the rows of a shard without words: zeros, uint16 [K, C]."""
         return np.zeros((self.size, self.rows_NC.shape[1]), np.uint16)
 
     def of(self, lane: int, lanes: int, shard: int) -> np.ndarray:
-        """Returns the words of a lane's shard, uint16 [K, C]; zeros in steps without.
+        """Returns the words of a lane's shard, uint16 [K, C]; zeros in steps without cycles.
 
         Args:
-          shard: its number in the lane, from 0.
+          shard: number of the shard in the lane, from 0.
         """
         if not self.size:
             return self.none()
@@ -74,32 +75,34 @@ class CycleWords:
             return np.concatenate([words_KC, self.none()])[: self.size]
         if (shard // self.micro_batches + 1) % self.every:
             return self.none()
-        seeds = np.random.SeedSequence((self.seed, lane, shard), spawn_key=(1,))  # text draws without such a key
+        seeds = np.random.SeedSequence((self.seed, lane, shard), spawn_key=(1,))  # draws of text have no spawn key
         found_K = stratified(self.ends_N, self.size, np.random.Generator(np.random.Philox(seeds)))
         return self.rows_NC[self.by_length_N[found_K]]
 
 
 def stratified(ends_N: np.ndarray, size: int, draw: np.random.Generator) -> np.ndarray:
-    """Returns draws of things that have shares of [0, 1]: one from each of as many equal parts, int64 [size].
+    """Returns stratified draws, int64 [size]: divides [0, 1] into `size` equal parts and draws one point in each.
 
-    So a thing comes as often as in independent draws, and the number of neighbours that share a part of length p is
-    off p * size by less than two: where things stand by length, every draw has nearly the same lengths.
+    Every item is as frequent as in independent draws. Of neighbouring items with the joint probability p, the number
+    drawn differs from p * size by less than two; so where items are ordered by length, all draws have nearly the same
+    lengths.
 
     Args:
-      ends_N: where shares end, ascending up to 1.
+      ends_N: cumulative probabilities of the items, ascending up to 1.
     """
     places_K = (np.arange(size) + draw.random(size)) / size
     return np.minimum(np.searchsorted(ends_N, places_K, side="right"), len(ends_N) - 1)
 
 
 def cycle_tables(words_KC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Returns words by length, uint16 [rows, slots] of each bucket; zeros behind them.
+    """Returns words sorted into length buckets, uint16 [rows, slots] per bucket; rows of zeros pad.
 
-    A word stands in the first bucket that is long enough or, where that is full, in one of longer words; all of a
-    shard find room in the rows of `measure_cycle`. Others are left out.
+    A word goes into the first bucket with enough slots or, if that is full, into a bucket of longer words. The rows
+    that `measure_cycle` returns have room for all words of a shard; words without room are left out.
 
     Args:
-      words_KC: uint16, the words; a row of zeros is none. slots: of the buckets, ascending; the last holds every word.
+      words_KC: uint16, the words; a row of zeros is no word.
+      slots: character slots of the buckets, ascending; the last bucket fits every word. rows: rows of the buckets.
     """
     lengths_K = (words_KC != 0).sum(axis=1)
     (real,) = np.nonzero(lengths_K)
@@ -110,13 +113,13 @@ def cycle_tables(words_KC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, 
 def measure_cycle(
     cycle: CycleWords, slots: tuple[int, ...] = (), rows: tuple[int, ...] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns length buckets and their rows, which hold the words of every shard.
+    """Returns length buckets and their rows, with room for the words of every shard.
 
     Args:
-      slots, rows: what is not to be measured.
+      slots, rows: slots and rows of the buckets, where the config gives them; (): they are measured.
 
     Raises:
-      ValueError: `slots` do not ascend up to the longest word, or `rows` are not one for each, or hold too few words.
+      ValueError: `slots` do not ascend up to the longest word, or `rows` is not one number per bucket or too few.
     """
     longest = cycle.rows_NC.shape[1]
     check_slots("cycle.slots", slots, longest, f"{longest}, model.char_slots")
@@ -137,10 +140,10 @@ def measure_cycle(
 
 
 def _most_longer(cycle: CycleWords) -> np.ndarray:
-    """Returns how many words longer than 0, 1, ... C - 1 slots a shard has at most, int64 [C], descending."""
+    """Returns the most words of a shard that are longer than 0, 1, ... C - 1 slots, int64 [C], descending."""
     N, C = cycle.rows_NC.shape
     longer_C = ((cycle.rows_NC != 0).sum(axis=1, keepdims=True) > np.arange(C)).sum(axis=0)
-    begin_C = np.concatenate([[0.0], cycle.ends_N])[N - longer_C]  # where their shares begin: they are the last
+    begin_C = np.concatenate([[0.0], cycle.ends_N])[N - longer_C]  # where the shares of the longer words begin
     drawn_C = (np.arange(1, cycle.size + 1) / cycle.size > begin_C[:, None]).sum(axis=1)
     in_order_C = -(-longer_C // cycle.windows)
     return np.maximum(drawn_C, in_order_C)

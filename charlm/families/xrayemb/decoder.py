@@ -1,7 +1,8 @@
-"""XR-Dec of XRayEmb: a vector -> the characters of its word, one after another (Pinter et al., 2021, section 4).
+"""XR-Dec, the generator of XRayEmb: writes a word from a vector, character by character.
 
-arXiv 2108.00391 and the released code: LSTM layers that begin with states made from the vector, and read the character
-that came before. Classes of the output are all characters but padding, so class c is id c + 1.
+It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the released code: LSTM layers whose first states are
+made from the vector, and which read the previous character at each step. The output has a class for every character but
+padding, so class c is id c + 1.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from charlm.nn.choices import Initializer
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense
 
-MAX_STEPS = 20  # as the released code; the symbol that ends a word is one of them
+MAX_STEPS = 20  # as in the released code; counts the symbol that ends a word
 
 
 @dataclasses.dataclass(frozen=True)
 class XRDecoderConfig:
-    """Shape of XR-Dec. The paper gives no size of its states; 256 is that of its encoder.
+    """Shape of XR-Dec. The paper does not give the width of its states; 256 is the width of its encoder.
 
     Attributes:
-      char_vocab_size: V, rows of the character table, which is not the encoder's; id 0 pads, the last is `<e>`.
-      char_embedding: its width. hidden: units of a layer. vector: width of the vectors that words are made from.
+      char_vocab_size: V, rows of the generator's own character table; id 0 pads, the last is `<e>`.
+      char_embedding: width of the character table. hidden: units of a layer. layers: LSTM layers.
+      vector: width of the vectors that words are written from.
       char_slots: characters of the longest word, both `<e>` included.
-      compat_scramble: layers begin with states of other words of the batch, as the released code has them: it reads
-        [U, layers * hidden] as [layers, U, hidden]. For comparison with it.
-      dtype: of the inputs of products; states and logits are float32.
+      compat_scramble: for comparison with the released code: layers begin with states of other words of the batch,
+        because that code reads [U, layers * hidden] as [layers, U, hidden].
+      dtype: dtype of the inputs of products; states and logits are float32.
     """
 
     char_vocab_size: int = 200
@@ -60,10 +62,10 @@ class XRDecoderConfig:
 
 
 class Predicted(NamedTuple):
-    """Predictions of a stretch of steps, for the words of some tables.
+    """Predictions in a stretch of steps, for the words of the tables that are long enough.
 
     Attributes:
-      logits_NBV: float32 [steps, words, V - 1]. ids_NB: int32, the characters that stand there, 0 behind the last.
+      logits_NBV: float32 [steps, words, V - 1]. ids_NB: int32, the right characters, 0 after the end of a word.
     """
 
     logits_NBV: jax.Array
@@ -71,11 +73,11 @@ class Predicted(NamedTuple):
 
 
 class Generated(NamedTuple):
-    """Words that were generated.
+    """Generated words.
 
     Attributes:
-      ids_UT: int32, the characters and the symbol that ended the word, if one did; 0 behind it.
-      length_U: int32, the number of characters; all T where nothing ended the word.
+      ids_UT: int32, the characters and the symbol that ended the word, if there was one; 0 pads.
+      length_U: int32, the number of characters; T if the word did not end.
     """
 
     ids_UT: jax.Array
@@ -83,7 +85,9 @@ class Generated(NamedTuple):
 
 
 def spelled_rows(generated: Generated, end: int) -> jax.Array:
-    """Returns generated words as encoder and generator read words: `<e>`, characters, `<e>`, zeros, int32 [U, T + 2].
+    """Returns generated words in the form that encoder and generator read: `<e>`, characters, `<e>`, zeros.
+
+    The result is int32 [U, T + 2].
 
     Args:
       end: id of `<e>`.
@@ -97,12 +101,13 @@ def spelled_rows(generated: Generated, end: int) -> jax.Array:
 
 
 def _stretches(chars: Sequence[jax.Array]) -> list[jax.Array]:
-    """Returns the characters of tables step by step, int [steps + 1, S * words] for each stretch between two lengths.
+    """Returns the characters of tables step by step, int [steps + 1, S * words] for each stretch of steps.
 
-    A stretch has the words of all tables that are as long; its last characters are only predicted, and begin the next.
+    A stretch spans the steps between two table lengths, and holds the words of all tables that reach its end. Its last
+    characters are only predicted; they are read as the first characters of the next stretch.
 
     Args:
-      chars: int [S, U, C], the longest C first.
+      chars: int [S, U, C], the tables, with the longest C first.
     """
     S = len(chars[0])
     ends = sorted({0, *(x.shape[-1] - 1 for x in chars)})
@@ -114,7 +119,7 @@ def _stretches(chars: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 class _Loop(NamedTuple):
-    """Where generation stands: the step, the layers' states, what was written, which words have ended, the key."""
+    """The state of generation: step, states of the layers, words so far, which words have ended, random key."""
 
     step: jax.Array
     states: tuple[LSTMState, ...]
@@ -138,25 +143,26 @@ class XRDecoder(nn.Module):
         self.output_projection = MixedDense(cfg.char_vocab_size - 1, cfg.initializer, cfg.dtype)
 
     def __call__(self, vectors_UD: jax.Array, chars_UC: jax.Array) -> jax.Array:
-        """Returns what is predicted behind each given character, float32 [U, C - 1, V - 1].
+        """Returns the logits of the next character after each given character, float32 [U, C - 1, V - 1].
 
         Args:
-          vectors_UD: of words. chars_UC: int, the words; logits at t are for character t + 1.
+          vectors_UD: vectors of words. chars_UC: int, the words; logits at t are for character t + 1.
         """
         (predicted,) = self.tables([vectors_UD[None]], [chars_UC[None]])
         return predicted.logits_NBV.swapaxes(0, 1)
 
     def tables(self, vectors: Sequence[jax.Array], chars: Sequence[jax.Array]) -> list[Predicted]:
-        """Returns what is predicted behind the given characters of words that stand in tables by length.
+        """Returns the predictions of the next characters for given words that are sorted into tables by length.
 
-        All words begin together; those of a table leave when its slots end, so several tables cost no more steps than
-        the longest one.
+        All words begin together, and the words of a table drop out after its last slot. So several tables take no more
+        steps than the longest table alone.
 
         Args:
-          vectors: of the words of each table, [S, U, D]. chars: int [S, U, C], the words; S is the same in all.
+          vectors: vectors of the words of each table, [S, U, D].
+          chars: the words of each table, int [S, U, C]; S is the same in all tables.
 
         Returns:
-          Stretches of steps, in order: of each the S shards' words, the longest tables first.
+          The stretches of steps in order; each has the words of the S shards, the longest tables first.
 
         Raises:
           ValueError: no table has two slots, so there is nothing to predict.
@@ -183,14 +189,15 @@ class XRDecoder(nn.Module):
         temperature: float | jax.Array = 1.0,
         key: jax.Array | None = None,
     ) -> Generated:
-        """Writes words character by character, in one loop that ends when all have ended.
+        """Writes words character by character, in one loop that ends when all words have ended.
 
-        Neither `<e>` nor whitespace begins a word. A word that has ended reads padding on.
+        No word begins with `<e>` or white space. Words that have ended read padding until the loop ends.
 
         Args:
-          max_steps: T, most characters of a word and the symbol that ends it; a word as long as T is not ended.
-          spaces_V: bool, ids of whitespace characters; None: there are none. spaces_end: whether these end words, too.
-          key: to draw characters, at a temperature above 0; None: the likeliest one each time.
+          max_steps: T, most characters of a word, the symbol that ends it included; a word of T characters has no end.
+          spaces_V: bool, True at ids of white space; None: there is none. spaces_end: whether white space ends words.
+          temperature: divides the logits when characters are drawn; above 0.
+          key: key for drawing characters; None: the likeliest character is taken each time.
 
         Raises:
           ValueError: `max_steps` is below 1, or `spaces_V` has another length than the vocabulary.
@@ -239,7 +246,7 @@ class XRDecoder(nn.Module):
         return tuple(after)
 
     def start_states(self, vectors_UD: jax.Array) -> jax.Array:
-        """Returns what the layers begin with, float32 [layers, U, K]."""
+        """Returns the first states of the layers, float32 [layers, U, K]."""
         cfg = self.config
         states = self.start_projection(vectors_UD)
         if cfg.compat_scramble:

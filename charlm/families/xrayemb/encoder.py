@@ -1,10 +1,12 @@
-"""XR-Enc of XRayEmb: the characters of a word -> a vector in the place of its subwords' (Pinter et al., 2021).
+"""XR-Enc, the encoder of XRayEmb: turns the characters of a word into a vector that replaces those of its subwords.
 
-arXiv 2108.00391, section 4, and the released code. Three kinds: convolutions (the paper's), a bidirectional LSTM and a
-small Transformer, which its preliminary runs compared. A word is `<e>`, its characters, `<e>`, as
-`charlm.families.xrayemb.chars` writes it. A vector depends on its word alone, so those of distinct words serve every
-place and are kept between calls; in the released code padding is a character like others, and the longest word of a
-batch changes all (`compat_padding`).
+It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the released code. There are three kinds: convolutions
+(the paper's choice), a bidirectional LSTM and a small Transformer, which its preliminary runs compared. A word is
+`<e>`, its characters, `<e>`, as `charlm.families.xrayemb.chars` writes it.
+
+A vector depends only on its word, so the vector of a distinct word serves all its occurrences and can be kept between
+calls. The released code instead reads padding as a character, so that the longest word of a batch changes the vectors
+of all others; `compat_padding` does the same.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense, matmul
 
 KINDS = ("conv", "lstm", "transformer")
-WIDTHS = (2, 3, 4)  # of the convolutions, in characters (section 4)
+WIDTHS = (2, 3, 4)  # widths of the convolutions, in characters (section 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +36,16 @@ class XREncoderConfig:
     Attributes:
       kind: "conv", "lstm" or "transformer"; `encoder_config` has the authors' sizes of each.
       char_vocab_size: rows of the character table; id 0 pads, the last is `<e>`.
-      char_embedding: width of that table; a Transformer's is `hidden` wide.
-      hidden: filters of each width, units of each direction, or the Transformer's width.
-      output: width D of the vectors. projections: layers Linear(ReLU(x)) that make them; all but the last are as wide
-        as D, those of an LSTM as its two directions.
-      layers: of LSTM or Transformer. heads, ffn, max_positions: of the Transformer.
+      char_embedding: width of the character table; with a Transformer it is `hidden` instead.
+      hidden: filters of each width, units of each LSTM direction, or width of the Transformer.
+      output: width D of the vectors.
+      projections: layers Linear(ReLU(x)) that make the vectors; all but the last are D wide, or with an LSTM as wide as
+        its two directions together.
+      layers: layers of the LSTM or Transformer. heads, ffn, max_positions: sizes of the Transformer.
       char_slots: characters of the longest word, both `<e>` included.
-      compat_padding: padding is read as a character, as the released code does.
-      dropout: of the Transformer's states and probabilities; the other kinds have none.
-      dtype: of the inputs of products; vectors are float32.
+      compat_padding: padding is read as a character, as in the released code.
+      dropout: dropout of the Transformer's states and probabilities; the other kinds have no dropout.
+      dtype: dtype of the inputs of products; vectors are float32.
     """
 
     kind: Literal["conv", "lstm", "transformer"] = "conv"
@@ -77,7 +80,7 @@ class XREncoderConfig:
 
     @property
     def bert(self) -> BertConfig:
-        """The shape of the Transformer."""
+        """The config of the Transformer."""
         return BertConfig(
             vocab_size=self.char_vocab_size, hidden=self.hidden, layers=self.layers, heads=self.heads, ffn=self.ffn,
             max_positions=self.max_positions, type_vocab=1, pooler=False, dropout=self.dropout,
@@ -96,7 +99,7 @@ def check_characters(part: str, config: Any) -> None:
 
 
 def encoder_config(kind: str, **changes: Any) -> XREncoderConfig:
-    """Returns the authors' sizes of a kind, with `changes`; see `XREncoderConfig`."""
+    """Returns the config of a kind with the authors' sizes, and `changes` applied; see `XREncoderConfig`."""
     own: dict[str, dict[str, Any]] = {
         "lstm": {"hidden": 128, "layers": 2, "projections": 2},
         "transformer": {"hidden": 256, "layers": 6, "heads": 8, "ffn": 3072, "dropout": 0.1, "initializer": "bert"},
@@ -117,7 +120,7 @@ class XREncoder(nn.Module):
         self.projection = [MixedDense(width, cfg.initializer, cfg.dtype) for width in widths]
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """Returns float32 [U, D]; a row without a character, which stands for no word, gives something finite.
+        """Returns float32 [U, D]; a row of padding, which stands for no word, gives arbitrary but finite numbers.
 
         Args:
           chars_UC: int, ids of the characters of words, 0 pads on the right.
@@ -129,25 +132,26 @@ class XREncoder(nn.Module):
 
 
 def lengths(chars_UC: jax.Array) -> jax.Array:
-    """Returns how many characters words have, int32 [U]."""
+    """Returns the number of characters of each word, int32 [U]."""
     return (chars_UC != 0).sum(axis=1, dtype=jnp.int32)
 
 
 class Convolutions(nn.Module):
-    """max_t Conv_k(x)_t for k = 2, 3, 4, side by side (section 4).
+    """max_t Conv_k(x)_t for k = 2, 3, 4, concatenated (section 4).
 
-    A word has zeros on both sides, so that a filter sees every part of it that is not empty: n + k - 1 windows.
+    A word of n characters is padded with zeros on both sides, so that each filter sees all n + k - 1 windows that
+    contain at least one character.
 
-    A convolution is a sum of k products, one for each place of its window, and a product depends on its character
-    alone. So where the table has fewer rows than the words have characters, the rows are multiplied, and the products
-    read where they are needed: five to ten times less work than multiplying characters.
+    A convolution is a sum of k products, one per place of its window, and each product depends only on the character at
+    that place. So if the table has fewer rows than the words have characters, the rows are multiplied once and the
+    products looked up: five to ten times less work than multiplying every character.
     """
 
     config: XREncoderConfig
 
     @nn.compact
     def __call__(self, chars_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns float32 [U, 3 H]; nothing is dropped, whatever `deterministic` says."""
+        """Returns float32 [U, 3 H]; there is no dropout, so `deterministic` has no effect."""
         cfg = self.config
         C = chars_UC.shape[1]
         table_VE = nn.Embed(
@@ -158,7 +162,7 @@ class Convolutions(nn.Module):
         else:
             rows_RE = jnp.take(table_VE, chars_UC.reshape(-1), axis=0)
             rows_UC = jnp.arange(chars_UC.size).reshape(chars_UC.shape)
-        zeros = len(rows_RE)  # the row that stands beside words, and for padding
+        zeros = len(rows_RE)  # index of a row of zeros, for padding around and after words
         rows_RE = jnp.concatenate([rows_RE, jnp.zeros_like(rows_RE[:1])])
         length_U = lengths(chars_UC)
         if cfg.compat_padding:
@@ -175,14 +179,14 @@ class Convolutions(nn.Module):
 
 
 class Filters(nn.Module):
-    """H filters of one width; parameters `kernel` [k, E, H] and `bias` [H], uniform at first as in PyTorch."""
+    """H filters of one width; parameters `kernel` [k, E, H] and `bias` [H] start uniform, as in PyTorch."""
 
     width: int
     config: XREncoderConfig
 
     @nn.compact
     def __call__(self, rows_RE: jax.Array, rows_UC: jax.Array) -> jax.Array:
-        """Returns float32 [U, C - k + 1, H], what the filters find in each window of rows."""
+        """Returns the outputs of the filters in each window of rows, float32 [U, C - k + 1, H]."""
         k, H, E = self.width, self.config.hidden, rows_RE.shape[-1]
         bound = 1 / math.sqrt(k * E)
         init = lambda key, shape: jax.random.uniform(key, shape, jnp.float32, -bound, bound)
@@ -196,18 +200,18 @@ class Filters(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """The last states of both directions of the last layer, side by side.
+    """The last states of both directions of the last layer, concatenated.
 
     Every layer begins with states of its own, `start_state` [2 * layers, H], forward before backward; memories begin
-    as zeros. The released code draws these states anew each time a model is made and neither trains nor saves them;
-    here they are parameters, zeros at first.
+    as zeros. The released code draws these states at random whenever a model is made and neither trains nor saves
+    them; here they are parameters that start as zeros.
     """
 
     config: XREncoderConfig
 
     @nn.compact
     def __call__(self, chars_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns float32 [U, 2 H]; nothing is dropped, whatever `deterministic` says."""
+        """Returns float32 [U, 2 H]; there is no dropout, so `deterministic` has no effect."""
         cfg = self.config
         U, C = chars_UC.shape
         E = cfg.char_embedding
@@ -229,7 +233,7 @@ class BiLSTM(nn.Module):
 
 
 def _backwards(last_U: jax.Array, C: int) -> jax.Array:
-    """Returns the places of words read from their last character, [C, U]; those behind it stay where they are."""
+    """Returns indices that reverse the characters of each word, [C, U]; padding after the word stays in place."""
     place_C1 = jnp.arange(C)[:, None]
     return jnp.where(place_C1 <= last_U[None], last_U[None] - place_C1, place_C1)
 
