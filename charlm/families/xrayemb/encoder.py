@@ -239,7 +239,7 @@ def _backwards(last_U: jax.Array, C: int) -> jax.Array:
 
 
 class CharTransformer(nn.Module):
-    """The mean of a small BERT's states over the characters of a word."""
+    """The mean of the states of a small BERT over the characters of a word."""
 
     config: XREncoderConfig
 

@@ -1,4 +1,4 @@
-"""What a trained XRayEmb says of held-out text, for a person to see: subwords it predicts, words it writes."""
+"""Logs examples during training: subwords that an XRayEmb predicts in held-out text, and words that it writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTEXT = 8  # positions shown on either side
 
 
 def show_examples(objective: TextObjective, params: Any) -> None:
-    """Logs `train.examples` places of held-out text: the likeliest subwords, and what is written from there."""
+    """Logs for `train.examples` positions of held-out text the likeliest subwords and the word that is written."""
     count, data = objective.config.train.examples, objective.data
     if not count:
         return
@@ -55,10 +55,10 @@ def show_examples(objective: TextObjective, params: Any) -> None:
 
 
 def show_samples(objective: TextObjective, params: Any) -> None:
-    """Logs what the generator writes at points of the sphere, the same in every call.
+    """Logs the words that the generator writes from points of the sphere, the same points in every call.
 
     Args:
-      params: of the generator.
+      params: parameters of the generator.
     """
     config, shape, chars = objective.config, objective.model.config, objective.data.chars
     if not (config.train.sample_words and _writes(config)):
@@ -71,12 +71,12 @@ def show_samples(objective: TextObjective, params: Any) -> None:
 
 
 def _writes(config: ml_collections.ConfigDict) -> bool:
-    """Says whether the generator is trained: what a random one writes tells nothing."""
+    """Returns whether the generator is trained; the words of an untrained generator tell nothing."""
     return bool(config.loss.generation or config.loss.cycle_words)
 
 
 def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns of the first shard logits [M, V], and the characters written from its states, int32 [M, T]."""
+    """Returns logits [M, V] at positions of the first shard, and the characters written there, int32 [M, T]."""
     output = model(inputs, position_SM)
     states_NLD = output.transformer.states_BLD.astype(np.float32)
     states_ND = states_NLD.reshape(len(position_SM), -1, states_NLD.shape[-1])[0]
@@ -84,7 +84,7 @@ def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) ->
 
 
 def _context(objective: TextObjective, batch: XRayBatch, at: int, right: str) -> str:
-    """Returns the subwords and <words> around a place, and what is right there, or with GPT-2 behind it."""
+    """Returns the subwords and <words> around a position, with the right subword there (GPT-2: the next subword)."""
     row, place = divmod(at, objective.shape.length)
     length = int(batch.inputs.mask_SBL[0, row].sum())
     first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)

@@ -1,7 +1,8 @@
-"""The backbone of an XRayEmb by itself: a BERT, RoBERTa or GPT-2 as transformers has it, after second pre-training.
+"""Exports the backbone of an XRayEmb alone: a BERT, RoBERTa or GPT-2 for transformers, after second pre-training.
 
-That is how the paper's Scaffolding setup uses it (Pinter et al., 2021, section 5.2): characters were read in second
-pre-training alone, every word is its subwords. It computes what the XRayEmb does with the policy "none".
+This is the paper's Scaffolding setup (Pinter et al., 2021, section 5.2): characters are read in second pre-training
+only, and afterwards every word is read as its subwords. The exported model computes the same as the XRayEmb with the
+policy "none".
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from charlm.families.xrayemb.conversion import BACKBONES, XRayEmbConverter
 from charlm.families.xrayemb.policies import get_policy, is_random, no_words
 from charlm.text.subwords import SubwordTokenizer
 
-PARTS = ("xr_enc", "xr_dec")  # what the backbone does not have
+PARTS = ("xr_enc", "xr_dec")  # parameters that are not the backbone's
 
 
 def write_backbone(model: Model, folder: Path) -> int:
-    """Writes the backbone with its head as what transformers reads, tokenizer included; returns the tensors.
+    """Writes the backbone with its head and tokenizer for transformers; returns the number of parameters written.
 
-    Of GPT-2 without a head that is the language model, whose output layer is the table.
+    A GPT-2 without a head is written as the language model, since the output layer of that is the table.
 
     Raises:
-      ValueError: its head was trained on words read by characters, or the tokenizer does not fit.
+      ValueError: the head was trained on words read by characters, or the tokenizer does not fit.
     """
     plain = backbone_of(model)
     family = BACKBONES[plain.metadata["family"]]
@@ -45,7 +46,11 @@ def write_backbone(model: Model, folder: Path) -> int:
 
 
 def export_backbone(model: Model, folder: Path, value: bool) -> str:
-    """Writes the backbone alone (`--backbone-only`); returns what it is, for people. ValueError as `write_backbone`."""
+    """Writes the backbone alone (`--backbone-only`); returns a description of it for the user.
+
+    Raises:
+      ValueError: as `write_backbone` raises it.
+    """
     tensors = write_backbone(model, folder)
     backbone, head = model.metadata["backbone"], model.metadata["head"].replace("_", " ")
     return f"the {backbone} of an XRayEmb, {head}, {tensors} tensors"
@@ -55,7 +60,7 @@ def backbone_of(model: Model) -> Model:
     """Returns the backbone of an XRayEmb with its head, as a model of the backbone's family.
 
     Raises:
-      ValueError: the head is one for labels, and the model reads words by characters when it is used.
+      ValueError: the head is for labels, and the model reads words by characters outside of training.
     """
     metadata = model.metadata
     config, head = XRayEmbConverter().target(metadata, str(model.source)).config, metadata["head"]
@@ -78,7 +83,7 @@ def backbone_of(model: Model) -> Model:
 
 
 def _policy_in_use(config: Any) -> str:
-    """Returns the name of the policy that reads words by characters outside of training; "": none is read so."""
+    """Returns the policy that selects words to read by characters outside of training; "": no words are selected."""
     if config.eval_policy:
         return "" if get_policy(config.eval_policy) is no_words else config.eval_policy
     policy = get_policy(config.policy)

@@ -1,4 +1,4 @@
-"""Floating-point operations of an XRayEmb, as `charlm.core.flops` counts them."""
+"""Counts the floating-point operations of an XRayEmb, by the rules of `charlm.core.flops`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from charlm.families.xrayemb.model import XRayEmbConfig
 
 
 def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
-    """Returns the operations of an XR-Enc, forward.
+    """Returns the operations of a forward pass of XR-Enc.
 
-    A convolution is products of characters with the places of its windows, done for the rows of the character table
-    where these are fewer.
+    A convolution multiplies characters once for each place of its window; it multiplies the rows of the character table
+    instead if these are fewer.
     """
     D, H, E, chars = config.output, config.hidden, config.char_embedding, words.total
     if config.kind == "conv":
@@ -38,7 +38,7 @@ def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
 
 
 def xr_decoder_forward(config: XRDecoderConfig, words: float, characters: float) -> float:
-    """Returns the operations of an XR-Dec, forward, that reads and predicts so many characters of so many words."""
+    """Returns the operations of a forward pass of XR-Dec that reads and predicts `characters` of `words` words."""
     K, E, classes = config.hidden, config.char_embedding, config.char_vocab_size - 1
     layers = sum(2 * 4 * K * ((K if layer else E) + K) for layer in range(config.layers))
     return words * 2 * config.vector * config.layers * K + characters * (layers + 2 * classes * (K + classes))
@@ -47,12 +47,12 @@ def xr_decoder_forward(config: XRDecoderConfig, words: float, characters: float)
 def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str, float]) -> float:
     """Returns the useful operations of a step of XRayEmb's second pre-training.
 
-    Text: encoder, backbone, prediction and generator; in steps with cycles, encoder and generator for their words, and
-    for as many points of the sphere the generator forward and the encoder; of these points' words, the lengths are
-    taken to be those of the given words.
+    For text it counts encoder, backbone, prediction head and generator. In steps with cycles it adds encoder and
+    generator for the words, and for as many points of the sphere the encoder and the forward pass of the generator. The
+    words written from the points are assumed to be as long as the words of the cycle.
 
     Args:
-      weights: of the losses, see `charlm.families.xrayemb.loss`; what has none is not computed.
+      weights: weights of the losses, see `charlm.families.xrayemb.loss`; a loss without weight is not computed.
     """
     D, encoder, generator = config.hidden, config.encoder, config.generator
     flops = xr_encoder_forward(encoder, sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths()))

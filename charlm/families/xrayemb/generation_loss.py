@@ -1,4 +1,4 @@
-"""Generating the characters of words: the loss of XR-Dec, and what of it is right (Pinter et al., 2021, section 4)."""
+"""The loss and accuracy of XR-Dec in writing the characters of given words (Pinter et al., 2021, section 4)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ class GenerationSums(NamedTuple):
     """Sums over the words of a batch, float32 scalars; they add up exactly over batches of any size.
 
     Attributes:
-      nats: negative log-likelihood of all characters and of the symbols that end words. characters: their number.
-      right: those predicted as the most likely ones, with what is before them given. words: the number of words.
+      nats: negative log-likelihood of all characters and of the symbols that end words.
+      characters: the number of these characters and symbols.
+      right: how many of them are the most likely prediction, given the characters before.
+      words: the number of words.
     """
 
     nats: jax.Array
@@ -31,11 +33,11 @@ class GenerationSums(NamedTuple):
         """Returns the loss as (sum, weight).
 
         Args:
-          reduction: "mean": over characters, as the released code; "sum_per_word": characters of a word are added up,
-            as section 4 has it, and words averaged.
+          reduction: "mean": the mean over characters, as in the released code; "sum_per_word": the mean over words of
+            the sum over a word's characters, as in section 4.
 
         Raises:
-          ValueError: `reduction` is neither.
+          ValueError: `reduction` is neither of the two.
         """
         if reduction not in REDUCTIONS:
             raise ValueError(f"reduction={reduction!r} is not one of {', '.join(REDUCTIONS)}")
@@ -43,13 +45,13 @@ class GenerationSums(NamedTuple):
 
 
 def generation_sums(predicted: Sequence[Predicted]) -> GenerationSums:
-    """Returns the sums of words whose characters were given to the generator.
+    """Returns the sums over words whose characters were given to the generator.
 
     Args:
-      predicted: what `XRDecoder.tables` returned; a row of zeros in its tables is no word.
+      predicted: the result of `XRDecoder.tables`; a row of zeros in its tables is no word.
     """
-    # Class c is id c + 1; padding becomes -1, which is no label.
+    # Class c is id c + 1, so padding becomes -1, which means no label.
     sums = [label_sums(part.logits_NBV, part.ids_NB - 1) for part in predicted]
     nats, characters, right = (sum(x, jnp.zeros(())) for x in zip(*sums, strict=True))
-    words = (predicted[0].ids_NB[0] > 0).sum(dtype=jnp.float32)  # every word has something behind its first symbol
+    words = (predicted[0].ids_NB[0] > 0).sum(dtype=jnp.float32)  # every word has a character after its first symbol
     return GenerationSums(nats, characters, right, words)

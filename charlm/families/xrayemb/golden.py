@@ -1,7 +1,7 @@
-"""Golden cases of XRayEmb: vectors of XR-Enc, and of XR-Dec logits, losses and generated words.
+"""Golden cases of XRayEmb: vectors of XR-Enc; logits, losses and generated words of XR-Dec.
 
-One `modules_meta.json` describes encoders and generators, each a .safetensors and an .npz of its name. `embedder` is
-sequences whose words were collapsed; `policy_golden.json` says which.
+`modules_meta.json` describes the cases of encoders and generators, each of which has a .safetensors and an .npz file of
+its name. The case `embedder` holds sequences with collapsed words; `policy_golden.json` says which words.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from charlm.families.xrayemb.policy_golden import outputs as policy_outputs
 from charlm.families.xrayemb.policy_golden import policy_case
 from charlm.families.xrayemb.tensors import read_decoder, read_encoder
 
-ATOL = 1e-5  # float32 noise of two implementations stays below; the smallest mistake worth the name does not
+ATOL = 1e-5  # float32 noise between two implementations stays below this; real mistakes exceed it
 META_FILE = "modules_meta.json"
 EMBEDDER = "embedder"
 INPUT = Skipped("input")
-LOGITS_TOLERANCE = 1e-4  # of logits and what follows from them
+LOGITS_TOLERANCE = 1e-4  # tolerance of logits and of results computed from them
 
 Named = Iterator[tuple[str, Ours | Skipped]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
-    """Yields the cases of a folder, and of what it lacks prints a line.
+    """Yields the cases of a folder, and prints a line for each case whose files are missing.
 
     Raises:
-      ValueError: when the folder or its description is missing, or a file cannot be read.
+      ValueError: the folder or its description is missing, or a file cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -63,10 +63,10 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
 
 
 def outputs(case: Case) -> Mapping[str, Ours | Skipped]:
-    """Returns what we compute for the arrays of a case; see `charlm.convert.golden`.
+    """Returns our results for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
-      ValueError: when the weights do not fit our modules.
+      ValueError: the weights do not fit our modules.
     """
     if case.name == POLICIES:
         return policy_outputs(case)
@@ -76,17 +76,17 @@ def outputs(case: Case) -> Mapping[str, Ours | Skipped]:
 
 
 def ours_of(ids: np.ndarray, vocab: int) -> np.ndarray:
-    """Returns our ids of characters for theirs, whose last is padding."""
+    """Returns our character ids for theirs, whose last id is padding."""
     return ((ids + 1) % vocab).astype(np.int32)
 
 
 def theirs_of(ids: np.ndarray, vocab: int) -> np.ndarray:
-    """Returns their ids of characters for ours."""
+    """Returns their character ids for ours."""
     return (np.asarray(ids) - 1) % vocab
 
 
 def spell(words: Sequence[str], chars: Sequence[str]) -> np.ndarray:
-    """Returns words as rows of our ids, as long as the longest: at most 20 characters of each are read."""
+    """Returns words as rows of our ids, as wide as the longest word; at most 20 characters of a word are read."""
     ids = {char: index for index, char in enumerate(chars[:-1], start=1)}
     spelled = [["<e>", *(char if char in ids else "<unk>" for char in word[:20]), "<e>"] for word in words]
     rows = np.zeros((len(words), max(map(len, spelled))), np.int32)
@@ -96,7 +96,7 @@ def spell(words: Sequence[str], chars: Sequence[str]) -> np.ndarray:
 
 
 def _encoder(case: Case) -> Named:
-    """Yields the vectors of words that share a batch as theirs do, and those of every word alone."""
+    """Yields the vectors of words in one batch with padding read as characters, as theirs, and of every word alone."""
     z, about = case.arrays, case.meta
     config, params = read_encoder(
         case.state, f"{case.name}.safetensors", about.get("heads", 1), z.get("h_0"), char_slots=z["char_ids"].shape[1]
@@ -116,7 +116,7 @@ def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]
 
 
 def _generator(case: Case) -> Named:
-    """Yields states, logits, losses and generated words, as they should be and with the words of a batch mixed up."""
+    """Yields states, logits, losses and generated words, computed correctly and with `compat_scramble`."""
     z, about = case.arrays, case.meta
     where = f"{case.name}.safetensors"
     chars_UC = spell(about["words"], about["char_vocab"])
@@ -156,9 +156,9 @@ def _generator(case: Case) -> Named:
 
 
 def _probabilities(teach: Any, variables: Any, vectors: np.ndarray, words: Generated, spaces_V: np.ndarray) -> Any:
-    """Returns what each character was chosen from: generation gives what teacher forcing on its own words does."""
+    """Returns the probabilities that each generated character was chosen from, by teacher forcing on the words."""
     end = len(spaces_V) - 1
-    given = np.full((len(vectors), words.ids_UT.shape[1] + 3), end)  # as many as the golden words, so of one program
+    given = np.full((len(vectors), words.ids_UT.shape[1] + 3), end)  # the width of the golden words: one program
     given[:, 1:-2] = words.ids_UT
     logits = np.array(teach(variables, vectors, given))[:, : words.ids_UT.shape[1]]
     logits[:, 0, spaces_V[1:] | (np.arange(end) == end - 1)] = -np.inf
@@ -166,7 +166,7 @@ def _probabilities(teach: Any, variables: Any, vectors: np.ndarray, words: Gener
 
 
 def _embedder(case: Case) -> Named:
-    """Yields what stands at the positions of collapsed sequences: rows of the table and vectors of words."""
+    """Yields the input vectors of collapsed sequences: rows of the table and vectors of words."""
     z, about = case.arrays, case.meta
     config, params = read_encoder(case.state, f"{case.name}.safetensors")
     chars_UC = spell(list(about["orig_words"].values()), about["char_vocab"])

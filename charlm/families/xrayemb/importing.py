@@ -1,7 +1,7 @@
-"""XRayEmb out of two sources: XR-Enc and XR-Dec of the released code, and a BERT, RoBERTa or GPT-2 to put them on.
+"""Imports an XRayEmb from XR-Enc and XR-Dec of the released code and a BERT, RoBERTa or GPT-2 as their backbone.
 
-The released code saves tensors alone: which backbone they were trained with, and what characters they know, it does not
-say there.
+The released code saves only tensors. They do not tell which backbone they were trained with, nor which characters they
+know, so both are given by the user.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ log = logging.getLogger("charlm")
 
 CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
 BACKBONES = ("bert", "roberta", "gpt2")
-_SIGN = "lstm.weight_hh_l0"  # of XR-Dec
+_SIGN = "lstm.weight_hh_l0"  # a tensor that XR-Dec always has
 
 
 def read_states(converter: Converter, source: str, backbone: str, char_vocab: str = "", heads: int = 0) -> Model:
-    """Returns a model of the encoder, and the generator if there is one, of a state dict of theirs on a backbone.
+    """Returns a model of the encoder, and the generator if there is one, of their state dict on a backbone.
+
+    Tensors of the state that belong to neither part are not imported; their names are logged.
 
     Args:
-      source: the state dict, names with their prefixes; without any it is XR-Enc alone. backbone: workdir, checkpoint,
-        folder of PyTorch weights or name of a cached model; its head is the language model's, or it has none.
+      source: the state dict, names with their prefixes; without prefixes it is XR-Enc alone.
+      backbone: workdir, checkpoint, folder of PyTorch weights or name of a cached model, with the head of a language
+        model or without a head.
       char_vocab: `chars.txt` or a JSON list; "": the `chars.txt` beside the tensors.
-      heads: of a Transformer that reads characters; 0: 8. Tensors of the state that are of neither part are logged.
+      heads: attention heads of a Transformer that reads characters; 0: 8.
 
     Raises:
       ValueError: something is missing, or the parts do not fit each other.
@@ -92,10 +95,10 @@ def _chars(file: Path, char_vocab: str) -> XRayChars:
 
 
 def _joined(target: Target, parts: Mapping[str, Any], backbone: Any, where: str) -> Any:
-    """Returns the parameters of a model: encoder and generator as read, all others from the backbone."""
+    """Returns the parameters of the model: encoder and generator from `parts`, all others from the backbone."""
     wanted = flat(target.params)
     theirs = flat(backbone)
-    if "embed" in backbone:  # an encoder alone has no name there
+    if "embed" in backbone:  # the parameters of an encoder alone lie at the top
         behind = "gpt2/" if any(name.startswith("gpt2/") for name in wanted) else "bert/"
         theirs = {behind + name: value for name, value in theirs.items()}
     known = theirs | flat(dict(parts))

@@ -1,11 +1,11 @@
-"""Configuration keys of XRayEmb alone; those of every family: `charlm.config.pretraining`.
+"""Configuration keys that only XRayEmb has; `charlm.config.pretraining` has the keys of every family.
 
-Sections, tables and footnotes are those of Pinter et al., Findings of EMNLP 2021, arXiv 2108.00391; values that it
-does not give are those of the released code, where that has them, else ours.
+Sections, tables and footnotes refer to Pinter et al., Findings of EMNLP 2021, arXiv 2108.00391. Values that the paper
+does not give are those of the released code if it has them, else ours.
 
-One optimizer serves the whole run: words of the cycles are part of the same update as the text. The released code
-has a second one for them, whose learning rate falls to 0 half-way, by mistake; and it never updates biases and
-LayerNorms, by another. Neither is reproduced.
+One optimizer serves the whole run: words of the cycles are part of the same update as the text. The released code has
+two mistakes that are not reproduced: it uses a second optimizer for the cycles, whose learning rate falls to 0 half-way
+through the run, and it never updates biases and LayerNorms.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from charlm.core.keys import Key, amount, count, natural
 from charlm.families.xrayemb.policies import get_policy
 from charlm.nn.choices import ACTIVATIONS
 
-ALL, MASKED = "all", "masked"  # what `policy.generate` may be
+ALL, MASKED = "all", "masked"  # the values of `policy.generate`
 MEASURED = (
     "cycle.slots", "cycle.rows",
     "data.bucket_slots", "data.bucket_rows", "data.learned_words", "data.written_slots", "data.written_rows",
     "model.activation", "model.backbone", "model.epsilon", "model.max_positions", "model.vocab_size",
 )  # fmt: skip
-RESUMABLE = ("text.tokenizer",)  # a run knows its subwords by their content
+RESUMABLE = ("text.tokenizer",)  # may change on resuming: a run compares its subwords by content
 LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
 
 KEYS: dict[str, Key] = {
@@ -93,8 +93,8 @@ KEYS: dict[str, Key] = {
     "cycle.slots": Key((), "character slots of the length buckets of these words, ascending; empty: measured"),
     "cycle.rows": Key((), "words per bucket of a part of a micro-batch; empty: measured"),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # of shared keys
-    "text.splitter": "spaces",  # so that subwords are those of whole texts: others part what a tokenizer joins
+VALUES: dict[str, Any] = {  # default values of keys that all families share
+    "text.splitter": "spaces",  # gives the subwords of whole texts; other splitters cut what a tokenizer joins
     "data.batch_size": 576,  # sequences over steps of Table 4, Wikipedia
     "optim.learning_rate": 2e-5,  # released code
     "optim.warmup_steps": 1350,  # a tenth (released code)
@@ -104,11 +104,11 @@ VALUES: dict[str, Any] = {  # of shared keys
     "train.eval_every": 500,
     "train.checkpoint_every": 500,
 }
-CHOICES = {"data.masking": ("paper",)}  # of a shared key
+CHOICES = {"data.masking": ("paper",)}  # the choices of a shared key that this family allows
 
 
 def check_generate(config: ml_collections.ConfigDict, backbone: str) -> None:
-    """Checks that a backbone masks something where masked subwords are generated; ValueError with the way out."""
+    """Checks that policy.generate=masked is not used on a GPT-2, which masks nothing; ValueError with a solution."""
     if backbone == "gpt2" and config.policy.generate == MASKED and config.loss.generation:
         raise ValueError(
             "policy.generate=masked, but nothing is masked for model.backbone=gpt2: set --config.policy.generate=all"
@@ -116,7 +116,7 @@ def check_generate(config: ml_collections.ConfigDict, backbone: str) -> None:
 
 
 def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks values of XRayEmb's keys; ValueError naming key, value and what is expected."""
+    """Checks the values of XRayEmb's keys; ValueError naming the key, its value and the values expected."""
     data, model = config.data, config.model
     weights = {f"loss.{name}": config.loss[name] for name in LOSSES}
     if not any(weights.values()):

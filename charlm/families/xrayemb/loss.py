@@ -1,13 +1,13 @@
-"""Second pre-training of XRayEmb: five losses of a batch, and what they come to (Pinter et al., 2021, section 2).
+"""The five losses of XRayEmb's second pre-training, and their summary (Pinter et al., 2021, section 2).
 
-    language       masked subwords, or with GPT-2 the next one, where text has a subword
-    embedding      the encoder's vector of a word against the rows of its subwords, pooled
-    generation     the characters of every position's word, from its state
+    language       predicts masked subwords, or with GPT-2 the next subword; spelled words are not predicted
+    embedding      the encoder's vector of a word against the pooled rows of its subwords
+    generation     the characters of the word at each position, from the position's state
     cycle_words    characters -> encoder -> generator -> the same characters; gradients reach both
     cycle_sphere   a point of the unit sphere -> generator -> characters -> encoder -> the same point; the gradient
-                   reaches the encoder alone, for what the generator writes is no smooth function
+                   reaches only the encoder, because the characters are discrete
 
-Words that the generator wrote are read between two `<e>`, as every other word; the released code forgets the first.
+Words that the generator wrote are read between two `<e>`, as every other word; the released code omits the first.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from charlm.nn.heads import at_group_positions
 from charlm.nn.label_sums import label_sums
 
 LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
-SPHERE_STREAM = 1  # of the randomness of a micro-batch, beside dropout's
-EVAL_SEED = 1  # points of the sphere in evaluation, the same in every run
+SPHERE_STREAM = 1  # number of the random stream of the sphere's points, beside that of dropout
+EVAL_SEED = 1  # seed of the sphere's points in evaluation, the same in every run
 POOLINGS = ("max", "mean", "first")
 
 
 class XRaySums(NamedTuple):
-    """Sums over a batch, float32 scalars: of each loss, times its weight, and what it is divided by; then counts.
+    """Sums over a batch, float32 scalars: for each loss its weighted sum and the divisor `*_weight`; then counts.
 
-    A loss whose weight is 0 stays 0, and so does what it is divided by. What is rebuilt is counted in evaluation alone.
+    A loss whose weight is 0 stays 0, and so does its divisor. The fields `rebuilt_*` are counted in evaluation only.
     """
 
     language: jax.Array
@@ -50,23 +50,23 @@ class XRaySums(NamedTuple):
     cycle_words_weight: jax.Array
     cycle_sphere: jax.Array
     cycle_sphere_weight: jax.Array
-    language_right: jax.Array  # subwords predicted as the most likely ones
+    language_right: jax.Array  # subwords that are the most likely prediction
     generation_characters: jax.Array
-    generation_right: jax.Array  # of these, predicted as the most likely ones behind the right ones
-    rebuilt_characters: jax.Array  # of the words of cycles
-    rebuilt_right: jax.Array  # of these, those at whose place the generator wrote them from the encoder's vector
+    generation_right: jax.Array  # characters that are the most likely prediction, given the right ones before
+    rebuilt_characters: jax.Array  # characters of the words of cycles
+    rebuilt_right: jax.Array  # those that the generator wrote at the same place, from the encoder's vector
     rebuilt_words: jax.Array
-    rebuilt_words_right: jax.Array  # of these, written character by character and ended
+    rebuilt_words_right: jax.Array  # words that were written with the same characters and length
 
 
 @dataclasses.dataclass(frozen=True)
 class XRayLosses:
-    """Which losses there are.
+    """Computes the losses that are in use.
 
     Attributes:
-      weights: of `LOSSES`; 0: left out, and not computed.
-      pooling: how the rows of a word's subwords become one. detach: no gradient reaches these rows.
-      reduction: of the cross entropy of characters: over "mean" of all, or of words' sums ("sum_per_word").
+      weights: weight of each loss in `LOSSES`; a loss of weight 0 is not computed.
+      pooling: how the rows of a word's subwords become one vector. detach: no gradient reaches these rows.
+      reduction: of the cross entropy of characters, see `GenerationSums.loss`.
     """
 
     weights: Mapping[str, float]
@@ -81,11 +81,11 @@ class XRayLosses:
             raise ValueError(f"pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
 
     def label_weights(self, batch: XRayBatch) -> tuple[jax.Array, ...]:
-        """Returns what each loss is divided by, float32 scalars, of a batch with any leading axes."""
+        """Returns the divisor of each loss, float32 scalars, for a batch with any leading axes."""
         count = lambda x: x.sum(dtype=jnp.float32)
 
         def words_of(chars: jax.Array) -> jax.Array:
-            # The first symbol of a word is given to the generator; those behind it are labels.
+            # The first symbol of a word is given to the generator; the symbols after it are labels.
             per_word = (chars[..., 1:] != 0).sum(axis=-1)
             return count(per_word) if self.reduction == "mean" else count(per_word > 0)
 
@@ -99,11 +99,11 @@ class XRayLosses:
         return tuple(weights[name] if self.weights[name] else jnp.zeros(()) for name in LOSSES)
 
     def sums(self, model: nn.Module, params: Any, batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
-        """Applies a model to a micro-batch and sums its losses; without a key, what it rebuilds as well.
+        """Applies a model to a micro-batch and sums its losses; without a dropout key it counts rebuilt words as well.
 
         Args:
           model: an `XRayEmbForMaskedLM` or `XRayEmbForCausalLM` with a generator. batch: arrays [S, ...].
-          dropout_key: randomness of dropout and of the sphere; None: evaluation.
+          dropout_key: key of dropout and of the sphere's points; None: evaluation.
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         quiet = dropout_key is None
@@ -114,7 +114,7 @@ class XRayLosses:
         found = applied(model, {"params": params}, rngs, method=of_text)(batch)
         if self.weights["cycle_words"] or self.weights["cycle_sphere"]:
             key = jax.random.key(EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, SPHERE_STREAM)
-            if quiet:  # other points in every batch
+            if quiet:  # different points for every batch
                 key = jax.random.fold_in(key, batch.inputs.ids_SBL.sum().astype(jnp.uint32))
             found |= self._of_cycles(model, params, batch, key, rngs)
         weights = dict(zip(LOSSES, self.label_weights(batch), strict=True))
@@ -125,7 +125,7 @@ class XRayLosses:
         return XRaySums(**{name: known.get(name, none) for name in XRaySums._fields})
 
     def _of_text(self, model: nn.Module, batch: XRayBatch, quiet: bool) -> dict[str, jax.Array]:
-        """Returns what text gives: the sums of three losses, with their hits."""
+        """Returns the sums of the three losses on text, with counts of right predictions."""
         found = {}
         vectors_SUD = model.table_vectors(batch.inputs, quiet)
         if self.weights["embedding"]:
@@ -144,13 +144,13 @@ class XRayLosses:
         return found
 
     def _embedding(self, model: nn.Module, vectors_SUD: jax.Array, batch: XRayBatch) -> jax.Array:
-        """Returns the sum over words of the mean square of what the encoder's vector is off its target."""
+        """Returns the sum over words of the mean squared error of the encoder's vector."""
         pieces_SWP = batch.learned.pieces_SWP
         rows_SWPD = model.embed_tokens(jnp.maximum(pieces_SWP, 0))
         real_SWP1 = (pieces_SWP >= 0)[..., None]
         if self.pooling == "max":
             target_SWD = jnp.where(real_SWP1, rows_SWPD, -jnp.inf).max(axis=2)
-            target_SWD = jnp.where(real_SWP1[:, :, 0], target_SWD, 0)  # where there is no word
+            target_SWD = jnp.where(real_SWP1[:, :, 0], target_SWD, 0)  # 0 at padding instead of -inf
         elif self.pooling == "mean":
             target_SWD = jnp.where(real_SWP1, rows_SWPD, 0).sum(axis=2) / jnp.maximum(real_SWP1.sum(axis=2), 1)
         else:
@@ -162,7 +162,7 @@ class XRayLosses:
     def _of_cycles(
         self, model: nn.Module, params: Any, batch: XRayBatch, key: jax.Array, rngs: Any
     ) -> dict[str, jax.Array]:
-        """Returns the sums of both cycles, zeros where the batch has none: then nothing is computed."""
+        """Returns the sums of both cycles; without words of cycles in the batch, zeros, and nothing is computed."""
 
         def cycles(params: Any) -> dict[str, jax.Array]:
             found = {}
@@ -179,10 +179,10 @@ class XRayLosses:
 
 
 def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: Any) -> dict[str, jax.Array]:
-    """Returns what words come to through encoder and generator.
+    """Returns the sums of the cycle of words through encoder and generator.
 
     Args:
-      tables: int [S, K, C], words of each length bucket.
+      tables: the words of each length bucket, int [S, K, C].
     """
     quiet = rngs is None
 
@@ -194,7 +194,7 @@ def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: A
     found = {"cycle_words": sums.nats}
     if not quiet:
         return found
-    # However short a word is, the generator may write the longest; else where it ends would be known to it.
+    # The generator may write words of full length for short words, too; a shorter limit would tell it where they end.
     C = tables[-1].shape[-1]
     chars_SKC = jnp.concatenate([jnp.pad(x, ((0, 0), (0, 0), (0, C - x.shape[-1]))) for x in tables], axis=1)
     vectors_UD = jnp.concatenate(vectors, axis=1).reshape(-1, model.config.hidden)
@@ -208,10 +208,10 @@ def _encoded(model: nn.Module, chars_SKC: jax.Array, quiet: bool) -> jax.Array:
 
 
 def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC: jax.Array) -> dict[str, jax.Array]:
-    """Returns how much of words the generator writes again, greedily, from vectors; see `XRaySums`.
+    """Returns the counts `rebuilt_*` of `XRaySums`: words that the generator writes greedily from their vectors.
 
     Args:
-      vectors_UD: of the words. chars_UC: int, the words; a row of zeros is none.
+      vectors_UD: vectors of the words. chars_UC: int, the words; a row of zeros is no word.
     """
     generate = applied(model, {"params": params}, method="generate")
     generated = generate(vectors_UD, max_steps=chars_UC.shape[1] - 2)
@@ -234,10 +234,10 @@ def sphere_points(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key: jax.Array, rngs: Any) -> jax.Array:
-    """Returns the sum over points of the mean square of what the encoder is off.
+    """Returns the sum over points of the mean squared error of the encoder's vectors.
 
     Args:
-      real_U: bool, points that count. longest: most characters of a word.
+      real_U: bool, True at points that count. longest: most characters of a word.
     """
     config = model.config
     points_UD = sphere_points(key, (len(real_U), config.hidden))
@@ -249,19 +249,20 @@ def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key:
 
 
 def _squares(off: jax.Array, real: jax.Array) -> jax.Array:
-    """Returns the sum of the mean squares of the last axis, where something is real."""
+    """Returns the sum over real positions of the mean squares over the last axis."""
     return jnp.where(real, (off * off).mean(axis=-1), 0).sum(dtype=jnp.float32)
 
 
 def summarize(sums: XRaySums, weights: Mapping[str, float]) -> dict[str, float]:
-    """Returns what a person reads: the loss as it is trained on, its parts without their weights, shares of hits, and
-    of how many words of cycles they are.
+    """Returns the metrics for the user: the weighted loss, each loss without its weight, accuracies, and rebuilt words.
+
+    The embedding loss and that of the sphere are mean squares, the others are in nats.
 
     Args:
-      weights: of `LOSSES`. The embedding loss and that of the sphere are mean squares, the others nats.
+      weights: weight of each loss in `LOSSES`.
 
     Raises:
-      ValueError: when nothing was asked.
+      ValueError: the batch had nothing to learn for any loss.
     """
     values = {name: float(value) for name, value in sums._asdict().items()}
     asked = {name: values[f"{name}_weight"] for name in LOSSES if values[f"{name}_weight"]}

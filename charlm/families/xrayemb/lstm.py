@@ -1,15 +1,15 @@
-"""A layer of LSTM (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates, as XRayEmb has them.
+"""An LSTM layer (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates, for XRayEmb.
 
     i = sigmoid(W_i x + b_i + U_i h + c_i)      f, o likewise      n = tanh(W_n x + b_n + U_n h + c_n)
     s' = f s + i n                              h' = o tanh(s')
 
-Axes: N steps, B sequences, E input width, K units, G = 4 K gates in the order i, f, n, o; time comes first, so that a
-layer reads what another one wrote without a copy. Everything but the recursion itself is done for all steps at once:
-the products with x, which for sequences drawn from a short table are those of its rows alone, and in the backward
-pass the gradients of kernels.
+Axes: N steps, B sequences, E input width, K units, G = 4 K gates in the order i, f, n, o. Time is the first axis, so
+that a layer reads the output of another without a copy. Everything but the recursion is computed for all steps at once:
+the products with x (only those of the table's rows, if the inputs come from a short table), and in the backward pass
+the gradients of the kernels.
 
-Sequences of different lengths run together in stretches of steps, the longest ones first: B falls from one stretch to
-the next, as short ones end, and nothing is computed behind them but the rest of their stretch.
+Sequences of different lengths run together in stretches of steps, with the longest sequences first. B falls from one
+stretch to the next as short sequences end, so a sequence that has ended costs only the rest of its stretch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from charlm.nn.mixed import matmul, sum_of_outer
 
 
 class LSTMState(NamedTuple):
-    """What a layer hands to its next step, float32: its output h and its memory s."""
+    """The state of a layer between steps, float32: its output h and its memory s."""
 
     h_BK: jax.Array
     s_BK: jax.Array
@@ -36,8 +36,8 @@ class LSTMState(NamedTuple):
 class LSTM(nn.Module):
     """One layer in one direction.
 
-    Parameters, the gates side by side: `input_kernel` [E, G], `state_kernel` [K, G] and a bias [G] each, uniform
-    +-1/sqrt(K) at first as in PyTorch.
+    Parameters, with the gates concatenated: `input_kernel` [E, G], `state_kernel` [K, G] and a bias [G] each. They
+    start uniform in +-1/sqrt(K), as in PyTorch.
 
     Attributes:
       inputs: E. units: K.
@@ -69,9 +69,9 @@ class LSTM(nn.Module):
         """Returns the outputs of stretches of steps, one after another, float32 [N, B, K] each.
 
         Args:
-          gates: of each stretch, float32 [N, B, G], as `gates` makes them of inputs; B never grows.
+          gates: for each stretch the result of the method `gates`, float32 [N, B, G]; B never grows.
           start_BK: the output before the first step, float32; the memory is zero there.
-          groups: the B sequences are so many equal groups; of each the first ones go on in the next stretch.
+          groups: number of equal groups of the B sequences; the first ones of each group continue in the next stretch.
         """
         state, outputs = LSTMState(start_BK, jnp.zeros_like(start_BK)), []
         for gates_NBG in gates:
@@ -81,13 +81,13 @@ class LSTM(nn.Module):
         return outputs
 
     def gates(self, x: jax.Array) -> jax.Array:
-        """Returns the part of the gates' inputs that no state changes, float32 [..., G], for inputs [..., E]."""
+        """Returns the part of the gates' inputs that does not depend on the state, float32 [..., G], for [..., E]."""
         bias_G = self.input_bias + self.state_bias
         gates = matmul(x.astype(jnp.float32), self.input_kernel, self.dtype)
         return gates + bias_G.reshape((1,) * (gates.ndim - 1) + (-1,))
 
     def gates_of_rows(self, table_VE: jax.Array, ids: Sequence[jax.Array]) -> list[jax.Array]:
-        """Returns `gates` of rows of a table, for each array of ids; an id outside of it gives NaN."""
+        """Returns `gates` of rows of a table, for each array of ids; an id outside the table gives NaN."""
         if len(table_VE) > sum(x.size for x in ids):
             return [self.gates(jnp.take(table_VE, x, axis=0)) for x in ids]
         gates_VG = self.gates(table_VE)
@@ -111,7 +111,7 @@ def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _activated(before_G: jax.Array) -> jax.Array:
     """Returns sigmoid of i, f and o and tanh of n, all through one tanh: sigmoid(x) = tanh(x / 2) / 2 + 1 / 2.
 
-    One pass over an array that is neither split nor put together: in a loop over steps that takes the most time.
+    This is one pass without splitting or concatenating the array, which would take most of the time in a loop of steps.
     """
     K = before_G.shape[-1] // 4
     half = np.repeat(np.array([0.5, 0.5, 1, 0.5], np.float32), K)[None]
@@ -119,7 +119,7 @@ def _activated(before_G: jax.Array) -> jax.Array:
 
 
 def _step(input_BG: jax.Array, kernel_KG: jax.Array, state: LSTMState) -> tuple[LSTMState, _Kept]:
-    """Returns the state after a step, and what its gradient needs."""
+    """Returns the state after a step, and the values that its gradient needs."""
     gates_BG = _activated(input_BG + _product(state.h_BK, kernel_KG))
     i, f, n, o = jnp.split(gates_BG, 4, axis=-1)
     s = f * state.s_BK + i * n
@@ -128,7 +128,7 @@ def _step(input_BG: jax.Array, kernel_KG: jax.Array, state: LSTMState) -> tuple[
 
 
 class _Kept(NamedTuple):
-    """The gates [B, G] of a step, and tanh of the memory behind it [B, K]."""
+    """The gates [B, G] of a step, and tanh of the memory after it [B, K]."""
 
     gates_BG: jax.Array
     tanh_BK: jax.Array
@@ -136,7 +136,7 @@ class _Kept(NamedTuple):
 
 @jax.custom_vjp
 def _run(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[jax.Array, LSTMState]:
-    """Returns the outputs [N, B, K] of all steps, from the gates' parts that no state changes, and the last state."""
+    """Returns the outputs of all steps [N, B, K], and the last state; see `LSTM.gates` for the inputs."""
 
     def one(state: LSTMState, input_BG: jax.Array) -> tuple[LSTMState, jax.Array]:
         state, _ = _step(input_BG, kernel_KG, state)
@@ -161,7 +161,8 @@ def _run_backward(saved: Any, d_outputs: tuple[jax.Array, LSTMState]) -> tuple[j
     i, f, n, o = jnp.split(kept.gates_BG, 4, axis=-1)
     tanh_s = kept.tanh_BK
     before_s = _before(states.s_BK, start.s_BK)
-    # How the gates' inputs change the memory, and o's the output; and how the output changes with the memory.
+    # The derivatives of the memory by the inputs of i, f and n, and of the output by that of o; then of the output by
+    # the memory.
     slopes_NBG = jnp.concatenate(
         [n * i * (1 - i), before_s * f * (1 - f), i * (1 - n * n), tanh_s * o * (1 - o)], axis=-1
     )
