@@ -1,8 +1,8 @@
-"""BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2).
+"""The models: BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2).
 
-The model behind is the one that was there before, and so are its parameters' names: `bert` and `head`, `gpt2`, or
-`label`; beside them are the encoder `xr_enc` and, where there is one, the generator `xr_dec`. A word that a policy
-selects is one position, whose input vector the encoder makes; a batch (`SpelledBatch`) says where.
+The backbone is unchanged and keeps its parameter names `bert`, `gpt2`, `head` and `label`; beside them are the encoder
+`xr_enc` and, if there is one, the generator `xr_dec`. A word that a policy selects is one position, whose input vector
+the encoder makes; the batch (`SpelledBatch`) says which positions these are.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from charlm.nn.outputs import TransformerOutput
 
 @dataclasses.dataclass(frozen=True)
 class XRayEmbBertConfig(BertConfig):
-    """Shape of a BERT or RoBERTa and of what XRayEmb puts beside it.
+    """Shape of a BERT or RoBERTa and of XRayEmb's encoder and generator.
 
     Attributes:
       encoder: shape of XR-Enc; its vectors are as wide as the table of subwords.
-      generator: shape of XR-Dec; None: there is none, and nothing is generated.
+      generator: shape of XR-Dec; None: the model has no generator.
       policy: which words the encoder reads, by a name of `charlm.families.xrayemb.policies`.
-      eval_policy: that of all but training; "": `policy`, or "none" where that one draws words.
+      eval_policy: the policy outside of training; "": `policy`, or "none" if `policy` draws words.
     """
 
     encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
@@ -47,7 +47,7 @@ class XRayEmbBertConfig(BertConfig):
 
 @dataclasses.dataclass(frozen=True)
 class XRayEmbGPT2Config(GPT2Config):
-    """Shape of a GPT-2 and of what XRayEmb puts beside it; see `XRayEmbBertConfig`."""
+    """Shape of a GPT-2 and of XRayEmb's encoder and generator; see `XRayEmbBertConfig`."""
 
     encoder: XREncoderConfig = dataclasses.field(default_factory=XREncoderConfig)
     generator: XRDecoderConfig | None = dataclasses.field(default_factory=XRDecoderConfig)
@@ -63,7 +63,7 @@ XRayEmbConfig = XRayEmbBertConfig | XRayEmbGPT2Config
 
 
 def _check_parts(config: XRayEmbConfig) -> None:
-    """Checks that encoder and generator fit the model and one another; ValueError naming what does not."""
+    """Checks that encoder and generator fit the model and each other; ValueError naming the sizes that differ."""
     encoder, generator = config.encoder, config.generator
     if encoder.output != config.hidden:
         raise ValueError(f"xrayemb: the encoder's vectors are {encoder.output} wide, the table's rows {config.hidden}")
@@ -78,12 +78,12 @@ def _check_parts(config: XRayEmbConfig) -> None:
 
 
 class _XRay(Spelled):
-    """What every model of the family has: encoder and generator."""
+    """Adds encoder and generator to a model; every model of the family inherits from it."""
 
-    config: Any  # an `XRayEmbConfig`; a type would contradict that of the model behind, which is of a part of it
+    config: Any  # an `XRayEmbConfig`; naming the type would contradict the type in the other base class
 
     def setup(self) -> None:
-        super().setup()  # of the model that reads the vectors: it makes `bert` or `gpt2`, and the head
+        super().setup()  # the other base class makes `bert` or `gpt2`, and the head
         self.xr_enc = XREncoder(self.config.encoder)
         if self.config.generator is not None:
             self.xr_dec = XRDecoder(self.config.generator)
@@ -91,15 +91,15 @@ class _XRay(Spelled):
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the vectors [U, D] of words, float32."""
         if self.is_initializing() and self.config.generator is not None:
-            self.xr_dec(jnp.zeros((1, self.config.hidden)), jnp.ones((1, 2), jnp.int32))  # no input calls for it
+            self.xr_dec(jnp.zeros((1, self.config.hidden)), jnp.ones((1, 2), jnp.int32))  # makes its parameters
         return self.xr_enc(chars_UC, deterministic=deterministic)
 
     def write(self, vectors: Sequence[jax.Array], chars: Sequence[jax.Array]) -> list[Predicted]:
-        """Returns what the generator predicts of words that are given; see `XRDecoder.tables`."""
+        """Returns the generator's predictions for given words; see `XRDecoder.tables`."""
         return self.xr_dec.tables(vectors, chars)
 
     def generate(self, vectors_UD: jax.Array, **options: Any) -> Generated:
-        """Returns the words that the generator makes of vectors; see `XRDecoder.generate`."""
+        """Returns the words that the generator writes from vectors; see `XRDecoder.generate`."""
         return self.xr_dec.generate(vectors_UD, **options)
 
 
@@ -108,16 +108,16 @@ class XRayEmbBert(_XRay, SpelledEncoder):
 
 
 class XRayEmbForMaskedLM(_XRay, SpelledMaskedLM):
-    """With BERT's prediction head over the table of subwords."""
+    """A BERT or RoBERTa with its prediction head over the table of subwords."""
 
 
 class _OnGPT2(_XRay):
-    """What differs on GPT-2: the name of the model behind, and there are no segments."""
+    """The differences on GPT-2: the backbone's name, and there are no segments."""
 
     def read(
         self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
     ) -> TransformerOutput:
-        """Returns what GPT-2 makes of input vectors; `types_BL` is not read."""
+        """Returns GPT-2's output for input vectors; `types_BL` is not read."""
         return self.gpt2(ids_BL, mask_BL, **inputs)
 
     def embed_tokens(self, ids_NL: jax.Array) -> jax.Array:
@@ -134,11 +134,11 @@ class _Decoder(Spelled):
 
 
 class XRayEmbGPT2(_OnGPT2, _Decoder, SpelledEncoder):
-    """GPT-2: words and subwords -> states that see what is to their left."""
+    """GPT-2 without a head: words and subwords -> states that depend on the positions to their left."""
 
 
 class XRayEmbForCausalLM(_OnGPT2, _Decoder, SpelledLM):
-    """With GPT-2's output layer, which is the table of subwords: what follows each position."""
+    """GPT-2 with its output layer, the table of subwords: predicts the next subword at each position."""
 
     def predict(self, states_NMD: jax.Array) -> jax.Array:
         """Returns float32 logits [N, M, V] of the next subword."""

@@ -1,4 +1,7 @@
-"""XRayEmb's second pre-training: a model gets an encoder and a generator of words (Pinter et al., 2021, section 2)."""
+"""The objective of XRayEmb's second pre-training, which adds an encoder and a generator of words to a language model.
+
+See Pinter et al. (2021), section 2.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ GENERATOR = "xr_dec"
 
 
 class SecondPretraining(TextObjective):
-    """Five losses, see `charlm.families.xrayemb.loss`; `shape` is that of every batch, `model` what learns."""
+    """Trains `model` with the five losses of `charlm.families.xrayemb.loss`; `shape` is the shape of every batch."""
 
     families = (NAME,)
     use = "python -m charlm.predict encode --checkpoint={workdir} 'A sentence with a neologismish word.'"
@@ -64,7 +67,7 @@ class SecondPretraining(TextObjective):
     watched = (GENERATOR,)
 
     def __init__(self, config: ml_collections.ConfigDict, data: XRayData, shards: int) -> None:
-        """Reads what the run starts from, and measures what the config leaves open; see `Objective`."""
+        """Reads the model that the run starts from, and measures sizes that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
         self._start = read_start(config.init_from) if config.init_from and not is_measured(config) else None
         self._resolved = resolve(config, data, self._start)
@@ -80,11 +83,11 @@ class SecondPretraining(TextObjective):
 
     @property
     def framed(self) -> bool:
-        """Whether special tokens stand at both ends of sequences, and subwords are masked: not with GPT-2."""
+        """Whether sequences have special tokens at both ends and masked subwords; not with GPT-2."""
         return self.training_maker.framed
 
     def maker(self, seed: int, hiding: bool) -> XRaySequenceMaker:
-        """Returns what makes sequences; `hiding`: every chosen subword is masked, none is shown."""
+        """Returns the maker of sequences; with `hiding`, all chosen subwords are replaced by masks."""
         cfg, data, policy = self.config.data, self.data, self.config.policy
         weights, special = self._losses.weights, data.tokenizer.special
         masking = None
@@ -142,7 +145,7 @@ class SecondPretraining(TextObjective):
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> XRayData:
-        """Returns the vocabularies, of what the run goes on from, and the encoded corpora."""
+        """Returns the vocabularies, of the model that the run starts from if there is one, and encoded corpora."""
         if run is not None or config.resume:
             files = checkpoints.files_of(checkpoints.find(run or config.resume, key="resume"))
             return prepare_xray(config, files, stored_chars(files))
@@ -171,7 +174,7 @@ class SecondPretraining(TextObjective):
         return f"held-out losses: {values(first)} (step {first['step']}); {values(last)} (step {last['step']})"
 
     def shard(self) -> XRayShard:
-        """Returns a shard without a subword."""
+        """Returns an empty shard."""
         return XRayShard(self.shape, self.training_maker.pad)
 
     def batches(
@@ -182,17 +185,17 @@ class SecondPretraining(TextObjective):
         accumulation: int,
         by_record: bool = False,
     ) -> grain.IterDataset[XRayBatch]:
-        """Returns batches, each held-out one with some of the most frequent words; see `TextObjective.batches`."""
+        """Returns batches; each held-out batch has some of the most frequent words. See `TextObjective.batches`."""
         cycle = self._heldout_cycle if by_record else self._cycle
         sizes = {"accumulation": accumulation, "prefetch": self.config.data.prefetch}
         return xray_batches(records, maker, self.shape, cycle, **sizes, by_record=by_record)
 
     def empty(self, shards: int) -> XRayBatch:
-        """Returns a batch [1, shards, ...] without a subword."""
+        """Returns a batch [1, shards, ...] of padding only."""
         return empty_batch(with_cycle(self.shard().build(), self._cycle.none(), self.shape), shards)
 
     def count(self, batch: XRayBatch) -> int:
-        """Returns the positions of text in a host batch, subwords and spelled words; special ones do not count."""
+        """Returns the number of subwords and spelled words of text in a host batch, without special tokens."""
         mask = batch.inputs.mask_SBL
         return int(mask.sum() - 2 * self.framed * mask[..., 0].sum())
 
@@ -205,14 +208,14 @@ class SecondPretraining(TextObjective):
         return self.model.init(key, smallest_batch())["params"]
 
     def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
-        """Returns the parameters of an XRayEmb, or those of a backbone with a fresh encoder and generator."""
+        """Returns the parameters of an XRayEmb; or those of a backbone, with a fresh encoder and generator."""
         start, self._start = self._start or read_start(source), None  # it is not needed again
         if start.checkpoint is not None:
             if "vocabularies" in checkpoints.read_metadata(start.checkpoint, self.families):
                 self.check_vocab(start.checkpoint, self.data)
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
-        assert start.pretrained is not None  # what is no checkpoint
+        assert start.pretrained is not None  # a start without checkpoint has it
         params, own = started_from(start.pretrained, fresh)
         parts = sorted({name.split("/")[0] for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))
@@ -223,11 +226,11 @@ class SecondPretraining(TextObjective):
         return self._losses.sums(self.model, params, micro_batch, dropout_key)
 
     def summarize(self, sums: XRaySums) -> dict[str, float]:
-        """Returns losses and shares of hits; see `charlm.families.xrayemb.loss.summarize`."""
+        """Returns losses and accuracies; see `charlm.families.xrayemb.loss.summarize`."""
         return summarize(sums, self._losses.weights)
 
     def measured(self) -> dict[str, Any]:
-        """Returns shards, budgets, and what was taken over from the backbone."""
+        """Returns the number of shards, the budgets and the sizes taken from the backbone, for the saved config."""
         found = {f"model.{name}": value for name, value in self._resolved.items()}
         s = self.shape
         budgets = (s.slots, s.rows, s.learned, s.written_slots, s.written_rows)
@@ -235,7 +238,10 @@ class SecondPretraining(TextObjective):
         return found | {"data.table_shards": self.shards, "cycle.slots": s.cycle_slots, "cycle.rows": s.cycle_rows}
 
     def metadata(self) -> dict[str, Any]:
-        """Returns the model as imported ones describe theirs, its characters, and what tells its vocabularies."""
+        """Returns the metadata of a checkpoint, in the form that imported models have too.
+
+        It holds the config of the model, its head, its characters and the digests of its vocabularies.
+        """
         shape = self.model.config
         return {
             "family": NAME,
@@ -281,9 +287,9 @@ class SecondPretraining(TextObjective):
         return [name for name in LOSSES if f"{name}_loss" in metrics]
 
     def watch(self, params: Any) -> None:
-        """Logs what the generator writes at `train.sample_words` points of the sphere, always the same (Table 4)."""
+        """Logs words that the generator writes from `train.sample_words` fixed points of the sphere (Table 4)."""
         show_samples(self, params[GENERATOR])
 
     def show_examples(self, params: Any) -> None:
-        """Logs what the model predicts and writes at some places of held-out text."""
+        """Logs what the model predicts and writes at some positions of held-out text."""
         show_examples(self, params)

@@ -1,7 +1,7 @@
-"""Which words XRayEmb reads as characters: its policies (Pinter et al., 2021, section 2 and released code).
+"""XRayEmb's policies, which select the words to read as characters (Pinter et al., 2021, section 2; released code).
 
-A policy selects whole words of a sequence of subwords. What a word is follows from how its pieces are spelled, not
-from the text: to BERT punctuation is a word of its own, to RoBERTa and GPT-2 a word is what stands between spaces.
+A policy selects whole words of a sequence of subwords. The spelling of the pieces determines the words, not the text:
+for BERT punctuation is a word of its own, for RoBERTa and GPT-2 words are separated by white space only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-CONTINUES, BYTE_SPACE = "##", "Ġ"  # how WordPiece marks what continues, and byte-level vocabularies a space
+CONTINUES, BYTE_SPACE = "##", "Ġ"  # WordPiece's mark of a continued word; byte-level vocabularies' mark of a space
 
 # Endings that a word of two pieces may keep (section 2).
 SUFFIXES = (
@@ -24,11 +24,11 @@ SUFFIXES = (
 
 @dataclasses.dataclass(frozen=True)
 class WordRuns:
-    """The words of a sequence of P pieces, W of them, each a run of pieces. Special pieces are in none.
+    """The W words of a sequence of P pieces; each word is a run of pieces. Special pieces belong to no word.
 
     Attributes:
       tokens: the pieces as the vocabulary spells them, `##ing` or `Ġthe`.
-      chars: what they stand for, without the mark of a beginning or a continuation.
+      chars: the text of the pieces, without the mark of a beginning or a continuation.
       starts_W, ends_W: int, the pieces [start, end) of each word, in order.
     """
 
@@ -47,26 +47,27 @@ class WordRuns:
 
 
 class Draws(Protocol):
-    """What a policy draws from: a generator of NumPy's, or numbers that were drawn before."""
+    """The source of a policy's draws: a NumPy generator, or numbers that were drawn before."""
 
     def random(self) -> float:
         """Returns a number in [0, 1)."""
         ...
 
 
-# Says of each word whether it is selected, bool [W]. One that draws has the attribute `random = True`.
+# Returns which words are selected, bool [W]. A policy that draws has the attribute `random = True`.
 Policy = Callable[[WordRuns, Draws], np.ndarray]
 
 
 def runs(real_P: np.ndarray, begins_P: np.ndarray, inked_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns where the words of P pieces start and end, int [W] each.
 
-    The first piece of a sequence, and one after a special piece, begins a word however it is spelled. (In the released
-    code one that continues after a special piece joins the last word of the sequence.)
+    The first piece of a sequence, and a piece after a special piece, always begins a word, whatever its spelling. (In
+    the released code, a continuing piece after a special piece joins the last word of the sequence.)
 
     Args:
-      real_P: bool, pieces that may be in words: all but special ones. begins_P: bool, those that begin one by their
-        spelling. inked_P: bool, those that are not white space; a run without any is no word.
+      real_P: bool, pieces that may be in words: all but special ones.
+      begins_P: bool, pieces that begin a word by their spelling.
+      inked_P: bool, pieces that are not white space; a run of white space only is no word.
     """
     P = len(real_P)
     before_P = np.concatenate([[False], real_P[:-1]])[:P]
@@ -80,11 +81,11 @@ def runs(real_P: np.ndarray, begins_P: np.ndarray, inked_P: np.ndarray) -> tuple
 
 
 def runs_of_tokens(tokens: Sequence[str], special: Sequence[bool], byte_level: bool = False) -> WordRuns:
-    """Returns the words of tokens as their vocabulary spells them, where there is no tokenizer.
+    """Returns the words of tokens without a tokenizer, from the tokens' spelling in the vocabulary.
 
     Args:
-      special: of each whether it is a special token. byte_level: `Ġ` begins words, as to RoBERTa and GPT-2; False: `##`
-        goes on with one, as to BERT.
+      special: whether each token is a special token.
+      byte_level: True: `Ġ` begins a word, as for RoBERTa and GPT-2; False: `##` continues a word, as for BERT.
     """
     mark = BYTE_SPACE if byte_level else CONTINUES
     chars = [token.removeprefix(mark) for token in tokens]
@@ -94,7 +95,7 @@ def runs_of_tokens(tokens: Sequence[str], special: Sequence[bool], byte_level: b
 
 
 def no_words(words: WordRuns, rng: Draws) -> np.ndarray:
-    """Selects nothing: the base model as it is."""
+    """Selects no words: the base model as it is."""
     return np.zeros(len(words), bool)
 
 
@@ -115,11 +116,11 @@ def all_single(words: WordRuns, rng: Draws) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class NoSuffix:
-    """Selects the words of several pieces, but for those of two whose second is one of `SUFFIXES` ("All no-suff").
+    """Selects words of several pieces, except words of two pieces with the second in `SUFFIXES` ("All no-suff").
 
     Attributes:
-      compat_suffix: the second piece is compared with its `##`, as the released code does, so that to BERT this is
-        `all_multi`. The paper's table 2 has it without.
+      compat_suffix: compares the second piece with its `##`, as the released code does, so that for BERT this is the
+        same as `all_multi`. The paper's table 2 compares it without `##`.
     """
 
     compat_suffix: bool = False
@@ -138,13 +139,13 @@ class NoSuffix:
 class Stochastic:
     """Selects each word with a probability, independently.
 
-    Draws come in the released code's order: one for each piece, but for those that continue a selected word.
+    Draws have the order of the released code: one per piece, except for pieces that continue a selected word.
 
     Attributes:
       p: the probability.
 
     Raises:
-      ValueError: it is none.
+      ValueError: `p` is no probability.
     """
 
     random: ClassVar[bool] = True
@@ -176,10 +177,10 @@ POLICIES: dict[str, Policy] = {
 
 
 def get_policy(spec: str | Policy) -> Policy:
-    """Returns the policy of a name, "stochastic:0.1" for one that draws; a callable is returned as it is.
+    """Returns the policy of a name, such as "stochastic:0.1" for one that draws; returns a callable unchanged.
 
     Raises:
-      ValueError: there is none of that name, or "stochastic" has no probability.
+      ValueError: there is no policy of that name, or "stochastic" has no probability.
     """
     if callable(spec):
         return spec
@@ -197,13 +198,13 @@ def get_policy(spec: str | Policy) -> Policy:
 
 
 def check_policy(spec: str | Policy) -> None:
-    """Raises ValueError unless a model can have this policy; "" leaves it to the model."""
+    """Raises ValueError unless `spec` names a policy; "" means that the model's own is used."""
     if spec:
         get_policy(spec)
 
 
 def is_random(policy: Policy) -> bool:
-    """Says whether a policy draws."""
+    """Returns whether a policy draws words at random."""
     return bool(getattr(policy, "random", False))
 
 
@@ -211,10 +212,10 @@ def select(policy: Policy, words: WordRuns, rng: Draws | None) -> np.ndarray:
     """Returns which words a policy selects, bool [W].
 
     Args:
-      rng: of the sequence; None: one for policies that do not draw.
+      rng: generator of the sequence; None: only for policies that do not draw.
 
     Raises:
-      ValueError: the policy draws and there is no generator, or it does not say it of every word.
+      ValueError: the policy draws and there is no generator, or its result is not bool [W].
     """
     if rng is None:
         if is_random(policy):
@@ -228,7 +229,7 @@ def select(policy: Policy, words: WordRuns, rng: Draws | None) -> np.ndarray:
 
 
 def text_rng(seed: Sequence[int], *texts: str) -> np.random.Generator:
-    """Returns the generator of a text: the same for the same seed and text, whatever was read before."""
+    """Returns the random generator of a text, which depends only on the seed and the text."""
     content = "\0".join(texts).encode("utf-8", "surrogatepass")
     words = np.frombuffer(hashlib.blake2b(content, digest_size=16).digest(), "<u4")
     return np.random.default_rng([*seed, *words.tolist()])

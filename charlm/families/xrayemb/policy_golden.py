@@ -1,4 +1,4 @@
-"""Golden sentences of XRayEmb's policies: which words the released code selects, and what the sequence becomes."""
+"""Golden sentences of XRayEmb's policies: the words that the released code selects, and the sequences that result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from charlm.convert.golden import Case, Ours
 from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, get_policy, runs_of_tokens, select
 
 NAME, FILE = "policies", "policy_golden.json"
-STYLES = {"bert": False, "gpt2_style": True}  # of the tokens: whether they are byte-level
+STYLES = {"bert": False, "gpt2_style": True}  # style of the tokens, and whether it is byte-level
 SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[VECTORIZED]", "<|endoftext|>", "<PAD>")
 OURS = {  # their names of policies, and ours
     "none": "none",
@@ -28,25 +28,25 @@ OURS = {  # their names of policies, and ours
 
 
 class _Draws:
-    """The numbers that the released code drew, in the place of a generator."""
+    """Replays the numbers that the released code drew, in place of a generator."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._numbers, self.left = numbers, len(numbers)
 
     def random(self) -> float:
-        """Returns the next; 2, which selects nothing, when there is none: `left` is then negative."""
+        """Returns the next number; when none is left, 2, which selects nothing, and `left` becomes negative."""
         self.left -= 1
         return self._numbers[len(self._numbers) - self.left - 1] if self.left >= 0 else 2.0
 
 
 def policy_case(folder: str | Path) -> Case | None:
-    """Returns what the file of a folder says as one case; None when there is none.
+    """Returns the sentences in a folder's file as one case; None when there is no file.
 
-    For each style and policy an array holds, one sentence after another, the group of every token (-1 where it stays);
-    another one the characters of the selected words, as numbers; a third how many draws each sentence leaves.
+    Each style and policy has three arrays over all sentences: the group of every token (-1 for tokens that stay), the
+    characters of the selected words as numbers, and how many draws are left after each sentence.
 
     Raises:
-      ValueError: the file cannot be read, or names a policy that is not known.
+      ValueError: the file cannot be read, or names an unknown policy.
     """
     path = Path(folder) / FILE
     if not path.is_file():
@@ -63,12 +63,12 @@ def policy_case(folder: str | Path) -> Case | None:
 
 
 def outputs(case: Case) -> dict[str, Ours]:
-    """Returns what our policies make of the sentences; see `charlm.convert.golden`."""
+    """Returns the results of our policies on the sentences; see `charlm.convert.golden`."""
     return {name: Ours(value) for name, value in _arrays(case.meta, _ours).items()}
 
 
 def _ours(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[int], list[str], int]:
-    """Returns the groups of the tokens of a sentence, its words, and how many draws are left."""
+    """Returns the groups of a sentence's tokens, the selected words, and how many draws are left."""
     tokens = sentence["tokens"]
     words = runs_of_tokens(tokens, [token in SPECIAL for token in tokens], STYLES[style])
     draws = _Draws(sentence["policies"][policy].get("uniform_draws", ()))
@@ -81,7 +81,7 @@ def _ours(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[in
 
 
 def _arrays(meta: Mapping[str, Any], of: Callable[..., tuple[list[int], list[str], int]]) -> dict[str, np.ndarray]:
-    """Returns the arrays of all sentences of a style under each policy."""
+    """Returns the arrays of each style and policy over all sentences."""
     found = {}
     for style in STYLES:
         sentences = [sentence for name, sentence in _sentences(meta) if name == style]
@@ -98,5 +98,5 @@ def _sentences(meta: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _codes(texts: Sequence[str]) -> np.ndarray:
-    """Returns the characters of texts as numbers, each behind a line break."""
+    """Returns the characters of texts as numbers, with a line break before each text."""
     return np.array([ord(char) for text in texts for char in f"\n{text}"], np.int64)

@@ -1,4 +1,4 @@
-"""XRayEmb, ready to be asked: vectors of texts in which a policy's words are read as characters, and words for gaps."""
+"""The predictor of XRayEmb: vectors of texts, whose selected words are read as characters, and words for gaps."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from charlm.text.subwords import Subwords, SubwordTokenizer
 class XRayEmbPredictor(SubwordPredictor):
     """An XRayEmb with its tokenizer. With `unit="pieces"` a word that the policy selects is one piece.
 
-    A GPT-2 with XRayEmb encodes alone: words that it reads at once are no subwords that it could predict. The GPT-2
-    itself, after second pre-training, scores and generates; `python -m charlm.convert export --backbone-only` writes it
-    as what it is.
+    A GPT-2 with XRayEmb can only encode, since the words that it reads as one position are not among the subwords that
+    it predicts. Its GPT-2 alone can score and generate; `python -m charlm.convert export --backbone-only` writes it.
 
     Args:
-      pretrained: the model. tokenizer: that of the model; None: the one whose files lie beside it.
-      policy: which words are read as characters; None: what the model's config says, see `XRayEmbUnits`.
+      pretrained: the model. tokenizer: the model's tokenizer; None: it is read from the model's folder.
+      policy: which words are read as characters; None: the policy in the model's config, see `XRayEmbUnits`.
 
     Attributes:
-      cache: the vectors of words kept between calls; may be shared by predictors of one shape. None: none are kept,
-        and all of a batch runs as one program.
+      cache: the vectors of words kept between calls; predictors of models of one shape may share it. None: no vectors
+        are kept, and a whole batch runs as one program.
 
     Raises:
-      ValueError: when there is no tokenizer or policy, or tokenizer or characters do not fit the model.
+      ValueError: there is no tokenizer or no such policy, or the tokenizer or the characters do not fit the model.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class XRayEmbPredictor(SubwordPredictor):
         self._units = XRayEmbUnits(pretrained, eval_policy=policy)
         causal = isinstance(self.config, GPT2Config)
         self.suited = ("encode",) if causal else ("encode", "fill_mask")
-        # Byte-level pieces without a space begin words, too, where a text begins.
+        # At the start of a text, byte-level pieces without a space begin words, too.
         self._wordpiece = self.tokenizer.family == "bert"
         module = XREncoder(self.config.encoder)
         spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
@@ -59,14 +58,17 @@ class XRayEmbPredictor(SubwordPredictor):
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
 
     def _refusal(self, ability: str) -> ValueError:
-        """Names the way out where GPT-2 could; see `Predictor.require`."""
+        """Adds a solution to the error where a plain GPT-2 has the ability; see `Predictor.require`."""
         error = super()._refusal(ability)
         if ability in ("score", "generate") and isinstance(self.config, GPT2Config):
             return ValueError(f"{error}; the GPT-2 that python -m charlm.convert export --backbone-only writes does")
         return error
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-        """Returns the compiled states and log-probabilities, of a method and what it reads; see `SubwordPredictor`."""
+        """Returns compiled functions for states and log-probabilities, which take a method of the model and its inputs.
+
+        See `SubwordPredictor`.
+        """
 
         def states(p: Any, method: str | None, *inputs: Any) -> jax.Array:
             output = applied(model, {"params": p}, method=method)(*inputs)
@@ -78,18 +80,18 @@ class XRayEmbPredictor(SubwordPredictor):
         return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
-        """Returns the method of the model that reads and what it reads."""
+        """Returns the name of the model's method, and its inputs."""
         inputs, method = read_codes(self._units, self.cache, self._module_params, ids_BL, mask_BL)
         return method, *inputs
 
     def _fresh(self) -> XRayEmbPredictor:
-        """Returns one like this for a single call: it knows no word yet, and what it learns goes with it."""
+        """Returns a copy for a single call, which starts without words and is discarded with those that it collects."""
         other = copy.copy(self)
         other._units = self._units.fresh()
         return other
 
     def _collapse(self, text: Text) -> tuple[Text, np.ndarray]:
-        """Returns a text with words as units in place of their pieces, and the position of each piece."""
+        """Returns the text with each selected word as one unit instead of pieces, and the position of each piece."""
         P = len(text.ids)
         item = Subwords(tuple(text.ids), (0,) * P, (False,) * P, tuple(text.offsets), tuple(text.words), (0,) * P)
         found = self._units.collapse(item, [text.text])
@@ -120,7 +122,7 @@ class XRayEmbPredictor(SubwordPredictor):
         A word that the policy selects has the state of its one position, and is one piece, shown as the text has it.
 
         Raises:
-          ValueError: when `texts` is one string, `batch_size` is not positive, or there is no such unit.
+          ValueError: `texts` is one string, `batch_size` is not positive, or there is no such unit.
         """
         return super(XRayEmbPredictor, self._fresh()).encode(texts, batch_size, unit)
 
@@ -134,10 +136,10 @@ class XRayEmbPredictor(SubwordPredictor):
     ) -> list[list[Fill]]:
         """Returns for each "[MASK]" the likeliest pieces or known words; see `SubwordPredictor.fill_mask`.
 
-        The policy selects words around the gaps; what stands in them is made of pieces of the vocabulary.
+        The policy selects words around the gaps; the gaps themselves are filled with pieces of the vocabulary.
 
         Raises:
-          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+          ValueError: the model fills no gaps, the text has no gap, or an argument is out of range.
         """
         self.require("fill_mask")
         if self._pieces is None:
@@ -145,12 +147,12 @@ class XRayEmbPredictor(SubwordPredictor):
         return super(XRayEmbPredictor, self._fresh()).fill_mask(text, length=length, top=top, known=known)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
-        """Puts the vectors of words into the cache, so that `encode` finds them; returns what the cache holds then.
+        """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
 
-        Those that the policy does not select need none.
+        Words that the policy does not select are skipped.
 
         Raises:
-          ValueError: when there is no cache, or `words` is one string.
+          ValueError: there is no cache, or `words` is one string.
         """
         words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()

@@ -1,7 +1,7 @@
-"""Records of text -> sequences for XRayEmb's second pre-training: some words spelled, some subwords hidden.
+"""Makes the sequences of XRayEmb's second pre-training from records of text, with spelled words and hidden subwords.
 
-A sequence takes words, cut into subwords, until the next one does not fit; then policies choose words that become one
-position each, so it is shorter in the end. What is drawn depends on the seed and the number of the sequence alone.
+A sequence takes words, cut into subwords, until the next word does not fit. Then policies select words that become one
+position each, so the sequence gets shorter. All draws depend only on the seed and the number of the sequence.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from charlm.families.xrayemb.policies import Policy, WordRuns, select
 from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
 
-KEPT_ROWS = 2**18  # words whose characters are remembered at most
+KEPT_ROWS = 2**18  # most words whose characters are remembered
 
 
 class XRaySequence(NamedTuple):
-    """A sequence of T positions, special ones included; W words are to be learned.
+    """A sequence of T positions, special tokens included; W words are to be learned.
 
     Attributes:
-      ids_T: int32, rows of the table of subwords that the model reads; -1 where a word is spelled.
-      rows_TC: uint16, the characters of these words; zeros elsewhere.
-      labels_T: int32, the subword that is to be predicted from a position; -1 where none is.
-      written_TC: uint16, the word that is to be written from a position; zeros where none is.
-      learned_WC: uint16, words whose vectors are learned. pieces_WP: int32, ids of their subwords, -1 behind the last.
-      pieces: the subwords that it was made of, without special ones. number: what the draws were made from.
+      ids_T: int32, rows of the table of subwords that the model reads; -1 at spelled words.
+      rows_TC: uint16, the characters of the spelled words; zeros at all other positions.
+      labels_T: int32, the subword to predict from a position; -1 for none.
+      written_TC: uint16, the word to write from a position; zeros for none.
+      learned_WC: uint16, the words whose vectors are learned. pieces_WP: int32, ids of their subwords; -1 pads.
+      pieces: the subwords that the sequence was made from, without special tokens.
+      number: the numbers that, with the seed, decided the draws.
     """
 
     ids_T: np.ndarray
@@ -82,14 +83,16 @@ class CharacterRows:
 
 @dataclasses.dataclass(frozen=True)
 class XRaySequenceMaker(PieceMaker):
-    """All that turns subwords into sequences, but for where they come from.
+    """Turns subwords into sequences; the corpus that they come from is given elsewhere.
 
     Attributes:
-      learn, infer: policies: which words' vectors are learned, and which words are spelled (section 2.1).
-      hiding: None: nothing is hidden, and the next subword is predicted (GPT-2).
-      writes: "all": every position's word is written; "masked": those of subwords to predict alone; "": none.
-      share: of these positions, how many.
-      slots: C.
+      tokenizer: the tokenizer of subwords. found: finds the words in them. rows: the characters of words and subwords.
+      learn, infer: policies that select the words whose vectors are learned, and the words that are spelled
+        (section 2.1).
+      hiding: how subwords are hidden; None: nothing is hidden, and the next subword is predicted (GPT-2).
+      writes: "all": the word at every position is written; "masked": only at positions to predict; "": nowhere.
+      share: share of these positions at which the word is written.
+      slots: C, character slots of a word.
     """
 
     too_tight: ClassVar[str] = "data.bucket_rows, learned_words and written_rows leave no room for a single subword"
@@ -105,27 +108,27 @@ class XRaySequenceMaker(PieceMaker):
 
     @property
     def framed(self) -> bool:
-        """Whether special tokens stand at both ends of a sequence: there are none to GPT-2."""
+        """Whether special tokens stand at both ends of a sequence; not with GPT-2."""
         return self.hiding is not None
 
     @property
     def room(self) -> int:
-        """Subwords of a sequence at most, special ones not counted."""
+        """Most subwords of a sequence, without special tokens."""
         return self.length - 2 * self.framed
 
     @property
     def most(self) -> int:
-        """Subwords of a sequence that are predicted, at most."""
+        """Most subwords of a sequence that are predicted."""
         return self.room - 1 if self.hiding is None else self.hiding.most(self.room)
 
     @property
     def pad(self) -> int:
-        """The subword that stands where there is none: the vocabulary's own, or 0."""
+        """The id of padding: the vocabulary's padding token, or 0 if it has none."""
         return self.tokenizer.special.pad or 0
 
     @property
     def pieces_most(self) -> int:
-        """P, subwords of a learned word that count: the encoder reads no more characters either."""
+        """P, how many subwords of a learned word are used at most: as many as the encoder reads characters."""
         return self.slots - 2
 
     def sequence(self, ids: list[int], number: tuple[int, ...]) -> XRaySequence:
@@ -155,7 +158,7 @@ class XRaySequenceMaker(PieceMaker):
         return self.rows.of_words(self.found.text(ids[start:end]) for start, end in spans), pieces_WP
 
     def _collapsed(self, ids: list[int], found: WordRuns, chosen_W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids, -1 where a word is spelled, and rows of characters of the positions that are left."""
+        """Returns the ids (-1 at spelled words) and the rows of characters of the positions that remain."""
         starts, ends = found.starts_W[chosen_W], found.ends_W[chosen_W]
         ids_P, kept_P = np.array(ids, np.int32), np.ones(len(ids), bool)
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -168,7 +171,7 @@ class XRaySequenceMaker(PieceMaker):
         return ids_T, rows_TC
 
     def _ordinary(self, ids_T: np.ndarray) -> np.ndarray:
-        """Returns the positions of subwords that stand for themselves: neither spelled nor special."""
+        """Returns the positions of ordinary subwords, which are neither spelled words nor special tokens."""
         special = np.array([index for index in self.tokenizer.special if index is not None])
         return np.flatnonzero((ids_T >= 0) & ~np.isin(ids_T, special))
 

@@ -1,4 +1,4 @@
-"""Variants that the configs of all fine-tuning tasks have: how XRayEmb is used there, and what is not trained.
+"""Variants in the configs of all fine-tuning tasks: how XRayEmb is used there, and which parameters stay frozen.
 
 The setups of XRayEmb's paper (section 5.2, Table 5):
 
@@ -15,7 +15,7 @@ import ml_collections
 
 
 def scaffolding(config: ml_collections.ConfigDict) -> None:
-    """Characters were read in second pre-training alone: every word is its subwords."""
+    """Characters were read in second pre-training only: every word is read as its subwords."""
     config.model.policy = "none"
 
 
@@ -25,14 +25,14 @@ def stochastic(config: ml_collections.ConfigDict) -> None:
 
 
 def no_suffix(config: ml_collections.ConfigDict) -> None:
-    """Words of several subwords are read by characters, but for easy endings, in training and use."""
+    """Words of several subwords are read by characters, except those with easy endings, in training and afterwards."""
     config.model.policy = "no_suffix"
 
 
 def frozen(config: ml_collections.ConfigDict) -> None:
-    """Nothing but the task's head is trained: on NYTWIT in the paper, and NoFT of its Table 6.
+    """Only the task's head is trained, as the paper does on NYTWIT and in the setup NoFT of its Table 6.
 
-    A pooler is a layer of the head: checkpoints of masked language models lack it, and random it is of no use.
+    A pooler counts as a layer of the head: checkpoints of masked language models lack it, and untrained it is useless.
     """
     config.optim.freeze = ("^(hlm|bert|gpt2|charbert|char2subword|xr_enc)/(?!pooler/)",)
 
