@@ -1,4 +1,4 @@
-"""An XRayEmb as a config describes it, and the BERT, RoBERTa, GPT-2 or XRayEmb that it starts from."""
+"""Reads the model that a run of XRayEmb starts from, and makes the model that the config describes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from charlm.families.xrayemb.model import (
 from charlm.families.xrayemb.text import BACKBONES, CHAR_FILE, XRayData
 
 NAME = "xrayemb"
-KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}  # what backbones differ in, as released
+KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}  # the differences of the released backbones
 ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
-BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # must be said, so that a config can be read by itself
-BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all of a kind of BERT
-ENCODER_KEYS = {  # key of the config: field of the encoder's
+BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the config must set these, so that it is complete by itself
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
+ENCODER_KEYS = {  # key of the config: field of the encoder's config
     "encoder": "kind", "char_embedding": "char_embedding", "char_hidden": "hidden", "encoder_layers": "layers",
     "projections": "projections",
 }  # fmt: skip
-ENCODER_READS = {"char_embedding": ("conv", "lstm"), "encoder_layers": ("lstm", "transformer")}  # others: every kind
-UNSET = ("char_hidden", "encoder_layers", "projections")  # 0: the authors'
+ENCODER_READS = {"char_embedding": ("conv", "lstm"), "encoder_layers": ("lstm", "transformer")}  # others: all kinds
+UNSET = ("char_hidden", "encoder_layers", "projections")  # 0: the authors' size
 GENERATOR_KEYS = {"char_embedding": "char_embedding", "generator_hidden": "hidden", "generator_layers": "layers"}
 SHARED = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "initializer", "remat",
           "attention_kernel")  # fmt: skip
@@ -47,12 +47,13 @@ SHARED = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "i
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What a run starts from.
+    """The model that a run starts from: a backbone, or a checkpoint of an XRayEmb.
 
     Attributes:
-      files: folder of its subwords.
-      pretrained: the backbone; None: it is the checkpoint of an XRayEmb.
-      checkpoint: of an XRayEmb. chars: its characters. stored: its backbone, "backbone", and the fields of its config.
+      files: folder of the tokenizer.
+      pretrained: the backbone; None: the run starts from an XRayEmb.
+      checkpoint: checkpoint of the XRayEmb. chars: its characters.
+      stored: the fields of its config, and the family of its backbone as "backbone".
     """
 
     files: Path
@@ -66,18 +67,18 @@ class Start:
         """The family of the backbone."""
         if self.pretrained is not None:
             return self.pretrained.family
-        assert self.stored is not None  # one of both is there
+        assert self.stored is not None  # either `pretrained` or `stored` is set
         return self.stored["backbone"]
 
 
 def read_start(source: str) -> Start:
-    """Returns what `init_from` names.
+    """Returns the model that `init_from` names.
 
     Raises:
-      ValueError: there is none, or it is of another family.
+      ValueError: there is no model, it is of another family, or it is an XRayEmb without generator or language model.
     """
     checkpoint = None
-    with contextlib.suppress(ValueError):  # what is no checkpoint may be a folder of PyTorch weights
+    with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key="init_from")
     if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == NAME:
         stored = _metadata(checkpoint)
@@ -103,20 +104,20 @@ def _metadata(checkpoint: Path) -> dict[str, Any]:
 
 
 def stored_chars(files: Path) -> XRayChars:
-    """Returns the characters that lie with a checkpoint."""
+    """Returns the characters in a checkpoint's folder."""
     return XRayChars.load(files / CHAR_FILE)
 
 
 def is_measured(config: ml_collections.ConfigDict) -> bool:
-    """Says whether a config knows the backbone that `init_from` names: that of a run that goes on does."""
+    """Returns whether a config has all sizes of the backbone that `init_from` names, as that of a resumed run has."""
     return all(config.model[name] for name in MEASURED)
 
 
 def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | None) -> dict[str, Any]:
-    """Returns the values of the keys `model.*` in `MEASURED`, those that are set and those found out.
+    """Returns the values of the keys `model.*` in `MEASURED`, from the config or else from the start of the run.
 
     Raises:
-      ValueError: what the run starts from is of another shape than the config says, or has too few rows or positions.
+      ValueError: the model that the run starts from has another shape than the config, or too few rows or positions.
     """
     model = config.model
     if start is None or start.pretrained is None:
@@ -148,7 +149,7 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
 
 
 def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
-    """Returns what a backbone has for the keys in `MEASURED`; ValueError when it is of no known kind."""
+    """Returns a backbone's values of the keys in `MEASURED`; ValueError when it is of no known kind."""
     theirs = backbone.config
     _check_kind(backbone.family, vars(theirs), backbone.folder)
     return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
@@ -163,9 +164,9 @@ def _check_kind(kind: str, theirs: Mapping[str, Any], where: Path | None) -> Non
 
 
 def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict[str, Any]:
-    """Returns those keys of the encoder and generator that a config would have to say to have an XRayEmb's.
+    """Returns the keys that a config must set to describe the encoder and generator of a stored XRayEmb.
 
-    Keys that are read by other kinds of encoders are left out, and so are those whose unset value is the XRayEmb's.
+    It leaves out keys that this kind of encoder does not read, and unset keys whose default is the stored value.
 
     Raises:
       ValueError: the encoder has sizes for which there are no keys.
@@ -195,10 +196,10 @@ def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict
 
 
 def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None:
-    """Checks that a config says the shape of what it starts from; ValueError with all that it would have to say.
+    """Checks that a config has the shape of the model it starts from; ValueError naming all keys that it must set.
 
     Args:
-      said: that shape, by keys of the config; others are not read.
+      said: the shape of that model, by keys of the config; other keys are not read.
     """
     own = config.model
     differing = [
@@ -216,7 +217,7 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: di
     """Returns the shape of backbone, encoder and generator.
 
     Args:
-      resolved: what `resolve` returned.
+      resolved: the result of `resolve`.
     """
     model, dtype = config.model, jnp.dtype(config.model.dtype)
     characters = {
@@ -239,10 +240,10 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: di
 
 
 def make_model(shape: XRayEmbConfig) -> XRayEmbForMaskedLM | XRayEmbForCausalLM:
-    """Returns the model of that shape, with the head of a language model."""
+    """Returns the model of a shape, with the head of a language model."""
     return XRayEmbForCausalLM(shape) if isinstance(shape, XRayEmbGPT2Config) else XRayEmbForMaskedLM(shape)
 
 
 def head_of(shape: XRayEmbConfig) -> str:
-    """Returns the name of that head, as checkpoints have it."""
+    """Returns the name of the head that `make_model` gives a shape, as checkpoints store it."""
     return CAUSAL_LM if isinstance(shape, XRayEmbGPT2Config) else MASKED_LM

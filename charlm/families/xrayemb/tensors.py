@@ -1,7 +1,7 @@
-"""XRayEmb: the released code's names of tensors of XR-Enc and XR-Dec, and ours; their states read and written.
+"""Reads and writes XR-Enc and XR-Dec in the released code's format, with tables of its names of tensors and ours.
 
-Their characters stand in the order characters, <unk>, <e>, <pad>, ours begin with padding: a table's rows move by one,
-and a class of the output is the same in both (our id - 1, their id).
+Their character ids have the order characters, <unk>, <e>, <pad>, and ours begin with padding. So the rows of a
+character table move by one, and the classes of the output are the same in both (our id - 1 is their id).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from charlm.families.subword.bert_tensors import encoder_rules
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
 
-ENCODER, GENERATOR = "tdtemb.vectorizer.", "tdtgen."  # begin the names in a state of the whole model
-START = "h_0"  # of the LSTM encoder: the released code does not save it, we do
+ENCODER, GENERATOR = "tdtemb.vectorizer.", "tdtgen."  # prefixes of names in a state of the whole model
+START = "h_0"  # first states of the LSTM encoder: the released code does not save them, we do
 SIGNS = {"conv": "bi_conv.weight", "lstm": "lstm.weight_ih_l0_reverse", "transformer": "encoder.embeddings."}
 ELSEWHERE = "the backbone is that of --backbone"
 _CONVOLUTIONS = {"bi_conv": 2, "tri_conv": 3, "quad_conv": 4}
@@ -31,7 +31,10 @@ _POOLER = "encoder.pooler.dense"
 
 
 def encoder_table(kind: str, theirs: str = "", ours: str = "") -> tuple[list[Rule], list[Leave]]:
-    """Returns the rules of XR-Enc and what is not imported; `theirs` ends in a dot, `ours` in a slash, or is empty."""
+    """Returns the rules of XR-Enc, and the tensors that are not imported.
+
+    The prefix `theirs` ends in a dot and `ours` in a slash, unless empty.
+    """
     body = f"{ours}body/"
     chars = Rule(f"{theirs}char_embs.weight", f"{body}chars/embedding", roll=1)
     if kind == "conv":
@@ -55,7 +58,7 @@ def encoder_table(kind: str, theirs: str = "", ours: str = "") -> tuple[list[Rul
 
 
 def decoder_rules(theirs: str = "", ours: str = "") -> list[Rule]:
-    """Returns the rules of XR-Dec; `theirs` ends in a dot and `ours` in a slash where they are not empty."""
+    """Returns the rules of XR-Dec; the prefix `theirs` ends in a dot and `ours` in a slash, unless empty."""
     rules = [Rule(f"{theirs}char_embs.weight", f"{ours}chars/embedding", roll=1)]
     rules += dense_rules(f"{theirs}h_0", f"{ours}start_projection")
     rules += _lstm_rules(f"{theirs}lstm.{{part}}_l{{n}}", f"{ours}lstm_{{n}}")
@@ -64,7 +67,7 @@ def decoder_rules(theirs: str = "", ours: str = "") -> list[Rule]:
 
 
 def _lstm_rules(theirs: str, ours: str) -> list[Rule]:
-    """Returns the rules of layers of LSTM; "{part}" in their name is the kind of tensor."""
+    """Returns the rules of LSTM layers; "{part}" in `theirs` stands for the kind of tensor."""
     return [
         Rule(theirs.replace("{part}", part), f"{ours}/{name}", transpose=name.endswith("kernel"))
         for part, name in _GATES
@@ -72,37 +75,37 @@ def _lstm_rules(theirs: str, ours: str) -> list[Rule]:
 
 
 def prefix_of(state: Iterable[str], prefix: str) -> str:
-    """Returns the prefix if any of the names has it, else "": the state is of one part alone."""
+    """Returns the prefix if any of the names has it, else "", since the state then holds one part alone."""
     return prefix if any(name.startswith(prefix) for name in state) else ""
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Returns the tensors behind a prefix, without it; all of them where there is none."""
+    """Returns the tensors whose names begin with the prefix, without it in the names."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def is_released(names: Iterable[str]) -> bool:
-    """Says whether these are names of the released code's state of a whole model."""
+    """Returns whether the names are those of the released code's state of a whole model."""
     return any(name.startswith((ENCODER, GENERATOR)) for name in names)
 
 
 def is_known(names: Iterable[str]) -> bool:
-    """Says whether these are names of the released code: of a whole model, or of XR-Enc alone."""
+    """Returns whether the names are those of the released code, for a whole model or for XR-Enc alone."""
     names = list(names)
     return is_released(names) or kind_of(names) is not None
 
 
 def kind_of(names: Iterable[str]) -> str | None:
-    """Returns the kind of XR-Enc that has tensors of these names, prefixes left out; None: it is none."""
+    """Returns the kind of XR-Enc that has tensors of these names (without prefixes); None: no kind has."""
     names = list(names)
     return next((kind for kind, sign in SIGNS.items() if any(name.startswith(sign) for name in names)), None)
 
 
 def rules_of(names: Iterable[str], where: str) -> tuple[list[Rule], list[Leave]]:
-    """Returns the rules of XR-Enc and XR-Dec in a whole state of theirs, and what of it is not imported.
+    """Returns the rules of XR-Enc and XR-Dec for a state of the released code, and the tensors that are not imported.
 
     Raises:
-      ValueError: there is neither.
+      ValueError: the state has neither of the two.
     """
     names = list(names)
     front = prefix_of(names, ENCODER)
@@ -116,7 +119,7 @@ def rules_of(names: Iterable[str], where: str) -> tuple[list[Rule], list[Leave]]
 
 
 def others_of(names: Iterable[str]) -> list[str]:
-    """Returns the names in a whole state of theirs that are neither of XR-Enc nor of XR-Dec."""
+    """Returns the names in a state of their whole model that belong neither to XR-Enc nor to XR-Dec."""
     names = list(names)
     return [name for name in names if not name.startswith((ENCODER, GENERATOR))] if is_released(names) else []
 
@@ -130,16 +133,17 @@ def _no_encoder(names: Iterable[str], where: str) -> ValueError:
 def read_encoder(
     state: Mapping[str, Tensor], where: str, heads: int = 8, start: np.ndarray | None = None, **changes: Any
 ) -> tuple[XREncoderConfig, dict[str, Any]]:
-    """Returns XR-Enc of a state of theirs: config, from the shapes of its tensors, and parameters.
+    """Returns the config and the parameters of XR-Enc in one of their states; the config follows from tensor shapes.
 
     Args:
-      state: with or without the prefix `ENCODER`. where: what errors call it. changes: of the config.
-      heads: of a Transformer, which no tensor tells; 8 in the released code.
-      start: what an LSTM's layers begin with, [2 * layers, hidden] or [2 * layers, 1, hidden], where the state does not
-        hold it; None: zeros. The released code draws it anew each time, so vectors of its own are not to be had again.
+      state: tensors, with or without the prefix `ENCODER`. where: name of the state in error messages.
+      heads: attention heads of a Transformer, which no tensor shape tells; 8 in the released code.
+      start: first states of an LSTM's layers, [2 * layers, hidden] or [2 * layers, 1, hidden], if the state lacks them;
+        None: zeros. The released code draws them at random each time, so its own vectors cannot be reproduced.
+      changes: fields of the config to change.
 
     Raises:
-      ValueError: the state is of no kind that we know, or does not fit; one line names every tensor.
+      ValueError: the state is of no known kind or does not fit; one line names every tensor.
     """
     front = prefix_of(state, ENCODER)
     part = part_of(state, front)
@@ -155,7 +159,7 @@ def read_encoder(
 
 
 def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Any) -> tuple[XRDecoderConfig, dict[str, Any]]:
-    """Returns XR-Dec of a state of theirs, as `read_encoder` does; with or without the prefix `GENERATOR`."""
+    """Returns config and parameters of XR-Dec, as `read_encoder` does; with or without the prefix `GENERATOR`."""
     front = prefix_of(state, GENERATOR)
     part = part_of(state, front)
     chars, hidden, vectors = (
@@ -168,9 +172,9 @@ def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Any) -> tup
 
 
 def write_encoder(config: XREncoderConfig, params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Returns the state of theirs that `read_encoder` reads back; their names begin with `prefix`.
+    """Returns XR-Enc as a state in their format, which `read_encoder` reads; all names begin with `prefix`.
 
-    A Transformer's pooler, which nothing reads, is zeros there; an LSTM's has `START` beside what their code saves.
+    A Transformer's pooler, which nothing reads, is zeros; an LSTM has `START` in addition to what their code saves.
     """
     state = export_state(encoder_target(config)[1], (), params)
     if config.kind == "transformer":
@@ -180,13 +184,13 @@ def write_encoder(config: XREncoderConfig, params: Any, prefix: str = "") -> dic
 
 
 def write_decoder(config: XRDecoderConfig, params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Returns the state of theirs that `read_decoder` reads back; their names begin with `prefix`."""
+    """Returns XR-Dec as a state in their format, which `read_decoder` reads; all names begin with `prefix`."""
     state = export_state(decoder_target(config)[1], (), params)
     return {f"{prefix}{name}": value for name, value in state.items()}
 
 
 def encoder_target(config: XREncoderConfig, prefix: str = "") -> tuple[Any, dict[str, Entry], list[Leave]]:
-    """Returns XR-Enc's abstract parameters, its table of names, and what is not imported; computes nothing."""
+    """Returns XR-Enc's abstract parameters, its table of names, and the tensors not imported; computes nothing."""
     rules, leave = encoder_table(config.kind, prefix)
     params = _abstract(XREncoder(config), np.ones((1, 2), np.int32))
     return params, build_table(rules, params), leave
@@ -211,7 +215,7 @@ def _shape(state: Mapping[str, Tensor], name: str, where: str, prefix: str = "")
 
 
 def _encoder_shape(kind: str, state: Mapping[str, Tensor], where: str, prefix: str) -> dict[str, int]:
-    """Returns what the shapes of the tensors say of the config."""
+    """Returns the fields of the config that follow from the shapes of the tensors."""
     shape = lambda name: _shape(state, name, where, prefix)
     count = lambda pattern: next(n for n in range(len(state) + 1) if pattern.format(n) not in state)
     if kind == "conv":

@@ -1,4 +1,4 @@
-"""What XRayEmb's second pre-training reads: corpora as text, subwords, characters, and the most frequent words."""
+"""Prepares the data of XRayEmb's second pre-training: corpora, subwords, characters, and the most frequent words."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ BACKBONES = ("bert", "roberta", "gpt2")
 
 
 class FrequentWords(NamedTuple):
-    """The most frequent words of a corpus, the first the most frequent; ties in order of code point."""
+    """The most frequent words of a corpus and their counts, by falling count; ties in order of code point."""
 
     words: tuple[str, ...]
     counts_N: np.ndarray
 
 
 class XRayData(NamedTuple):
-    """Everything the batches are made from."""
+    """Everything that batches are made from."""
 
     tokenizer: SubwordTokenizer
     chars: XRayChars
@@ -51,7 +51,7 @@ class XRayData(NamedTuple):
     heldout: tuple[EncodedCorpus, ...]
 
     def digests(self) -> dict[str, str]:
-        """Returns what tells the vocabularies from others."""
+        """Returns the digests that identify the vocabularies."""
         return {"subwords": self.tokenizer.digest(), "characters": self.chars.digest()}
 
     def save(self, folder: Path) -> None:
@@ -66,16 +66,17 @@ def prepare_xray(
     chars: XRayChars | None = None,
     progress: Progress = log_progress,
 ) -> XRayData:
-    """Prepares everything that second pre-training reads.
+    """Returns all data that second pre-training reads.
 
     Args:
-      source: folder with the subwords of what the run starts from. chars: its characters, where it has some.
+      source: folder with the subwords of the model that the run starts from.
+      chars: the characters of that model; None: they are built from the corpora.
 
     Raises:
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of another family
         than BERT, RoBERTa and GPT-2.
     """
-    # What is read comes before what is encoded and built, which may take hours.
+    # Files are read first, so that errors show before encoding and building, which may take hours.
     tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
     if tokenizer is not None and tokenizer.family not in (None, *BACKBONES):
         raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {', '.join(BACKBONES)}")
@@ -96,7 +97,7 @@ def prepare_xray(
 def _built(
     config: ml_collections.ConfigDict, cached: BuiltOnce, counts: Callable[[], Counter[str]]
 ) -> SubwordTokenizer:
-    """Returns subwords built from the corpora, of the backbone's kind."""
+    """Returns a tokenizer of subwords of the backbone's kind, built from the corpora."""
     size, kind = config.text.pieces, config.model.backbone or "bert"
     if kind == "bert":
         build = lambda path: build_wordpiece(counts(), size, path)
@@ -106,7 +107,7 @@ def _built(
 
 
 def _write_frequent(counts: Counter[str], tokenizer: SubwordTokenizer, limit: int, path: str) -> None:
-    """Writes the most frequent words as a policy finds them, without punctuation where that is no part of a word."""
+    """Writes the most frequent words as policies find them: without punctuation if the tokenizer separates it."""
     words, given = XRayWords(tokenizer), list(counts)
     read: Counter[str] = Counter()
     for word, item in zip(given, tokenizer.encode_words_batch([[word] for word in given]), strict=True):

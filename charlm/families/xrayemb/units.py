@@ -1,6 +1,6 @@
-"""Units of XRayEmb are the pieces of its tokenizer, and words where a policy selects them (section 2).
+"""How XRayEmb reads text for tasks and predictors: units are pieces of its tokenizer and selected words (section 2).
 
-A selected word is one position, whatever its pieces: rows are really shorter.
+A policy selects the words. A selected word is one position, whatever its number of pieces, so sequences get shorter.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ EVALUATION = (0,)  # seed of a policy that draws outside of training
 
 
 class XRayEmbUnits(SpelledUnits):
-    """Pieces and words as the template of the tokenizer has them, or of GPT-2 with the end-of-text token.
+    """Reads text as pieces and words by the tokenizer's template; with GPT-2, with the end-of-text token.
 
-    A unit is the id of a piece, or -1 - n for word n. A word that was given and is not selected, or of which only a
-    part is (BERT's punctuation), has several units; the first carries its label, of GPT-2 the last, which has read it
-    all. Words are kept as long as the units are; see `fresh`.
+    A unit is the id of a piece, or -1 - n for word n. A given word has several units if it is not selected, or if only
+    a part of it is (BERT separates punctuation). The first unit carries the word's label; with GPT-2 it is the last,
+    whose state has read the whole word. Words are kept as long as this object; see `fresh`.
 
     Args:
       pretrained: the model. longest: see `charlm.families.registry.units_of`.
-      policy: of training; None: what the model's config says. eval_policy: of all else; None: what the config says,
-        or `policy` where one is given, in either case "none" in place of one that draws words.
+      policy: the policy of training; None: the one in the model's config.
+      eval_policy: the policy outside of training; None: `policy` if that is given, else the one in the model's config;
+        in both cases "none" replaces a training policy that draws words.
 
     Attributes:
-      policy: of all but training.
+      policy: the policy in use: outside of training, or in copies that `training` returns, that of training.
 
     Raises:
-      ValueError: when there is no tokenizer or policy, or tokenizer or characters do not fit the model.
+      ValueError: there is no tokenizer or no such policy, or the tokenizer or the characters do not fit the model.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class XRayEmbUnits(SpelledUnits):
             )
         self.words = XRayWords(self._tokenizer)
         self.spellings = Spellings(chars, encoder.char_slots, word_rows)
-        # Where padding is read as a character, the length of a table changes vectors: there is one.
+        # If padding is read as a character, the slots of a table change the vectors, so there is only one table.
         slots = encoder.char_slots
         self.buckets = (slots,) if encoder.compat_padding else spelling_slots(slots)
         self._learning = get_policy(pretrained.config.policy if policy is None else policy)
@@ -81,7 +82,7 @@ class XRayEmbUnits(SpelledUnits):
         self.draws = is_random(self._learning)
 
     def training(self, seed: int, epoch: int) -> Self:
-        """Returns units that read by the policy of training; what it draws depends on seed, epoch and text alone."""
+        """Returns units that use the policy of training; its draws depend only on seed, epoch and text."""
         other = copy.copy(self)
         other.policy, other._seed = self._learning, (1, seed, epoch)
         return other
@@ -95,7 +96,7 @@ class XRayEmbUnits(SpelledUnits):
         ]
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> list[Encoded]:
-        """Returns the pieces and words of words that were given; none is joined with another."""
+        """Returns the pieces and words of given words; no two given words are joined."""
         sentences = [list(words) for words in sentences]
         items = self._tokenizer.encode_words_batch(sentences)
         return [self._read(item, words, True) for item, words in zip(items, sentences, strict=True)]
@@ -108,17 +109,17 @@ class XRayEmbUnits(SpelledUnits):
         return Encoded(content, offsets, words_at(found.words, inner) if given else None)
 
     def collapse(self, item: Subwords, texts: Sequence[str], given: bool = False) -> Collapsed:
-        """Returns an encoded text, or words that were given, with the words that the policy selects."""
+        """Returns an encoded text, or encoded given words, with the selected words as one position each."""
         rng = text_rng(self._seed, *texts) if is_random(self.policy) else None
         return self.words.collapse(item, self.policy, rng, given=given)
 
     def forward_flops(self, config: XRayEmbConfig, inputs: SpelledBatch) -> float:
-        """Returns the operations of the encoder, for the distinct words, and of the backbone's layers."""
+        """Returns the operations of the encoder over the distinct words plus those of the backbone."""
         words = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
         return xr_encoder_forward(config.encoder, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
     def states(self, config: XRayEmbConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
-        """Returns the last states; see `Units.states`."""
+        """Returns the states of the last layer; see `Units.states`."""
         causal = isinstance(config, XRayEmbGPT2Config)
         backbone, model = ("gpt2", XRayEmbGPT2(config)) if causal else ("bert", XRayEmbBert(config))
         encoder = {name: params[name] for name in (backbone, "xr_enc")}

@@ -1,4 +1,4 @@
-"""The characters of an XRayEmb, counted in text or in the words of encoded corpora, as its tokenizer reads them."""
+"""Builds XRayEmb's character vocabulary from text or from encoded corpora, as the model's tokenizer reads them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def xray_chars_of(
     """Returns the characters of the words of encoded corpora (`charlm.data.forms.TextForm`).
 
     Args:
-      tokenizer: of the model: what it makes of words is counted, so that one that lower-cases has no capital letters;
-        None: words as they are, as the released code counts.
+      tokenizer: the model's tokenizer; words are counted as it normalises them, so there are no capital letters if it
+        lower-cases. None: words are counted unchanged, as in the released code.
       size: see `XRayChars.build`.
     """
     return xray_chars_of_words(count_words(corpora), tokenizer, size)
@@ -30,7 +30,7 @@ def xray_chars_of(
 def xray_chars_of_words(
     counts: Mapping[str, int], tokenizer: SubwordTokenizer | None = None, size: int | None = None
 ) -> XRayChars:
-    """Returns the characters of words that were counted; see `xray_chars_of`."""
+    """Returns the characters of words with their counts; see `xray_chars_of`."""
     read = counts.keys() if tokenizer is None else map(tokenizer.normalized, counts)
     return XRayChars.build(count_symbols(read, counts.values()), size)
 
@@ -46,7 +46,7 @@ def xray_chars_of_text(
     counts = count_chars(sources, "none")
     if tokenizer is None:
         return XRayChars.build(counts, size)
-    # The normalizers of the published models change characters one by one, whatever their neighbours.
+    # The normalizers of the published models change each character independently of its neighbours.
     read: Counter[str] = Counter()
     for char, count in counts.items():
         for form in tokenizer.normalized(char):

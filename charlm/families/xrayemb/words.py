@@ -1,7 +1,7 @@
-"""Sequences of subwords with whole words in place of some of them, each one position (Pinter et al., 2021, section 2).
+"""Replaces the subwords of selected words by one position each (Pinter et al., 2021, section 2).
 
-The sequence becomes shorter: positions, offsets, masks and labels are those of what is left. `[UNK]` and other special
-tokens are no words, and their characters stay lost, as in the released code.
+The sequence becomes shorter, and its offsets, masks and labels are those of the remaining positions. `[UNK]` and other
+special tokens are not words, and the characters behind `[UNK]` are lost, as in the released code.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, Policy, WordRuns, runs, select
 from charlm.text.subwords import Subwords, SubwordTokenizer
 
-KEPT_WORDS = 2**18  # words whose text is remembered at most
+KEPT_WORDS = 2**18  # most words whose text is remembered
 
 
 @dataclasses.dataclass(frozen=True)
 class Collapsed:
-    """A sequence of P pieces as L positions: pieces that stay, and words.
+    """A sequence of P pieces as L positions, each of which is a piece or a word.
 
     Attributes:
-      items: per position the id of the piece that stays, or the text of the word.
-      starts_L, ends_L: int, the pieces [start, end) that are there now.
-      type_ids, special, words, sequences: as `charlm.text.subwords.Subwords` has them, of the first of these pieces.
-      offsets: (start, end) characters of the text that these pieces stand for.
+      items: per position the id of the piece, or the text of the word.
+      starts_L, ends_L: int, the pieces [start, end) of each position.
+      type_ids, special, words, sequences: as in `charlm.text.subwords.Subwords`, for the first piece of each position.
+      offsets: per position the characters (start, end) of the text.
     """
 
     items: tuple[int | str, ...]
@@ -49,21 +49,21 @@ class Collapsed:
 
     @property
     def collapsed_L(self) -> np.ndarray:
-        """Which positions are words, bool [L]: what the base model's own loss leaves out."""
+        """bool [L], True at words; the base model's own loss leaves these positions out."""
         return np.array([isinstance(item, str) for item in self.items], bool)
 
     def first(self, values: Sequence[Any]) -> list[Any]:
-        """Returns values of pieces, such as labels, at the positions: that of the first piece of each."""
+        """Returns one value per position from values of pieces, such as labels: that of its first piece."""
         return [values[start] for start in self.starts_L.tolist()]
 
 
 class XRayWords:
-    """The words of one tokenizer: where they are, and their text.
+    """Finds words in the pieces of one tokenizer, and their text.
 
     Args:
-      tokenizer: of BERT, RoBERTa or GPT-2.
-      compat_bytes: byte-level pieces are read by their glyphs, as in the released code, so that é is the two
-        characters Ã©; False: as the text that their bytes are.
+      tokenizer: the tokenizer of a BERT, RoBERTa or GPT-2.
+      compat_bytes: True: byte-level pieces are read by their glyphs, as in the released code, so that é is the two
+        characters Ã©; False: they are decoded to text.
     """
 
     def __init__(self, tokenizer: SubwordTokenizer, *, compat_bytes: bool = False) -> None:
@@ -78,7 +78,7 @@ class XRayWords:
                 continue
             chars = surface.chars
             self._chars[index], self._real_V[index] = chars, True
-            # White space of other kinds than the space that `Ġ` is: a line break is a piece without it.
+            # `Ġ` marks only the space; other white space, such as a line break, is a piece without the mark.
             self._begins_V[index] = surface.starts_word or chars[:1].isspace()
             self._closes_V[index] = chars[-1:].isspace()
             self._inked_V[index] = bool(chars.strip())
@@ -93,8 +93,9 @@ class XRayWords:
         """Returns the words of a sequence.
 
         Args:
-          ids: with or without special tokens. sequences: of each the text that it is of; no word is in two.
-          words: of each the word that was given, where words were; no word is in two.
+          ids: the pieces, with or without special tokens.
+          sequences: the text that each piece belongs to; no word spans two texts.
+          words: the given word that each piece belongs to, if words were given; no word spans two of them.
         """
         ids_P = np.asarray(ids, np.int64)
         begins_P = self._begins_V[ids_P]
@@ -107,7 +108,7 @@ class XRayWords:
         return WordRuns([tokens[i] for i in ids_P.tolist()], [chars[i] for i in ids_P.tolist()], starts_W, ends_W)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Returns the text of the pieces of a word; bytes that make no character are U+FFFD."""
+        """Returns the text of the pieces of a word; invalid bytes become U+FFFD."""
         key = tuple(ids)
         found = self._known.get(key)
         if found is None:
@@ -121,11 +122,11 @@ class XRayWords:
         if self._compat:
             return "".join(map(self._glyphs, ids))
         chars = "".join(self._chars[index] for index in ids)
-        # Pieces of a character are surrogates alone, and the character together.
+        # Pieces with parts of a character hold its bytes as surrogates; joined, these decode to the character.
         return chars.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def _glyphs(self, index: int) -> str:
-        """Returns a piece without its mark, byte-level ones not decoded."""
+        """Returns a piece without its mark; byte-level pieces are not decoded."""
         token, chars = self._tokens[index], self._chars[index]
         return chars if token in (chars, CONTINUES + chars) else token.replace(BYTE_SPACE, "")
 
@@ -135,12 +136,12 @@ class XRayWords:
         """Returns a sequence with the words that a policy selects as one position each.
 
         Args:
-          item: as the tokenizer encodes a text, a pair or words.
-          rng: of the sequence, for a policy that draws.
-          given: `item` was made of words that were given: none is joined with another.
+          item: a text, a pair or words as the tokenizer encodes them. policy: selects the words.
+          rng: generator of the sequence, for a policy that draws.
+          given: True: `item` was made from given words, and no two of them are joined.
 
         Raises:
-          ValueError: the policy draws and there is no generator, or it does not say it of every word.
+          ValueError: the policy draws and there is no generator, or its result is not bool [W].
         """
         found = self.find(item.ids, item.sequences, item.words if given else None)
         chosen_W = select(policy, found, rng)
@@ -164,5 +165,5 @@ class XRayWords:
 
 
 def _together(offsets: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Returns the characters of pieces that follow one another, of which the first may be nothing but a space."""
+    """Returns the span of characters that consecutive pieces cover together; the first may be a space only."""
     return min(start for start, _ in offsets), max(end for _, end in offsets)
