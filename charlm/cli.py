@@ -152,19 +152,23 @@ def _with_carried(argv: list[str]) -> list[str]:
 
 def _task_of(argv: list[str]) -> str:
     """Returns the task that the command line sets, or ""."""
+    return _value_of("config.task", argv)
+
+
+def _value_of(flag: str, argv: list[str]) -> str:
+    """Returns the last value that the command line sets for a flag, as --flag=VALUE or --flag VALUE, or ""."""
     found = ""
     for i, argument in enumerate(argv):
         name, equals, value = argument.partition("=")
-        if name.lstrip("-") == "config.task" and name.startswith("-"):
+        if name in (f"--{flag}", f"-{flag}"):
             found = value if equals else "".join(argv[i + 1 : i + 2])
     return found
 
 
 def _unknown_override(argv: list[str], error: AttributeError | KeyError) -> str:
     # The file is loaded here, because the flag has no value when a key does not exist.
-    spec = next((a.partition("=")[2] for a in argv if a.lstrip("-").startswith("config=")), "")
     try:
-        config = load_config_file(spec)
+        config = load_config_file(_value_of("config", argv))
         if task := _task_of(argv):
             config.task = task
         defaults = defaults_of(config)

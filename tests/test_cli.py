@@ -54,6 +54,7 @@ def test_help_and_mistakes_do_not_import_jax():
         ([TINY, "--config.model.hiden=8"], "unknown config key model.hiden; did you mean model.hidden?"),
         ([TINY, "--config.modle.hidden=8"], "unknown config key modle.hidden; did you mean model.hidden?"),
         ([TINY, "--config.model.hiden", "8"], "unknown config key model.hiden; did you mean model.hidden?"),
+        (["--config", "configs/tag.py", "--config.data.tag=pos", "--config.bogus=1"], "unknown config key bogus"),
         ([TINY, "--config.model.hidden=wide"], "flag --config.model.hidden=wide: invalid literal for int()"),
         ([TINY, "--config.model.heads=0"], "model.heads=0 must be at least 1"),
         ([TINY, "--confg=x"], "Unknown command line flag 'confg'. Did you mean: config ?"),

@@ -39,7 +39,7 @@ KEYS: dict[str, Key] = {
         'corpora: "builtin", a file or glob (.txt .jsonl .parquet, .gz too), "tfds:NAME:SPLIT"'),
     "data.weights": Key((), "sampling weight of each corpus of `train`, in words; empty: in proportion to their sizes"),
     "data.heldout": Key((), "corpora to evaluate on; empty: a part of `train` set aside by document"),
-    "data.heldout_fraction": Key(0.02, "share of documents set aside when `heldout` is empty"),
+    "data.heldout_fraction": share(0.02, "share of documents set aside when `heldout` is empty"),
     "data.text_key": Key("text", "field or column that holds the text (JSONL, Parquet, TFDS)"),
     "data.cache_dir": Key("", "where encoded corpora are kept; empty: $CHARLM_CACHE, else ~/.cache/charlm"),
     "data.encode_processes": natural(0, "processes that encode a corpus; 0: one per CPU core"),

@@ -26,6 +26,6 @@ ADAM = {
 }  # fmt: skip
 MESH = {
     "mesh.data": Key(-1, "devices over which the batch is spread; -1: all that are left"),
-    "mesh.fsdp": Key(1, "devices over which batch, parameters and optimizer state are spread"),
-    "mesh.model": Key(1, "devices over which single matrices are spread"),
+    "mesh.fsdp": count(1, "devices over which batch, parameters and optimizer state are spread"),
+    "mesh.model": count(1, "devices over which single matrices are spread"),
 }

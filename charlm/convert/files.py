@@ -255,7 +255,7 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
     """
     check_path(key.removesuffix("=") or "path", os.fspath(path), needed=True)
     target = Path(path).absolute()
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     made: list[Path] = []
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):

@@ -25,7 +25,7 @@ def load_with_policy(load: Callable[..., T], args: argparse.Namespace, *more: An
     policy = getattr(args, "policy", None)
     if policy is None:
         return load(args.checkpoint, *more)
-    (owner,) = families_with_option("eval_policy")
+    owner = families_with_option("eval_policy")[0]
     try:
         owner.check_option("eval_policy", policy)
     except ValueError as error:

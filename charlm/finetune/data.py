@@ -100,7 +100,8 @@ def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int)
     groups = list(dict.fromkeys(of))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
-        raise ValueError(f"data.train: {len(groups)} example is too few to set some aside; name data.dev")
+        what = "example" if len(groups) == len(examples.train) else "context or group of examples"
+        raise ValueError(f"data.train: {len(groups)} {what} is too few to set some aside; name data.dev")
     chosen = {groups[n] for n in np.random.default_rng([seed, 1]).permutation(len(groups))[:count]}
     parts: tuple[list[Any], list[Any]] = ([], [])
     for group, example in zip(of, examples.train, strict=True):

@@ -14,7 +14,7 @@ import ml_collections
 import numpy as np
 
 from charlm import metrics
-from charlm.config import flatten, from_dict, to_json
+from charlm.config import flatten, to_json
 from charlm.convert.changes import NotChangeable
 from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
@@ -210,6 +210,8 @@ def _check_same_data(digests: dict[str, str], folder: Path) -> None:
     if not path.exists():
         return
     saved = read_json(path)
+    if not isinstance(saved, dict):
+        raise ValueError(f"{path} does not hold the digests of a run's examples: expected a JSON object")
     differing = [f"data.{name}" for name, digest in digests.items() if saved.get(name) != digest]
     if differing:
         raise ValueError(
@@ -228,10 +230,10 @@ def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
     Raises:
       ValueError: the configs differ; names the keys.
     """
-    path = folder / workdirs.CONFIG_FILE
-    if not path.exists():
+    found = workdirs.saved_config(folder)
+    if found is None:
         return
-    saved = flatten(from_dict(read_json(path)))
+    saved = flatten(found)
     differing = [
         f"{key} is {value}, there {saved.get(key)}"
         for key, value in flatten(config).items()

@@ -152,7 +152,7 @@ BAD_XRAYEMB = [
     ({"policy.learn": "stochastic"}, "policy.learn: policy 'stochastic': expected a probability, 0 to 1"),
     ({"cycle.every": 0}, "cycle.every=0 must be at least 1"),
     ({"loss.cycle_words": -0.1}, "loss.cycle_words=-0.1 must not be negative"),
-    ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "must be finite, and one of them more than 0"),
+    ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "are all 0; expected one of them to be more"),
     ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 is none"),
     ({"model.char_slots": 33}, "model.char_slots=33 must lie in [4, 32]"),
     (

@@ -23,7 +23,7 @@ from finetune.tiny_tasks import (
 )
 from small_run import ROOT, main, on_devices
 
-from charlm.config import split_lists, validate
+from charlm.config import split_lists, to_json, validate
 from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
@@ -318,6 +318,18 @@ def test_what_is_frozen_stays_and_the_head_has_its_own_rate(tmp_path):
     for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
     assert np.abs(np.asarray(after["label"]["kernel"])).max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json"])
+def test_a_folder_with_odd_files_is_one_line(tmp_path, name):
+    train, dev = write_data("tagging", tmp_path)
+    config = small("tagging", quickest(), train, dev)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text(to_json(config))
+    (run / name).write_text("[]")
+    with pytest.raises(ValueError, match=rf"^{run / name} (is not the config of a run|does not hold the digests)"):
+        fine_tune(config, str(run))
 
 
 def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):

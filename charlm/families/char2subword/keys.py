@@ -108,7 +108,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"stages={tuple(stages)} must name one or more of {', '.join(STAGES)}")
     weights = {key: config.loss[key.removeprefix("loss.")] for key in LOSSES}
     if not any(weights.values()):
-        raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
+        raise ValueError(f"{', '.join(weights)} are all 0; expected one of them to be more")
     if not 0 <= config.data.noise_rate <= 1:
         raise ValueError(f"data.noise_rate={config.data.noise_rate} must lie in [0, 1]")
     if config.model.hidden % 2:

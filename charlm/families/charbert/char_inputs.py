@@ -186,7 +186,9 @@ class PieceChars:
         length = len(ids_T) if length is None else length
         slots = SLOTS_PER_TOKEN * length if slots is None else slots
         if len(ids_T) and not 0 <= ids_T.min() <= ids_T.max() < len(self._lengths_V) - 1:
-            raise ValueError(f"subword ids from {ids_T.min()} to {ids_T.max()}: expected 0 to {len(self._flat) - 2}")
+            raise ValueError(
+                f"subword ids from {ids_T.min()} to {ids_T.max()}: expected 0 to {len(self._lengths_V) - 2}"
+            )
         if hidden_T is not None:
             ids_T = np.where(hidden_T, len(self._lengths_V) - 1, ids_T)
         lengths_T = self._lengths_V[ids_T]

@@ -66,7 +66,13 @@ def stored_shape(source: str) -> dict[str, Any]:
     """Returns the values of the keys `model.*` in `MEASURED` for the CharBERT that `init_from` names."""
     checkpoint = checkpoints.find(source, key="init_from")
     stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
-    kind = next(name for name, fields in BACKBONES.items() if fields["position_offset"] == stored["position_offset"])
+    offset = stored["position_offset"]
+    kind = next((name for name, fields in BACKBONES.items() if fields["position_offset"] == offset), None)
+    if kind is None:
+        known = ", ".join(f"{fields['position_offset']} ({name})" for name, fields in BACKBONES.items())
+        raise ValueError(
+            f"init_from={source}: its positions begin at {offset}, which no backbone has; expected {known}"
+        )
     return {"backbone": kind} | {name: stored[name] for name in MEASURED if name != "backbone"}
 
 

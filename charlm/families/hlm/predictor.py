@@ -259,6 +259,8 @@ class HLMPredictor(Predictor):
     def _window(self, gap: Gap) -> tuple[list[str], int, set[int], list[int]]:
         """Returns the words around a gap, the gap's and the hidden words' places there, and the lengths to compare."""
         words, position, length, hidden = gap
+        if not 0 <= position < len(words):
+            raise ValueError(f"position={position}: expected the number of one of {len(words)} words, from 0")
         if length != "same" and position not in hidden:
             raise ValueError(f"length={length}: a word that is not hidden has the length it has")
         if length == "auto":

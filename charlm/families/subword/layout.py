@@ -190,7 +190,7 @@ class Layout:
     def to_theirs(self, config: Any, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
         """Returns their config for ours: `original`, updated with every key that ours decides, and the architecture."""
         theirs = {key: value for key, value in original.items() if key not in ("torch_dtype", "transformers_version")}
-        theirs.setdefault("model_type", next(iter(self.model_types)))
+        theirs["model_type"] = theirs.get("model_type") or next(iter(self.model_types))
         follow = [key for key, known in self.keys.items() if known.default is None and theirs.get(key) is None]
         theirs |= {key: getattr(config, known.ours) for key, known in self.keys.items() if key not in follow}
         if self.activations.get(str(theirs.get(self.activation))) != config.activation:

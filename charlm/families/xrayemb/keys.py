@@ -120,7 +120,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     data, model = config.data, config.model
     weights = {f"loss.{name}": config.loss[name] for name in LOSSES}
     if not any(weights.values()):
-        raise ValueError(f"{', '.join(weights)} must be finite, and one of them more than 0; got {weights.values()}")
+        raise ValueError(f"{', '.join(weights)} are all 0; expected one of them to be more")
     check_generate(config, model.backbone)
     for name in ("learn", "infer"):
         try:

@@ -220,6 +220,9 @@ def test_gaps_are_filled_by_the_likeliest_spellings(predictor):
         a + b: log_probs[0, i] + log_probs[1, j] for (i, a), (j, b) in itertools.product(enumerate(letters), repeat=2)
     }
     best = sorted(scores.values(), reverse=True)[:20]
+    for position in (-1, 3):
+        with pytest.raises(ValueError, match=rf"^position={position}: expected the number of one of 3 words, from 0$"):
+            predictor.fill(["the", "cat", "sat"], position)
     with pytest.raises(ValueError, match=r"^top=0: expected at least 1$"):
         predictor.fill_mask("the cat [MASK:2] on a mat", top=0)
     (fills,) = predictor.fill_mask("the cat [MASK:2] on a mat", top=20)

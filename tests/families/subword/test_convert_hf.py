@@ -103,6 +103,8 @@ def test_the_model_that_is_exported_is_named():
     assert names["gpt2", "causal_lm"] == ["GPT2LMHeadModel"]
     xlmr = TABLES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
     assert xlmr["architectures"] == ["XLMRobertaForMaskedLM"]
+    silent = TABLES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": None})
+    assert (silent["model_type"], silent["architectures"]) == ("roberta", ["RobertaForMaskedLM"])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
