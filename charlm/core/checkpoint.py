@@ -191,8 +191,9 @@ def _check_state(checkpoint: Path, stored: Any, abstract_state: Any) -> None:
         first = min(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
         shown = lambda shapes: shapes.get(first, "no such array")
         raise ValueError(
-            f"{checkpoint} was saved by a version of charlm whose optimizer keeps other arrays ({first}: "
-            f"{shown(found)}, expected {shown(wanted)}), so the run cannot continue; start it in another workdir"
+            f"{checkpoint} was saved with another optim.freeze or by another version of charlm: its optimizer keeps "
+            f"other arrays ({first}: {shown(found)}, expected {shown(wanted)}), so the run cannot continue; start it "
+            "in another workdir"
         )
 
 

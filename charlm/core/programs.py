@@ -16,14 +16,17 @@ import time
 from pathlib import Path
 
 FOLDER = "programs"  # in the cache of charlm
-KEPT_DAYS = 60  # after which a program that nobody wrote anew is removed
+KEPT_DAYS = 60  # a program that was written longer ago is removed
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+_LEAST = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+_LEAST_SECONDS = "0.1"  # of compiling, from which a program is kept; JAX's second leaves out most of those that predict
 
 
 def keep_programs() -> None:
     """Makes JAX keep compiled programs in the cache of charlm; does nothing where it cannot be written.
 
-    It has no effect once JAX is imported. Set in the environment, it holds for child processes, too.
+    It has no effect once JAX is imported, such as by the file of a config. Being set in the environment, it holds for
+    child processes, too.
     """
     if _VARIABLE in os.environ or "jax" in sys.modules:
         return
@@ -36,6 +39,7 @@ def keep_programs() -> None:
     if os.access(folder, os.W_OK):
         _remove_old(folder)
         os.environ[_VARIABLE] = str(folder)
+        os.environ.setdefault(_LEAST, _LEAST_SECONDS)
 
 
 def _processor() -> str:

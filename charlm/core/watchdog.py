@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-_CHECKS = 20  # times a limit that progress is looked for: it may end a twentieth late
+_CHECKS = 20  # checks within the limit: a stall is noticed at most a twentieth of it late
 
 
 class Watchdog:

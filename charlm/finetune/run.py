@@ -33,7 +33,16 @@ log = logging.getLogger("charlm")
 SUMMARY_FILE = "summary.json"
 ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
-MAY_CHANGE = ("train.log_every", "train.checkpoint_every", "data.prefetch", "data.eval_batch_size", "mesh.", "seeds")
+MAY_CHANGE = (
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.stall_minutes",
+    "data.prefetch",
+    "data.eval_batch_size",
+    "model.attention_kernel",
+    "mesh.",
+    "seeds",
+)
 
 
 def fine_tune(

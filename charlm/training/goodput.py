@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from charlm.core.durable import write_text
 from charlm.core.reading import loads
 from charlm.training.progress import duration
 
@@ -112,6 +113,8 @@ class Goodput:
     def __init__(self, folder: Path, step: int, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = folder / FILE, clock
         self._starts = [*read_starts(folder), Start(clock(), step, [], [])]
+        if self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
+            write_text(self._path, self._path.read_text(encoding="utf-8", errors="replace") + "\n")  # cut by a crash
         self._append({"time": self._starts[-1].time, "step": step})
 
     def add(self, step: int, seconds: float) -> Account:

@@ -228,6 +228,7 @@ class Loop:
         shape = tuple(x.shape for x in jax.tree.leaves(batch))
         if shape in self._compiled:
             return False
+        self._window.keep_seconds()
         first, started = not self._compiled, time.perf_counter()
         if first:
             log.info("compiling the training step")

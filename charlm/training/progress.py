@@ -52,10 +52,15 @@ class Window:
         # The sums of the loss and its metrics, then the sum of gradient norms, then the number of steps.
         self.unreported = list(unreported or [0.0] * (len(learning.sums._fields) + 2))
         self._started, self._taken = time.perf_counter(), 0.0
+        self._kept = 0.0
 
     def start(self) -> None:
         """Starts the clock."""
         self._started, self._taken = time.perf_counter(), 0.0
+
+    def keep_seconds(self) -> None:
+        """Keeps the seconds so far for `take_seconds`, since the clock is about to be started afresh."""
+        self._kept += self._new_seconds()
 
     def forget_speed(self) -> None:
         """Restarts the clock and the counts for the speed."""
@@ -68,7 +73,11 @@ class Window:
         self._started += seconds
 
     def take_seconds(self) -> float:
-        """Returns the seconds in steps since the clock was started, or since this was last asked."""
+        """Returns the seconds in steps since this was last asked, without those of a step that was compiled."""
+        seconds, self._kept = self._kept + self._new_seconds(), 0.0
+        return seconds
+
+    def _new_seconds(self) -> float:
         before, self._taken = self._taken, time.perf_counter() - self._started
         return max(self._taken - before, 0.0)
 

@@ -338,6 +338,10 @@ def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):
     other = small("classification", quickest(), train, dev, train__epochs=1, optim__learning_rate=1.0)
     with pytest.raises(ValueError, match=r"holds a run of another config: optim.learning_rate is 1.0, there 0.003"):
         fine_tune(other, str(tmp_path / "run"))
+    may_change = {"train__stall_minutes": 5.0, "model__attention_kernel": "einsum"}
+    assert fine_tune(
+        small("classification", quickest(), train, dev, train__epochs=1, **may_change), str(tmp_path / "run")
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
+from charlm.training import progress
 from charlm.training.goodput import FILE, Goodput, Start, account, read_starts
 
 
@@ -69,3 +72,28 @@ def test_no_time_is_no_goodput():
 def test_a_full_disk_is_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"goodput\.jsonl cannot be written: No such file or directory"):
         Goodput(tmp_path / "none", 0)
+
+
+def test_a_line_that_a_crash_cut_short_takes_no_other_with_it(tmp_path):
+    clock = Clock(0.0)
+    first = Goodput(tmp_path, 0, clock)
+    clock.now += 10
+    first.add(5, 10)
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"time": 15, "st')
+    Goodput(tmp_path, 5, clock)
+    assert read_starts(tmp_path) == [Start(0.0, 0, [5], [10.0]), Start(10.0, 5, [], [])]
+
+
+def test_seconds_before_a_compilation_count_and_those_of_it_do_not(monkeypatch):
+    clock = Clock(0.0)
+    monkeypatch.setattr(progress.time, "perf_counter", clock)
+    window = progress.Window(mock.Mock(sums=mock.Mock(_fields=())))
+    clock.now += 3
+    window.keep_seconds()  # a batch of a new shape comes
+    clock.now += 50
+    window.forget_speed()
+    clock.now += 2
+    assert window.take_seconds() == 5
+    clock.now += 1
+    assert window.take_seconds() == 1

@@ -33,8 +33,9 @@ def frozen(config: ml_collections.ConfigDict) -> None:
     """Only the task's head is trained, as the paper does on NYTWIT and in the setup NoFT of its Table 6.
 
     A pooler counts as a layer of the head: checkpoints of masked language models lack it, and untrained it is useless.
+    The pattern names the layers of the head, which are alike in all families, and freezes whatever else a model has.
     """
-    config.optim.freeze = ("^(hlm|bert|gpt2|charbert|char2subword|xr_enc)/(?!pooler/)",)
+    config.optim.freeze = ("^(?!(label|transform|head|pooler)/)[^/]+/(?!pooler/)",)
 
 
 POLICIES = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}

@@ -8,6 +8,7 @@ import jax
 import pytest
 from finetune.tiny_tasks import FAMILIES, source
 from flax import traverse_util
+from small_characterbert import characterbert
 from small_xrayemb import xrayemb
 
 from charlm.config.finetuning import get_config
@@ -24,13 +25,15 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 def begins(family, trained):
     """Returns a model to fine-tune."""
+    if family == "characterbert":
+        return from_pretrained(characterbert())
     if family != "xrayemb":
         return from_pretrained(source(family, trained.workdir))
     model = xrayemb("gpt2")
     return dataclasses.replace(model, metadata={**model.metadata, "model": config_to_dict(model.config)})
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "xrayemb"])
+@pytest.mark.parametrize("family", [*FAMILIES, "characterbert", "xrayemb"])
 def test_frozen_leaves_the_head_alone_to_be_trained(family, trained):
     begin = begins(family, trained)
     config = get_config("classification")
