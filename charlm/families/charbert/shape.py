@@ -16,7 +16,7 @@ from charlm.families.charbert.model import CharBertConfig
 from charlm.families.charbert.text import SubwordData
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.start import BACKBONES
+from charlm.families.subword.start import BERT_KINDS
 from charlm.text.symbols import SymbolVocab
 
 MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
@@ -37,7 +37,7 @@ def read_backbone(source: str) -> Pretrained | None:
     found = from_pretrained(source)
     if found.family == "charbert":
         raise ValueError(f"init_from: {source} holds a CharBERT of PyTorch: import it first, see charlm.convert")
-    if found.family not in BACKBONES:
+    if found.family not in BERT_KINDS:
         raise ValueError(f"init_from: {source} is a {found.family}; CharBERT starts from bert, roberta or charbert")
     return found
 
@@ -57,7 +57,7 @@ def vocab_of(source: str) -> tuple[Path, SymbolVocab | None]:
             return find_state(source).parent, None
         except ValueError:
             raise no_checkpoint from None
-    stored = checkpoints.read_metadata(checkpoint, ("charbert", *BACKBONES))
+    stored = checkpoints.read_metadata(checkpoint, ("charbert", *BERT_KINDS))
     symbols = SymbolVocab.from_dict(stored["symbols"], str(checkpoint)) if "symbols" in stored else None
     return checkpoints.files_of(checkpoint), symbols
 
@@ -67,9 +67,9 @@ def stored_shape(source: str) -> dict[str, Any]:
     checkpoint = checkpoints.find(source, key="init_from")
     stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
     offset = stored["position_offset"]
-    kind = next((name for name, fields in BACKBONES.items() if fields["position_offset"] == offset), None)
+    kind = next((name for name, fields in BERT_KINDS.items() if fields["position_offset"] == offset), None)
     if kind is None:
-        known = ", ".join(f"{fields['position_offset']} ({name})" for name, fields in BACKBONES.items())
+        known = ", ".join(f"{fields['position_offset']} ({name})" for name, fields in BERT_KINDS.items())
         raise ValueError(
             f"init_from={source}: its positions begin at {offset}, which no backbone has; expected {known}"
         )
@@ -97,7 +97,7 @@ def resolve(
     elif backbone is None:
         kind = model.backbone or "bert"
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": "gelu"}
-        found |= {name: BACKBONES[kind][name] for name in ("max_positions", "epsilon")}
+        found |= {name: BERT_KINDS[kind][name] for name in ("max_positions", "epsilon")}
     else:
         found = _of_backbone(backbone)
         for name in (*BACKBONE_SHAPE, *MEASURED):
@@ -110,7 +110,7 @@ def resolve(
             f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
             "text.tokenizer to those of the model"
         )
-    longest = resolved["max_positions"] - BACKBONES[resolved["backbone"]]["position_offset"]
+    longest = resolved["max_positions"] - BERT_KINDS[resolved["backbone"]]["position_offset"]
     if config.data.max_length > longest:
         raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
     return resolved
@@ -118,7 +118,7 @@ def resolve(
 
 def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
     """Returns a backbone's values for the keys in `MEASURED`; raises ValueError when it is of neither kind."""
-    theirs, kind = backbone.config, BACKBONES[backbone.family]
+    theirs, kind = backbone.config, BERT_KINDS[backbone.family]
     for name in BACKBONE_KIND:
         if getattr(theirs, name) != kind[name]:
             raise ValueError(
@@ -136,7 +136,7 @@ def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved:
     """
     own = config.model.to_dict() | resolved
     char_channel, kind = own.pop("char_channel"), own.pop("backbone")
-    fields = BACKBONES[kind] | own | {"dtype": jnp.dtype(config.model.dtype)}
+    fields = BERT_KINDS[kind] | own | {"dtype": jnp.dtype(config.model.dtype)}
     if char_channel:
         return CharBertConfig(**fields, char_vocab_size=data.chars.size, word_vocab_size=data.terms.size)
     for name in ("char_hidden", "char_encoder", "fusion", "windows", "nlm", "shared_head_norm", "compat_reference"):

@@ -12,7 +12,7 @@ from charlm.core.trees import flat
 from charlm.families.pretrained import Pretrained
 
 # The config fields in which the released BERT and RoBERTa differ.
-BACKBONES = {
+BERT_KINDS = {
     "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
     "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
 }

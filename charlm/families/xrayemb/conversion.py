@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 NAME = "xrayemb"
 CHARS_FILE = "xray_chars.json"
-BACKBONES: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
+LAYOUTS: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
 KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
 _ON_BERT: dict[str, Callable[..., Any]] = {
@@ -80,8 +80,8 @@ class XRayEmbConverter(Converter):
     def target(self, metadata: Mapping[str, Any], where: str) -> Target:
         """Returns the target of a model with that metadata; see `Converter.target`."""
         backbone, head, labels = metadata.get("backbone"), metadata.get("head"), metadata.get("labels", 0)
-        if backbone not in BACKBONES:
-            raise ValueError(f"{where}: backbone={backbone!r} is not one of {', '.join(BACKBONES)}")
+        if backbone not in LAYOUTS:
+            raise ValueError(f"{where}: backbone={backbone!r} is not one of {', '.join(LAYOUTS)}")
         builds = _ON_GPT2 if backbone == "gpt2" else _ON_BERT
         if head not in builds:
             raise ValueError(f"{where}: head={head!r} is not one of {', '.join(builds)} on a {backbone}")
@@ -189,7 +189,7 @@ class XRayEmbConverter(Converter):
     def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
         """Returns the metadata of the same model with another head; models with a head for labels have no generator."""
         fields = {"generator": None} if head in FINE_TUNED else {}
-        theirs = BACKBONES[metadata["backbone"]].heads.get(head)
+        theirs = LAYOUTS[metadata["backbone"]].heads.get(head)
         fields |= theirs.fields if theirs is not None else {}
         return {**metadata, "head": head, "model": metadata["model"] | fields}
 
@@ -235,7 +235,7 @@ def _of_released_code(file: Path) -> bool:
 
 def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
     """Returns the rules of a model, and the tensors of its state that are not imported."""
-    family, head, fields = BACKBONES[metadata["backbone"]], metadata["head"], metadata["model"]
+    family, head, fields = LAYOUTS[metadata["backbone"]], metadata["head"], metadata["model"]
     # GPT-2 without a head has the state of its language model, since the output layer of that is the table.
     theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
     rules = theirs.rules

@@ -17,7 +17,7 @@ from charlm.convert.model import Model
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.xrayemb.conversion import BACKBONES, XRayEmbConverter
+from charlm.families.xrayemb.conversion import LAYOUTS, XRayEmbConverter
 from charlm.families.xrayemb.policies import get_policy, is_random, no_words
 from charlm.text.subwords import SubwordTokenizer
 
@@ -33,7 +33,7 @@ def write_backbone(model: Model, folder: Path) -> int:
       ValueError: the head was trained on words read by characters, or the tokenizer does not fit.
     """
     plain = backbone_of(model)
-    family = BACKBONES[plain.metadata["family"]]
+    family = LAYOUTS[plain.metadata["family"]]
     tokenizer = SubwordTokenizer.load(model.folder)
     config = XRayEmbConverter().target(model.metadata, str(model.source)).config
     if getattr(config, "position_offset", 0) and tokenizer.special.pad != config.pad_id:
@@ -69,7 +69,7 @@ def backbone_of(model: Model) -> Model:
             f"--backbone-only: {model.source} reads words by characters (policy={policy}), and its head for labels "
             "expects that; a model fine-tuned with model.policy=none does not"
         )
-    family = BACKBONES[metadata["backbone"]]
+    family = LAYOUTS[metadata["backbone"]]
     if head == ENCODER and family.name == "gpt2":
         head = CAUSAL_LM
     elif head == ENCODER and config.pooler:

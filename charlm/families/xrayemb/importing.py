@@ -25,11 +25,11 @@ from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbGPT2Config
 from charlm.families.xrayemb.tensors import ELSEWHERE, GENERATOR, others_of, read_decoder, read_encoder
+from charlm.families.xrayemb.text import BACKBONES
 
 log = logging.getLogger("charlm")
 
 CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
-BACKBONES = ("bert", "roberta", "gpt2")
 _SIGN = "lstm.weight_hh_l0"  # a tensor that XR-Dec always has
 
 

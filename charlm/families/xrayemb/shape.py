@@ -15,7 +15,7 @@ from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core import checkpoint as checkpoints
 from charlm.families.family import FAMILIES
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.subword.start import BACKBONES as BERT_KINDS
+from charlm.families.subword.start import BERT_KINDS
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config
