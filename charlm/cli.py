@@ -1,4 +1,8 @@
-"""Runs commands that read a config: the --config flag, a --help that lists every key, one line for each user error."""
+"""Runs commands that read a config: the --config flag, a --help that lists every key, one line for each user error.
+
+`charlm.main` and `charlm.data.corpus` call its `run`. Open it to change how `--config` and single keys are parsed, or
+how the help text is laid out; the keys themselves are in `charlm.config`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 import ml_collections
 from absl import app, flags
@@ -17,6 +21,7 @@ from ml_collections import config_flags
 
 from charlm.config import (
     CARRIED,
+    MODELS,
     check_task,
     defaults_of,
     find_config_file,
@@ -31,12 +36,12 @@ from charlm.config import (
     unknown_key,
     validate,
 )
-from charlm.config.finetuning import add_task_keys
 from charlm.core import interrupts
 from charlm.core.keys import Key
 from charlm.core.local_paths import check_options
-from charlm.core.logs import start_logging
+from charlm.core.logs import print_error, start_logging
 from charlm.core.programs import keep_programs
+from charlm.core.stores import here
 from charlm.families.family import FAMILIES, pretrainable
 from charlm.families.fusions import FUSIONS
 from charlm.tasks.table import TASKS
@@ -50,35 +55,48 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 
 
-class _WithTaskKeys(flags.ArgumentParser):
-    """Parses the --config flag: loads the file, and adds the keys of the task that the command line sets."""
+class _WithAddedKeys(flags.ArgumentParser):
+    """Parses the --config flag: loads the file, and adds keys of the task and of families that the command line sets.
+
+    Attributes:
+      task: the task that the command line sets, or "".
+      keys: the full names of the keys that the command line sets.
+    """
 
     def __init__(self, reader: flags.ArgumentParser) -> None:
         self._reader, self.task = reader, ""
+        self.keys: list[str] = []
 
-    def parse(self, argument: str) -> Any:
+    def parse(self, argument: str) -> object:
         """Returns the config."""
-        return with_task(self._reader.parse(argument), self.task)
+        return with_added_keys(self._reader.parse(argument), self.task, self.keys)
 
     def flag_type(self) -> str:
         """Returns absl's name for the type of the flag."""
         return self._reader.flag_type()
 
 
-def with_task(config: Any, task: str) -> Any:
-    """Adds to a fine-tuning config the task's own keys, so that --config.task=NAME can set them; returns the config."""
-    if isinstance(config, ml_collections.ConfigDict) and is_fine_tuning(config) and task in TASKS:
-        add_task_keys(config, task)
+def with_added_keys(config: T, task: str, keys: Collection[str]) -> T:
+    """Adds to a fine-tuning config the task's own keys and those of `keys` that added families have; returns it.
+
+    So --config.task=NAME can set a task with keys of its own, and --config.model.KEY=VALUE a family's own key.
+    """
+    if isinstance(config, ml_collections.ConfigDict) and is_fine_tuning(config):
+        if task in TASKS:
+            finetuning.add_task_keys(config, task)
+        finetuning.add_family_keys(config, keys)
     return config
 
 
-_READER = _WithTaskKeys(flags.FLAGS["config"].parser)
+_READER = _WithAddedKeys(flags.FLAGS["config"].parser)
 flags.FLAGS["config"].parser = _READER
 
 # Lists of corpora and names as people type them; absl's parser of tuples would reject "/a.txt,/b.txt" without quotes.
 _LISTED = "|".join(map(re.escape, dict.fromkeys(pretraining.LISTS + finetuning.LISTS)))
 _LISTS = re.compile(rf"(--?config\.(?:{_LISTED})=)([^(\['\"].*)")
 log = logging.getLogger("charlm")
+
+T = TypeVar("T")
 
 _HELP = ("h", "?", "help", "helpshort", "helpfull")
 
@@ -99,15 +117,23 @@ def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") 
             keep_programs()
             config = CONFIG.value
             own = flags.FLAGS.get_flags_for_module("__main__")
-            check_options({flag.name: flag.value for flag in own}, needed=("workdir",))
+            check_options({flag.name: flag.value for flag in own}, needed=("workdir",), stored=("workdir",))
             split_lists(config)
             validate(config)
             with interrupts.ending_clearly(advice):
+                _bring_models(config)
                 program(config)
         except (ValueError, OSError) as error:
             _fail(_one_line(error))
 
     app.run(main, flags_parser=_parse)
+
+
+def _bring_models(config: ml_collections.ConfigDict) -> None:
+    """Replaces addresses of models and runs in object stores by the paths of local copies."""
+    for key in MODELS:
+        if config.get(key):
+            config[key] = here(config[key])
 
 
 def _parse(argv: list[str]) -> list[str]:
@@ -120,7 +146,7 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(0)
     try:
         argv = _with_carried(argv)
-        _READER.task = _task_of(argv)
+        _READER.task, _READER.keys = _task_of(argv), _keys_of(argv)
         if _READER.task:
             check_task(_READER.task)  # first, since the task decides which keys there are
             TASKS.get(_READER.task)  # so that a broken package is reported by its own error, not by absl's
@@ -153,6 +179,12 @@ def _with_carried(argv: list[str]) -> list[str]:
 def _task_of(argv: list[str]) -> str:
     """Returns the task that the command line sets, or ""."""
     return _value_of("config.task", argv)
+
+
+def _keys_of(argv: list[str]) -> list[str]:
+    """Returns the full names of the config keys that the command line sets."""
+    names = (argument.lstrip("-").partition("=")[0] for argument in argv[1:] if argument.startswith("-"))
+    return [name.removeprefix("config.") for name in names if name.startswith("config.")]
 
 
 def _value_of(flag: str, argv: list[str]) -> str:
@@ -195,7 +227,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    print_error(message)
     sys.exit(1)
 
 
@@ -230,6 +262,9 @@ def _key_tables() -> list[tuple[str, Mapping[str, Key]]]:
     tables: list[tuple[str, Mapping[str, Key]]] = [("pre-training", pretraining.KEYS)]
     tables += [(f"pre-training {name}", pretraining.own_keys(name)) for name in pretrainable()]
     tables.append(("fine-tuning", finetuning.KEYS))
+    for name, one in FAMILIES.usable():
+        if keys := finetuning.added_keys([one]):
+            tables.append((f"fine-tuning a model of the family {name}", keys))
     return tables + [(f"fine-tuning on {name}", entry.keys) for name, entry in TASKS.usable() if entry.keys]
 
 

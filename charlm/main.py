@@ -11,6 +11,7 @@ On several hosts, start the same command on each with --multihost, and a --workd
 from __future__ import annotations
 
 import logging
+import sys
 
 import ml_collections
 from absl import flags
@@ -18,9 +19,15 @@ from ml_collections import config_flags
 
 from charlm import cli
 from charlm.config import is_fine_tuning
+from charlm.core.local_paths import is_address
 from charlm.core.memory import use_one_arena
+from charlm.core.mirror import mirrored
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; runs/NAME_OF_THE_CONFIG if not given.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir",
+    None,
+    "Folder of the run, also gs://BUCKET/PATH or s3://BUCKET/PATH; runs/NAME_OF_THE_CONFIG if not given.",
+)
 _PROFILE = flags.DEFINE_string("profile", "", "Folder for a trace of three steps, the sixth to the eighth of the run.")
 _SKIP_DAMAGED = flags.DEFINE_bool(
     "skip_damaged",
@@ -36,6 +43,14 @@ _MULTIHOST = flags.DEFINE_bool(
 _COORDINATOR = flags.DEFINE_string("coordinator", None, "With --multihost: HOST:PORT of process 0.")
 _PROCESSES = flags.DEFINE_integer("processes", None, "With --multihost: number of processes.")
 _PROCESS = flags.DEFINE_integer("process", None, "With --multihost: number of this process, from 0.")
+_STATUS_IF_STOPPED = flags.DEFINE_integer(
+    "status_if_stopped",
+    0,
+    "Exit status of a run that a signal stopped, after it has saved. With another one than 0, schedulers such as "
+    "Kubernetes see that the run is not finished.",
+    lower_bound=0,
+    upper_bound=255,
+)
 
 log = logging.getLogger("charlm")
 
@@ -63,9 +78,16 @@ def main(config: ml_collections.ConfigDict) -> None:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
+    if is_address(workdir) and not hosts.alone():
+        raise ValueError(
+            f"--workdir={workdir}: several hosts need a folder that all share; mount the bucket and name the folder"
+        )
     with hosts.ending_together():
         program = fine_tune if is_fine_tuning(config) else train_stages if "stages" in config else train
-        program(config, workdir, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
+        with mirrored(workdir) as folder:
+            finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
+    if not finished and _STATUS_IF_STOPPED.value:  # it is False, or an empty summary
+        sys.exit(_STATUS_IF_STOPPED.value)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Using a trained model: vectors of texts, words that fit a gap, how likely a text is, and how it goes on.
+"""Uses a trained model: vectors of texts, words for gaps, how likely a text is, how it goes on, labels and answers.
 
     python -m charlm.predict encode --checkpoint=runs/hlm "A text." > vectors.jsonl
     python -m charlm.predict fill-mask --checkpoint=runs/hlm "The [MASK] of the list."
@@ -31,7 +31,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from charlm.core.commands import fail, run_command
 from charlm.core.local_paths import check_options
 from charlm.core.reading import LINE, read_text, scaled, too_large
-from charlm.families.policy_option import HELP, load_with_policy
+from charlm.core.stores import here
+from charlm.core.types import JsonObject
+from charlm.families.predict_options import add_options, load_with_options
 from charlm.families.predictor import (
     LENGTH_DIGITS,
     Encoding,
@@ -63,7 +65,7 @@ class _Asked(NamedTuple):
     cut: bool = False
 
 
-Answer = Callable[[list[_Asked]], list[dict[str, Any]]]
+Answerer = Callable[[list[_Asked]], list[JsonObject]]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,17 +85,17 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
     for command in (classify, measure):
-        command.add_argument("--pair", help="second text of each pair; none: a text alone, or TEXT<tab>PAIR on a line")
+        command.add_argument("--pair", help="second text of each pair; default: single texts, or lines TEXT<tab>PAIR")
     reply.add_argument("--context", required=True, help="file of the text that holds the answers")
     reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
-    rank.add_argument("--query", required=True, help="what the passages are to answer")
+    rank.add_argument("--query", required=True, help="the query that the passages are to answer")
     for command in (encode, score, generate, tag, classify, measure, reply, rank):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     for command in (encode, fill, tag, classify, measure, reply, rank):
-        command.add_argument("--policy", help=HELP)
+        add_options(command)
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
-        "--unit", choices=("words", "pieces"), default="words", help="vectors of (default: %(default)s)"
+        "--unit", choices=("words", "pieces"), default="words", help="what the vectors are of (default: %(default)s)"
     )
     encode.add_argument(
         "--stats", action="store_true", help="say at the end how many words were in the cache (HLM, Char2Subword)"
@@ -112,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
     generate.add_argument("--max-new", type=int, default=40, help="most tokens to add (default: %(default)s)")
     generate.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest token (default)")
-    generate.add_argument("--top-k", type=int, default=0, help="draw among so many tokens; 0: all (default)")
+    generate.add_argument("--top-k", type=int, default=0, help="draw only among this many tokens; 0: all (default)")
     generate.add_argument("--top-p", type=float, default=1.0, help="draw among tokens of this probability (default: 1)")
-    generate.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
+    generate.add_argument("--seed", type=int, default=0, help="seed of the draws (default: %(default)s)")
     return parser
 
 
@@ -127,13 +129,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _answer_all(args: argparse.Namespace) -> int:
-    check_options(vars(args), texts=("text", "pair", "query"), needed=("checkpoint", "context"))
+    texts, needed = ("text", "pair", "query"), ("checkpoint", "context")
+    check_options(vars(args), texts, needed, stored=("checkpoint",))
+    args.checkpoint = here(args.checkpoint)
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     _check(args)  # before the model is loaded, which is slow
     predictor = None
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"
-        predictor = load_with_policy(Predictor.from_checkpoint, args)
+        predictor = load_with_options(Predictor.from_checkpoint, args)
         predictor.require(args.command.replace("-", "_"))
         answer, size = makers[args.command](predictor, args, length)
     else:
@@ -159,7 +163,7 @@ def _answer_all(args: argparse.Namespace) -> int:
     return status
 
 
-def for_people(text: str, result: dict[str, Any]) -> str:
+def for_people(text: str, result: JsonObject) -> str:
     """Returns the result of `fill-mask` as a table: the text, then for each gap one line per word with its score."""
     lines, several = [text], len(result["fills"]) > 1
     for number, gap in enumerate(result["fills"], start=1):
@@ -181,7 +185,7 @@ def _check(args: argparse.Namespace) -> None:
         _read_words(args.words)
 
 
-def _answers(answer: Answer, chunk: list[_Asked]) -> list[dict[str, Any] | str]:
+def _answers(answer: Answerer, chunk: list[_Asked]) -> list[JsonObject | str]:
     """Answers texts together; if that fails, one by one, so that one bad text does not affect the others.
 
     Returns:
@@ -249,25 +253,25 @@ def _known(path: str, predictor: Predictor) -> KnownWords:
     return known
 
 
-def _encode(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+def _encode(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
     if args.stats and getattr(predictor, "cache", None) is None:
         raise ValueError(f"--stats: a {predictor.name} keeps no words in a cache")
     name = args.unit.removesuffix("s")
 
-    def result(encoding: Encoding) -> dict[str, Any]:
+    def result(encoding: Encoding) -> JsonObject:
         sentence = {"sentence": encoding.sentence_D.tolist()}
         if args.sentence_only:
             return sentence
         rows = zip(encoding.words, encoding.offsets, encoding.vectors_WD.tolist(), strict=True)
         return sentence | {args.unit: [{name: w, "start": a, "end": b, "vector": v} for w, (a, b), v in rows]}
 
-    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+    def answer(chunk: list[_Asked]) -> list[JsonObject]:
         return [*map(result, predictor.encode([asked.text for asked in chunk], args.batch_size, args.unit))]
 
     return answer, BATCHES_AT_A_TIME * args.batch_size
 
 
-def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answer, int]:
+def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answerer, int]:
     known, options = _known(args.words, predictor) if args.words else None, {}
     if hasattr(predictor, "words"):
         options = {"any_spelling": args.any}
@@ -279,23 +283,23 @@ def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal[
     elif args.any:
         raise ValueError(f"--any: a {predictor.name} spells no words; it ranks all that it can write without it")
 
-    def result(asked: _Asked) -> dict[str, Any]:
+    def result(asked: _Asked) -> JsonObject:
         gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known, **options)
         return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
 
     return lambda chunk: [*map(result, chunk)], 1
 
 
-def _near(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    def result(asked: _Asked) -> dict[str, Any]:
+def _near(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
+    def result(asked: _Asked) -> JsonObject:
         found = predictor.neighbors(asked.text, args.top)
         return {"neighbors": [{"subword": near.subword, "cosine": round(near.cosine, 6)} for near in found]}
 
     return lambda chunk: [*map(result, chunk)], 1
 
 
-def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
-    def result(score: Score) -> dict[str, Any]:
+def _score(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
+    def result(score: Score) -> JsonObject:
         total = {"log_prob": round(score.log_prob, 6), "bits_per_char": round(score.bits_per_char, 6)}
         if args.total_only:
             return total
@@ -303,21 +307,21 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answ
         rows = zip(score.pieces, score.offsets, log_probs, strict=True)
         return total | {"pieces": [{"piece": p, "start": a, "end": b, "log_prob": v} for p, (a, b), v in rows]}
 
-    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+    def answer(chunk: list[_Asked]) -> list[JsonObject]:
         texts = [asked.text for asked in chunk]
         return [*map(result, predictor.score(texts, args.batch_size, start=not args.no_start))]
 
     return answer, BATCHES_AT_A_TIME * args.batch_size
 
 
-def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
+def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
     context = read_text(args.context) if args.command == "answer" else ""
     from charlm.finetune.predictor import FineTuned  # imported late, so that --help does not import jax
 
-    model = load_with_policy(FineTuned.from_checkpoint, args, args.batch_size)
+    model = load_with_options(FineTuned.from_checkpoint, args, args.batch_size)
     model.require(args.command)
 
-    def tag(texts: list[str]) -> list[dict[str, Any]]:
+    def tag(texts: list[str]) -> list[JsonObject]:
         rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in model.tag(texts))
         return [{"words": [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in row]} for _, row in rows]
 
@@ -327,7 +331,7 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
         parts = [text.partition("\t") for text in texts]
         return [first for first, _, _ in parts], [second if tab else None for _, tab, second in parts]
 
-    def classify(texts: list[str]) -> list[dict[str, Any]]:
+    def classify(texts: list[str]) -> list[JsonObject]:
         names = model.task.labels
         found = model.classify(*split(texts))
         return [
@@ -335,30 +339,30 @@ def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answer, int]:
             for p in found
         ]
 
-    def measure(texts: list[str]) -> list[dict[str, Any]]:
+    def measure(texts: list[str]) -> list[JsonObject]:
         return [{"value": round(value, 6)} for value in model.measure(*split(texts))]
 
-    def reply(texts: list[str]) -> list[dict[str, Any]]:
+    def reply(texts: list[str]) -> list[JsonObject]:
         found = model.answer(texts, [context] * len(texts))
         keep = [[c._asdict() for c in p.candidates[: args.top]] for p in found]
         task: Any = model.task  # a question-answering task, as `require` has checked
         return [{"answer": task.answer(p), "candidates": best} for p, best in zip(found, keep, strict=True)]
 
-    def rank(texts: list[str]) -> list[dict[str, Any]]:
+    def rank(texts: list[str]) -> list[JsonObject]:
         return [{"score": round(score, 6)} for score in model.rank(args.query, texts)]
 
     how = {"tag": tag, "classify": classify, "measure": measure, "answer": reply, "rank": rank}[args.command]
     return lambda chunk: how([asked.text for asked in chunk]), BATCHES_AT_A_TIME * args.batch_size
 
 
-def _generate(predictor: Predictor, args: argparse.Namespace, _: Any) -> tuple[Answer, int]:
+def _generate(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
     check_seeds(args.seed)  # reported once here; the seeds of the texts are derived from it
 
-    def result(found: Generation) -> dict[str, Any]:
+    def result(found: Generation) -> JsonObject:
         total = round(float(found.log_probs_T.sum()), 6)
         return {"generated": found.text, "finished": found.finished, "log_prob": total}
 
-    def answer(chunk: list[_Asked]) -> list[dict[str, Any]]:
+    def answer(chunk: list[_Asked]) -> list[JsonObject]:
         found = predictor.generate(
             [asked.text for asked in chunk],
             args.max_new,

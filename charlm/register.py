@@ -25,20 +25,36 @@ from charlm.config import finetuning
 from charlm.core.keys import Key
 from charlm.families.family import FAMILIES, Family
 from charlm.families.fusions import FUSIONS, FusionEntry
+from charlm.families.options import ExportForm, ImportOption, ModelOption, PredictOption
 from charlm.tasks.table import TASKS, TaskEntry, entry_of
 from charlm.text.noise import KINDS, Kind
 
-__all__ = ["Family", "FusionEntry", "Key", "Kind", "TaskEntry", "family", "fusion", "noise", "task"]
+__all__ = [
+    "ExportForm",
+    "Family",
+    "FusionEntry",
+    "ImportOption",
+    "Key",
+    "Kind",
+    "ModelOption",
+    "PredictOption",
+    "TaskEntry",
+    "family",
+    "fusion",
+    "noise",
+    "task",
+]
 
 C = TypeVar("C", bound=type)
-Operation = TypeVar("Operation", bound=Callable[..., Any])
+Operation = TypeVar("Operation", bound=Callable[..., Any])  # on characters or words, see `Kind`
 
 
 def family(added: Family) -> Family:
     """Adds a family and returns it.
 
     Raises:
-      ValueError: its name is taken, a part is missing, or the module of a part does not exist.
+      ValueError: its name is taken, a part is missing or of a wrong type, a part is not where the family says, or an
+        option has the name of another one. What a part is, is checked when it is first used: nothing is imported here.
     """
     name = getattr(added, "name", "")
     return FAMILIES.add(name if isinstance(name, str) else "", added)
@@ -105,8 +121,8 @@ def fusion(name: str, *, line: str = "", shared: bool = False, one_window: bool 
     """Returns a decorator that adds a fusion, a subclass of `charlm.nn.fusions.Fusion`, for `model.fusion` of CharBERT.
 
     Args:
-      line: says what it does; "": the first line of the class's docstring. shared, one_window: see
-        `charlm.families.fusions.FusionEntry`.
+      line: says what it does; "": the first line of the class's docstring.
+      shared, one_window: see `charlm.families.fusions.FusionEntry`.
 
     Raises:
       ValueError: the name is taken, or the class lacks a part.

@@ -1,6 +1,6 @@
-"""How well a Char2Subword imitates a table of subwords: python -m charlm.table_report --checkpoint=runs/c2s
+"""Measures how well a Char2Subword imitates a table of subwords: python -m charlm.table_report --checkpoint=runs/c2s
 
-See `charlm.families.char2subword.table_report`.
+The command itself is in `charlm.families.char2subword.table_report`; this module only gives it a short name.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICIES, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -24,7 +24,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = defaults("question_answering")
     config.optim.learning_rate = 3e-5
     config.train.epochs = 2
-    return apply_variants(config, variant, VARIANTS, "configs/answer.py", one_of=(POLICIES,))
+    return apply_variants(config, variant, VARIANTS, "configs/answer.py", one_of=(POLICY_SETUPS,))
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:

@@ -16,7 +16,7 @@ import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICIES, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -28,7 +28,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = defaults("classification")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 5
-    return apply_variants(config, variant, VARIANTS, "configs/classify.py", one_of=(RECIPES, POLICIES))
+    return apply_variants(config, variant, VARIANTS, "configs/classify.py", one_of=(RECIPES, POLICY_SETUPS))
 
 
 def reference(config: ml_collections.ConfigDict) -> None:

@@ -12,7 +12,7 @@ import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICIES, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -29,7 +29,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.optim.learning_rate = 2e-5
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
-    return apply_variants(config, variant, VARIANTS, "configs/rank.py", one_of=(POLICIES,))
+    return apply_variants(config, variant, VARIANTS, "configs/rank.py", one_of=(POLICY_SETUPS,))
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:

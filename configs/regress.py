@@ -13,7 +13,7 @@ import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICIES, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -25,7 +25,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = defaults("regression")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 5
-    return apply_variants(config, variant, VARIANTS, "configs/regress.py", one_of=(POLICIES,))
+    return apply_variants(config, variant, VARIANTS, "configs/regress.py", one_of=(POLICY_SETUPS,))
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:

@@ -15,7 +15,7 @@ import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICIES, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -27,7 +27,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config = defaults("tagging")
     config.optim.learning_rate = 2e-5
     config.train.epochs = 20
-    return apply_variants(config, variant, VARIANTS, "configs/tag.py", one_of=(RECIPES, POLICIES))
+    return apply_variants(config, variant, VARIANTS, "configs/tag.py", one_of=(RECIPES, POLICY_SETUPS))
 
 
 def reference(config: ml_collections.ConfigDict) -> None:

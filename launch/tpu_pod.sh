@@ -121,7 +121,8 @@ for argument in "$@"; do
   esac
 done
 
-check_number() { [[ $2 =~ ^[0-9]{1,6}$ ]] || die "$1=$2 is not a whole number"; }
+# Refuses 010, too, which bash reads as 8.
+check_number() { [[ $2 =~ ^(0|[1-9][0-9]{0,5})$ ]] || die "$1=$2 is not a whole number, without zeros in front"; }
 
 # Sets `hosts` and `runtime`, and refuses what is not offered.
 check_accelerator() {

@@ -1,4 +1,4 @@
-"""CharacterBERT's equations in NumPy, float64 and loops, from the paper and published facts: what goldens are made of.
+"""CharacterBERT's equations in NumPy (float64, loops), from the paper and published facts. Golden cases are made by it.
 
 Names of tensors are the authors'. ELMo's facts: a byte's id is its value; 256 and 257 begin and end a sentence, 258 and
 259 a word, 260 pads, 261 masks; all ids + 1, and 50 of them a word. Makes the golden case anew:

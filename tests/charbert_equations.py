@@ -1,4 +1,4 @@
-"""CharBERT's equations in NumPy, float64 and loops: what the model is compared with."""
+"""CharBERT's equations in NumPy (float64, loops), with which tests compare the model."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Folders as the authors' code of CharBERT writes them, of a tiny model, and both ways of the converter."""
+"""Makes folders of a tiny CharBERT as the authors' code writes them, for tests of import and export."""
 
 from __future__ import annotations
 

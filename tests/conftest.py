@@ -1,4 +1,4 @@
-"""Every test sees eight CPU devices, strict ranks, and its own cache of encoded corpora."""
+"""Sets up every test: eight CPU devices, no implicit rank promotion, and a cache of encoded corpora of its own."""
 
 from __future__ import annotations
 
@@ -49,6 +49,30 @@ LONG = (  # files of minutes of work, in this order; the shorter ones after them
     "families/char2subword/test_convert_char2subword.py",
     "families/hlm/test_convert_hlm.py",
 )
+
+
+SHARED_RUNS = (  # files that share a fixture of the session, which every worker that has one of them must train anew
+    ("test_char2subword_run.py", "test_char2subword_stages.py"),
+    (
+        "test_train.py", "test_recovery.py", "test_checksums.py", "test_hosts.py", "test_interrupts.py",
+        "test_memory.py", "test_sharding.py", "test_step.py", "test_units.py", "test_setups.py", "test_main.py",
+        "test_predict.py", "test_convert_hlm.py", "test_predictor_hlm.py", "test_stored_runs.py",
+        "test_scanned_runs.py", "test_planning.py",
+    ),
+)  # fmt: skip
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Gives files that share a fixture of the session to one worker, and every other file as a whole to either."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class BySharedRun(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((files[0] for files in SHARED_RUNS if Path(file).name in files), file)
+
+    return BySharedRun(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""How tests damage checkpoints: single bits, and the checksums of those saved before there were any."""
+"""Helpers that damage checkpoints for tests: flip single bits, or remove the checksums as in old checkpoints."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What Hugging Face's transformers computes with the tiny models: `tests/goldens/predictors.json`.
+"""Computes `tests/goldens/predictors.json`: what Hugging Face's transformers predicts with the tiny models.
 
-python tests/predictors/hf_reference.py        writes the file; needs torch and transformers
+python tests/hf_reference.py        writes the file; needs torch and transformers
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two processes that train together, for tests: programs, logs and how they ended."""
+"""Helpers that train with two processes: their programs, their logs and how they ended."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from unittest import mock
 import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
+from programs import initial
 from small_charbert import LETTERS, SPECIALS
 from small_run import WORDS, on_devices, short, write_text
 
@@ -42,7 +43,7 @@ def small_backbone(folder: Path, head: bool = True) -> Path:
     shape = BertConfig(vocab_size=tokenizer.size, hidden=16, layers=1, heads=2, ffn=32, max_positions=32, pooler=False,
                        initializer="lecun")  # fmt: skip
     model = BertForMaskedLM(shape) if head else Bert(shape)
-    params = jax.device_get(jax.jit(model.init)(jax.random.key(5), np.ones((1, 4), np.int32))["params"])
+    params = jax.device_get(initial(model, np.ones((1, 4), np.int32), seed=5))
     params = jax.tree.map(lambda x: np.where(x == 0, np.float32(-0.0), x), params)  # adding 0 would change these bits
     kind = "masked_lm" if head else "encoder"
     checkpoints.save_params(folder, params, {"family": "bert", "model": config_to_dict(shape), "head": kind})

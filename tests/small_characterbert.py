@@ -16,7 +16,7 @@ from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.convert.model import Model
 from charlm.families.characterbert.cnn import CharacterBertConfig
 from charlm.families.characterbert.conversion import CONVERTER
-from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
 from charlm.families.subword.layout import config_to_dict
 
 WORDS = ("the", "cat", "birds", "dog", "town", "house", "naive", "of", "and", "tree")
@@ -36,7 +36,7 @@ def characterbert(head: str = "masked_lm", labels: int = 0) -> Path:
     flat = traverse_util.flatten_dict(CONVERTER.target(metadata, "here").params, sep="/")
     params = traverse_util.unflatten_dict({path: _weight(path, leaf) for path, leaf in flat.items()}, sep="/")
     source, folder = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp()) / "characterbert"
-    WordVocab(WORDS).save(source / VOCAB_FILE)
+    WordVocab(WORDS).save(source / WORD_VOCAB_FILE)
     CONVERTER.save(Model(params, metadata, source, folder), folder)
     return folder
 

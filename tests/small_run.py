@@ -1,4 +1,4 @@
-"""A run small enough for tests: its text, its config, and how to compile it in seconds."""
+"""A run that is small enough for tests: its text, its config, and how to compile it in seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from absl.testing import flagsaver
 from jax.experimental.compilation_cache import compilation_cache
 
 import charlm.finetune.fine_tuning
-import charlm.main
 import charlm.training.run
 import charlm.training.train
 from charlm import cli
@@ -109,7 +108,7 @@ def quick_compilation(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def on_devices(count: int) -> Iterator[None]:
     """Within it, runs of training and of fine-tuning are built for the first so many devices, not for all there are."""
-    some = lambda config: make_mesh(config, jax.devices()[:count])
+    some = lambda config, devices=None: make_mesh(config, devices or jax.devices()[:count])
     with (
         mock.patch.object(charlm.training.run, "make_mesh", some),
         mock.patch.object(charlm.finetune.fine_tuning, "make_mesh", some),
@@ -128,6 +127,8 @@ def python(*arguments: str, cwd: Path = ROOT, stdin: str | None = None) -> subpr
 
 def main(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Runs the command that trains as `python("-m", "charlm.main", ...)` would, but for the seconds of its imports."""
+    import charlm.main  # here, since configs of tests import this module while that one runs as a command
+
     out, errors, code = io.StringIO(), io.StringIO(), 0
     with (
         flagsaver.flagsaver(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+from programs import initial
 
 from charlm.data.lanes import stack
 from charlm.families.spelled.batch import SpelledBatch
@@ -70,5 +71,5 @@ def small_model(kind, batch):
         model = XRayEmbForMaskedLM(XRayEmbBertConfig(**shape, pooler=False))
     else:
         model = XRayEmbForCausalLM(XRayEmbGPT2Config(**shape, embed_dropout=0.0))
-    params = jax.jit(lambda: model.init(jax.random.key(1), batch.inputs))()["params"]
+    params = initial(model, batch.inputs, seed=1)
     return model, jax.tree.map(lambda x: 3 * x, jax.device_get(params))  # words that differ

@@ -1,4 +1,4 @@
-"""Command lines: --help lists every key, and whatever the user got wrong is one line."""
+"""Tests command lines that read a config: --help lists every key, and every mistake is one line."""
 
 from __future__ import annotations
 
@@ -59,12 +59,13 @@ def test_help_and_mistakes_do_not_import_jax():
         ([TINY, "--config.model.heads=0"], "model.heads=0 must be at least 1"),
         ([TINY, "--confg=x"], "Unknown command line flag 'confg'. Did you mean: config ?"),
         (
-            [TINY, "--workdir=gs://bucket/run"],
-            "--workdir=gs://bucket/run is an address: charlm reads and writes the file",
+            [TINY, "--workdir=hdfs://host/run"],
+            "--workdir: hdfs://host/run is not an address that charlm reads or writes",
         ),
         ([TINY, "--workdir="], "--workdir= is empty: expected a path"),
         ([TINY, "--profile=s3://bucket/x"], "--profile=s3://bucket/x is an address"),
-        ([TINY, "--config.data.train=a.txt,gs://bucket/b.txt"], "data.train=gs://bucket/b.txt is an address"),
+        ([TINY, "--config.data.train=a.txt,http://host/b.txt"], "data.train: http://host/b.txt is not an address that"),
+        ([TINY, "--config.data.cache_dir=gs://bucket/b"], "data.cache_dir=gs://bucket/b is an address: charlm reads"),
         ([TINY, "stray"], "unexpected argument 'stray'; flags are written --name=value"),
         (["--config=configs/none.py"], f"--config: no such file: configs/none.py is not in {ROOT} and is none"),
         (["--config=other/hlm_base.py"], "--config: no such file: other/hlm_base.py is not in"),

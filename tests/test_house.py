@@ -1,55 +1,93 @@
-"""The rules of the house: which room may import which, and who may ask which task it is, checked on source text."""
+"""Tests the rules of the house on source text: imports between rooms, who may ask which task it is, docstrings."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import io
+import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from charlm.families.family import FAMILIES, own_families
 from charlm.tasks.table import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 
 # Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
 ROOMS = {
-    "text": "core.durable core.extras core.reading core.registry",
+    "text": "core.durable core.entries core.extras core.nearest core.reading core.registry core.types",
     "nn": "",
     "core": "",
     "data": "core text",
-    "metrics": "core.extras core.reading data",
-    "config": "core.extras core.keys core.local_paths core.reading text families.family nn.choices tasks.table",
+    "metrics": "core.extras core.nearest core.reading core.types data",
+    "config": (
+        "core.extras core.keys core.local_paths core.nearest core.reading core.types text families.family "
+        "families.options "
+        "nn.choices tasks.table"
+    ),
     "convert": "core nn text",
     "families": "config convert core data nn text",
-    "tasks": "convert core.extras core.keys core.registry data families metrics text",
+    "tasks": "convert core.entries core.extras core.keys core.registry core.types data families metrics text",
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
     "robustness": "core data families finetune metrics tasks text training.workdir",
     "statistics": "convert core data families text",
     "benchmark": "config convert core data families nn text training",
+    "plan": "config core data families finetune training",
     # What users type: these may ask for anything but each other.
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
-    "predict": "families finetune text",
+    "predict": "core families finetune text",
     "table_report": "families",
-    "register": "config core.keys families.family families.fusions tasks.table text.noise",
+    "register": "config core.keys families.family families.fusions families.options tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"
-NAMES_FAMILIES = ("families", "benchmark", "table_report")  # rooms that may import a family's folder
-# `python -m` runs these: they import late, so that --help needs no JAX, and may ask the families for their parts.
+NAMES_FAMILIES = ("families", "benchmark", "table_report")  # rooms that may import a family's folder, and name it
+# `python -m` runs these: they import late, so that --help needs no JAX.
 COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
     "charlm.data.corpus",
     "charlm.families.char2subword.table_report",
+    "charlm.plan.table",
 )
-# These import by name: the tables and extras what they are given, the benchmark's processes their paths.
-IMPORTS_BY_NAME = ("charlm.core.registry", "charlm.core.extras", "charlm.benchmark.worker", "charlm.benchmark.authors")
+# What commands may import from above the room that they stand in.
+ALSO_IMPORTS = {
+    "charlm": "families.pretrained",
+    "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
+    "charlm.data.beam.__main__": "cli",
+    "charlm.data.corpus": "cli config families.lookup",
+    "charlm.plan.__main__": "cli",
+}
+# What these may import late although it needs no JAX.
+IMPORTS_LATE = {
+    "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
+    # Config and families import the library that `charlm.data.corpus` is; only its command asks them what a run reads.
+    "charlm.data.corpus": ("charlm.config", "charlm.families.lookup"),
+}
+NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
+# These import by name: the tables and extras what they are given, configs their files, the benchmark's processes their
+# paths.
+IMPORTS_BY_NAME = (
+    "charlm.core.registry",
+    "charlm.core.entries",  # it looks for modules, and imports none
+    "charlm.core.extras",
+    "charlm.config",
+    "charlm.families.char2subword.golden",  # it looks for a package, and imports none
+    "charlm.benchmark.worker",
+    "charlm.benchmark.authors",
+)
+# What a module can import by name with, and the parts of it that import nothing of charlm.
+IMPORTERS = ("importlib", "runpy", "pkgutil", "builtins", "imp")
+HARMLESS = ("importlib.resources", "importlib.metadata", "importlib.machinery")
+BY_NAME = ("importlib.import_module", "import_module", "__import__", "exec", "eval")  # calls that do
 WITHOUT_JAX = ("text", "config")  # rooms that --help and mistakes on the command line need
 # Words that are names of tasks, and who may write them outside of charlm/tasks, where they mean something else.
 ALSO_MEANS = {
@@ -57,6 +95,15 @@ ALSO_MEANS = {
     "charlm.convert.heads": ("question_answering",),  # a head
     "charlm.families": ("question_answering",),  # that head
     "charlm.metrics.compare": ("classification", "regression", "ranking"),  # kinds of sums
+}
+# The same for names of families.
+NO_FAMILY = {
+    "charlm.config.pretraining": ("bert",),  # an initialiser
+    "charlm.nn": ("bert",),  # that initialiser
+    "charlm.data.subword_building": ("roberta", "gpt2"),  # kinds of tokenizers
+    "charlm.families.shared_keys": ("bert", "roberta"),  # kinds of a backbone
+    "charlm.text.subwords": ("bert", "roberta", "gpt2"),  # kinds of tokenizers
+    "charlm.text.noise.kinds": ("hlm", "charbert", "char2subword"),  # kinds of noise, named after papers
 }
 
 
@@ -78,9 +125,15 @@ def sources(root: Path) -> dict[str, str]:
 
 
 @functools.cache
+def tree_of(text: str) -> ast.Module:
+    """A module's tree."""
+    return ast.parse(text)
+
+
+@functools.cache
 def nodes_of(text: str) -> list[ast.AST]:
     """Every node of a module's tree."""
-    return list(ast.walk(ast.parse(text)))
+    return list(ast.walk(tree_of(text)))
 
 
 def imports(modules: Mapping[str, str]) -> Iterator[Import]:
@@ -104,6 +157,31 @@ def imports(modules: Mapping[str, str]) -> Iterator[Import]:
                         yield Import(module, alias.name, id(node) in late)
 
 
+def strings(text: str) -> Iterator[ast.Constant]:
+    """Every string of a module but its docstrings; of an f-string, the pieces."""
+    said = set()
+    for node in nodes_of(text):
+        if isinstance(node, ast.Expr):
+            said.add(id(node.value))
+    for node in nodes_of(text):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node
+
+
+def places(modules: Mapping[str, str]) -> Iterator[Import]:
+    """Every "module" and "module:name" of charlm in a string, which `registry.load` and others would import.
+
+    The one table of families is left out: it names them all.
+    """
+    for module, text in modules.items():
+        if module == LISTS_FAMILIES:
+            continue
+        for node in strings(text):
+            target = node.value.partition(":")[0]
+            if target in modules and target != "charlm" and not is_command(target):  # commands are run, not imported
+                yield Import(module, target, late=False)
+
+
 def room(module: str) -> str:
     """The folder of charlm that a module is in; "" for charlm itself."""
     return [*module.split("."), ""][1]
@@ -112,8 +190,13 @@ def room(module: str) -> str:
 def family(module: str) -> str:
     """The folder of the family that a module is in; "" for none."""
     parts = module.split(".")
-    folder = parts[2] if len(parts) > 2 and parts[1] == "families" else ""
+    folder = parts[2] if len(parts) > 2 and parts[:2] == ["charlm", "families"] else ""
     return folder if (ROOT / "charlm" / "families" / folder).is_dir() else ""
+
+
+def is_in(module: str, name: str) -> bool:
+    """Whether a module is the named one, or is in the folder of that name."""
+    return module == name or module.startswith(f"{name}.")
 
 
 def is_command(module: str) -> bool:
@@ -124,11 +207,10 @@ def is_command(module: str) -> bool:
 def climbs(found: Import) -> bool:
     """Whether an import goes up: to a room that the module's may not import."""
     here, there = room(found.module), room(found.target)
-    if is_command(found.module) or here == there or not there:  # charlm itself holds the version
+    if here == there or not there:  # charlm itself holds the version
         return False
-    allowed = ROOMS[here].split()
-    return there not in allowed and not any(found.target == name or found.target.startswith(f"{name}.")
-                                            for name in (f"charlm.{room}" for room in allowed))  # fmt: skip
+    allowed = [*ROOMS.get(here, "").split(), *ALSO_IMPORTS.get(found.module, "").split()]
+    return not any(is_in(found.target, f"charlm.{name}") for name in allowed)
 
 
 def names_sibling(found: Import) -> bool:
@@ -144,10 +226,73 @@ def names_family(found: Import) -> bool:
     return bool(family(found.target)) and room(found.module) not in NAMES_FAMILIES
 
 
-def is_hidden(found: Import) -> bool:
-    """Whether an import inside a function stands where none may: benchmark's parent process leaves JAX to workers."""
-    free = is_command(found.module) or room(found.module) == "benchmark" or found.module == LISTS_FAMILIES
-    return found.late and not free
+def asks_which_family(module: str, text: str) -> list[str]:
+    """Where a module outside of the families' folders writes a family's name, or a place in a family's folder.
+
+    So it may neither compare with a name nor list some: families are asked for what differs (`Family`).
+    """
+    if module == LISTS_FAMILIES or family(module) or room(module) in NAMES_FAMILIES[1:]:
+        return []
+    names = FAMILIES.own.keys() - meanings(NO_FAMILY, module) | {one.title for one in own_families()}
+    return [
+        f"{module}:{node.lineno}: {node.value!r}"
+        for node in strings(text)
+        if node.value in names or node.value == "charlm.families." or family(node.value.partition(":")[0])
+    ]
+
+
+def meanings(table: Mapping[str, tuple[str, ...]], module: str) -> set[str]:
+    """The words that mean something else in a module, or in the room that it is in."""
+    return {word for name, words in table.items() if is_in(module, name) for word in words}
+
+
+def is_hidden(found: Import, with_jax: frozenset[str]) -> bool:
+    """Whether an import inside a function stands where none may, or where it need not.
+
+    Commands import late what needs JAX, so that --help and mistakes need none; so does the benchmark, whose parent
+    process leaves JAX to its workers. A module that needs JAX itself has no reason to.
+
+    Args:
+      with_jax: the modules that cannot be imported without JAX.
+    """
+    may = is_command(found.module) or room(found.module) == "benchmark"
+    needs = found.target in with_jax and found.module not in with_jax
+    return found.late and not (may and needs) and found.target not in IMPORTS_LATE.get(found.module, ())
+
+
+def need_jax(modules: Mapping[str, str]) -> frozenset[str]:
+    """The modules that JAX is imported with: by them, or by what they import, at once."""
+    edges: dict[str, set[str]] = {module: set() for module in modules}
+    found = set()
+    for module, text in modules.items():
+        for node in at_once(text):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if any(name.split(".")[0] in NEED_JAX for name in names):
+                found.add(module)
+            if isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            edges[module] |= {name for name in names if name in modules}
+            edges[module] |= {".".join(name.split(".")[:n]) for name in names for n in range(2, name.count(".") + 1)}
+    while more := {module for module in edges if edges[module] & found} - found:
+        found |= more
+    return frozenset(found)
+
+
+@functools.cache
+def at_once(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports that a module makes as it is imported: not those in functions, nor those of type checkers."""
+    found, todo = [], list(tree_of(text).body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")):
+            todo += (
+                []
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                else [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.expr)]
+            )
+    return found
 
 
 def is_used_from_below(found: Import) -> bool:
@@ -161,9 +306,7 @@ def asks_which_task(module: str, text: str) -> list[str]:
     if room(module) == "tasks":
         return []
     nodes = nodes_of(text)
-    allowed = {
-        word for name, words in ALSO_MEANS.items() if module == name or module.startswith(f"{name}.") for word in words
-    }
+    allowed = meanings(ALSO_MEANS, module)
     found = [
         f"{module}:{node.lineno}: {node.value!r}"
         for node in nodes
@@ -199,7 +342,7 @@ def circles(modules: Mapping[str, str]) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-RULES = {rule.__name__: rule for rule in (climbs, names_sibling, names_family, is_hidden, is_used_from_below)}
+RULES = {rule.__name__: rule for rule in (climbs, names_sibling, names_family, is_used_from_below)}
 
 
 @pytest.fixture(scope="module")
@@ -218,12 +361,74 @@ def other_ways(module: str, text: str) -> list[str]:
     for node in nodes_of(text):
         if isinstance(node, ast.ImportFrom) and node.level:
             found.append(f"{module}: an import relative to its folder")
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in BY_NAME:
             found += [f"{module}: {ast.unparse(node)}"] * (module not in IMPORTS_BY_NAME)
-        elif isinstance(node, ast.Import | ast.ImportFrom) and room(module) in WITHOUT_JAX:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found += [f"{module}: imports {name}" for name in names if name.split(".")[0] in ("jax", "flax", "optax")]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "charlm":
+            found += [f"{module}: {ast.unparse(node)}"] * (node.attr != "__version__" and module != "charlm")
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{name}" for name in names]
+            found += [f"{module}: imports {name}" for name in names if is_other_way(module, name)]
+            found += [f"{module}: renames charlm" for one in node.names if one.name == "charlm" and one.asname]
     return found
+
+
+def is_other_way(module: str, name: str) -> bool:
+    """Whether a module may not import what is called so, although it stands in no room of charlm."""
+    top, _, rest = name.partition(".")
+    if top == "charlm":  # charlm itself holds its version, and what users import
+        return bool(rest) and rest.split(".")[0] not in {*ROOMS, "__version__"}
+    if top in IMPORTERS:
+        return module not in IMPORTS_BY_NAME and not any(is_in(name, harmless) for harmless in HARMLESS)
+    return top in NEED_JAX and room(module) in WITHOUT_JAX
+
+
+FOR_TOOLS = re.compile(r"# *(fmt|noqa|ruff|pyright|type)\b[^#]*")  # comments that say nothing to people
+
+
+def open_types(module: str, text: str) -> list[str]:
+    """Where a module uses `Any` without a comment on the line or the line above that says why."""
+    lines = text.splitlines()
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    imported = {
+        number
+        for node in nodes_of(text)
+        if isinstance(node, ast.ImportFrom)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    told = {
+        token.start[0] for token in tokens if token.type == tokenize.COMMENT and not FOR_TOOLS.fullmatch(token.string)
+    }
+    used = {token.start[0] for token in tokens if token.type == tokenize.NAME and token.string == "Any"}
+    renamed = {
+        node.lineno for node in nodes_of(text) if isinstance(node, ast.alias) and node.name == "Any" and node.asname
+    }
+    missing = [number for number in sorted(used - imported | renamed) if not told & {number - 1, number}]
+    return [f"{module}:{number}: {lines[number - 1].strip()}" for number in missing]
+
+
+def test_a_comment_says_why_a_type_is_open(modules):
+    assert [place for module, text in modules.items() for place in open_types(module, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        ("def load(name: str) -> Any: ...", 1),
+        ("# read from JSON\n\ntable: dict[str, Any] = {}", 1),
+        ('note = "# no comment"; table: dict[str, Any] = {}', 1),
+        ("table: dict[str, Any] = {}  # fmt: skip", 1),
+        ("from typing import Any as Anything", 1),
+        ("table: dict[str, Any] = {}  # read from JSON", 0),
+        ("table: dict[str, Any] = {}  # noqa: E501  # read from JSON", 0),
+        ("# read from JSON\ntable: dict[str, Any] = {}", 0),
+        ("from typing import (\n    Any,\n)\n", 0),
+        ('"""Any text."""', 0),
+    ],
+)
+def test_an_open_type_without_a_comment_is_found(lines, missing):
+    assert len(open_types("charlm.core.state", lines)) == missing
 
 
 def test_there_is_no_other_way_to_import(modules):
@@ -237,6 +442,14 @@ def test_there_is_no_other_way_to_import(modules):
         ("charlm.training.train", 'def late():\n    importlib.import_module("charlm.families.hlm.model")'),
         ("charlm.text.words", "import jax.numpy as jnp"),
         ("charlm.config.pretraining", "from flax import linen"),
+        ("charlm.text.chars", "from orbax import checkpoint"),
+        ("charlm.training.train", "from importlib import import_module"),
+        ("charlm.training.train", "import importlib as loader"),
+        ("charlm.training.train", "import runpy"),
+        ("charlm.training.train", "exec('import charlm.' + 'families.hlm.model')"),
+        ("charlm.core.state", "from charlm import from_pretrained"),
+        ("charlm.core.state", "import charlm\nmodel = charlm.from_pretrained('run')"),
+        ("charlm.core.state", "import charlm as whole"),
     ],
 )
 def test_another_way_is_found(module, line):
@@ -244,9 +457,49 @@ def test_another_way_is_found(module, line):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_import_keeps_the_rule(found_imports, rule):
+def test_every_import_keeps_the_rule(modules, found_imports, rule):
     broken = [f"{found.module} imports {found.target}" for found in found_imports if RULES[rule](found)]
     assert not broken
+    assert [f"{found.module} names {found.target}" for found in places(modules) if RULES[rule](found)] == []
+
+
+def test_only_what_needs_jax_is_imported_late(modules, found_imports):
+    with_jax = need_jax(modules)
+    assert {"charlm.core.state", "charlm.convert.model"} <= with_jax
+    assert not {"charlm.cli", "charlm.main", "charlm.convert.__main__", "charlm.families.family"} & with_jax
+    assert [module for module in with_jax if room(module) in WITHOUT_JAX] == []
+    assert [found for found in found_imports if is_hidden(found, with_jax)] == []
+
+
+def test_only_families_ask_which_family_it_is(modules):
+    assert [place for module, text in modules.items() for place in asks_which_family(module, text)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if config.family == 'hlm':\n    pass",
+        "if one.title == 'CharBERT':\n    pass",
+        "if one.name in ('bert', *OTHERS):\n    pass",
+        "match family:\n    case 'xrayemb':\n        pass",
+        "WIDTHS = {'charbert': 3}",
+        "def read(family='hlm'):\n    pass",
+        "registry.load('charlm.families.hlm.conversion:CONVERTER')",
+        "registry.load(f'charlm.families.{name}.conversion:CONVERTER')",
+        "MODULE = 'charlm.families.char2subword.export'",
+    ],
+)
+def test_a_question_for_the_family_is_found(line):
+    for module in ("charlm.finetune.run", "charlm.families.lookup", "charlm.core.checkpoint"):
+        assert len(asks_which_family(module, line)) == 1
+    for module in ("charlm.families.subword.start", "charlm.families.family", "charlm.benchmark.cases"):
+        assert asks_which_family(module, line) == []
+
+
+def test_words_that_mean_something_else_are_no_questions_for_the_family():
+    line = "normal = initializer == 'bert'"
+    assert asks_which_family("charlm.nn.embed", line) == []
+    assert len(asks_which_family("charlm.tasks.tagging", line)) == 1
 
 
 def test_there_are_no_circles(modules):
@@ -276,6 +529,19 @@ def test_a_question_for_the_task_is_found(line):
     assert asks_which_task("charlm.tasks.tagging", line) == []
 
 
+def test_every_exception_is_used(modules, found_imports):
+    said = {(module, node.value) for module, text in modules.items() for node in strings(text)}
+    for name, words in (*NO_FAMILY.items(), *ALSO_MEANS.items()):
+        for word in words:
+            assert any(is_in(module, name) and value == word for module, value in said), (name, word)
+    made = {(found.module, found.target) for found in found_imports}
+    for module, targets in ALSO_IMPORTS.items():
+        for target in targets.split():
+            assert any(by == module and is_in(there, f"charlm.{target}") for by, there in made), (module, target)
+    late = {(found.module, found.target) for found in found_imports if found.late}
+    assert {(module, target) for module, targets in IMPORTS_LATE.items() for target in targets} <= late
+
+
 BROKEN = [
     ("climbs", "charlm.core.state", "from charlm.data.records import read_record"),
     ("climbs", "charlm.text.words", "from charlm.families.family import Family"),
@@ -286,7 +552,8 @@ BROKEN = [
     ("names_sibling", "charlm.families.pretrained", "from charlm.families.subword.bert import Bert"),
     ("names_family", "charlm.training.train", "from charlm.families.hlm.model import HLM"),
     ("names_family", "charlm.tasks.tagging", "from charlm.families.subword.bert import Bert"),
-    ("is_hidden", "charlm.finetune.course", "def run():\n    from charlm.families.pretrained import from_pretrained"),
+    ("climbs", "charlm.data.corpus", "def run():\n    from charlm.families.pretrained import from_pretrained"),
+    ("climbs", "charlm.convert.__main__", "from charlm.finetune.run import fine_tune"),
     ("is_used_from_below", "charlm.finetune.course", "import charlm.robustness.measure"),
     ("is_used_from_below", "charlm.training.run", "from charlm.benchmark.figures import Figure"),
 ]
@@ -298,6 +565,54 @@ def test_a_broken_rule_is_found(modules, rule, module, line):
     assert RULES[rule](found)
 
 
+@pytest.mark.parametrize(
+    ("rule", "module", "line"),
+    [
+        ("names_family", "charlm.training.train", "load('charlm.families.hlm.model:HLM')"),
+        ("names_sibling", "charlm.families.hlm.units", "PART = 'charlm.families.charbert.batch'"),
+        ("names_sibling", "charlm.families.lookup", "load('charlm.families.subword.bert:Bert')"),
+        ("climbs", "charlm.core.state", "registry.load('charlm.data.records:read_record')"),
+        ("climbs", "charlm.data.corpus", "load('charlm.finetune.run')"),
+        ("is_used_from_below", "charlm.finetune.course", "load('charlm.robustness.measure:measure')"),
+    ],
+)
+def test_a_place_that_breaks_a_rule_is_found(modules, rule, module, line):
+    (found,) = places(dict.fromkeys(modules, "") | {module: line})
+    assert RULES[rule](found)
+
+
+LATE = "def run():\n    "
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("charlm.finetune.course", f"{LATE}from charlm.families.pretrained import from_pretrained"),
+        ("charlm.families.family", f"{LATE}from charlm.families.pretrained import from_pretrained"),
+        ("charlm.main", f"{LATE}from charlm.core.logs import start_logging"),  # needs no JAX
+        ("charlm.benchmark.counts", f"{LATE}from charlm.data.corpus import prepare"),  # nor does this
+        ("charlm.benchmark.hlm", f"import jax\n{LATE}from charlm.core.state import TrainState"),  # needs it anyway
+        ("charlm.data.corpus", f"{LATE}from charlm.core.logs import start_logging"),
+    ],
+)
+def test_a_hidden_import_is_found(modules, module, text):
+    changed = modules | {module: text}
+    (found,) = imports(dict.fromkeys(modules, "") | {module: text})
+    assert is_hidden(found, need_jax(changed))
+
+
+def test_a_late_import_that_is_needed_is_none(modules):
+    changed = dict.fromkeys(modules, "") | {
+        "charlm.main": f"{LATE}from charlm.core.state import TrainState",
+        "charlm.core.state": "from charlm.core.trees import flat",
+        "charlm.core.trees": "from flax import traverse_util",
+        "charlm.data.corpus": f"{LATE}from charlm.config import is_fine_tuning",
+    }
+    with_jax = need_jax(changed)
+    assert with_jax == {"charlm.core.state", "charlm.core.trees"}
+    assert [found for found in imports(changed) if found.late and is_hidden(found, with_jax)] == []
+
+
 def test_a_circle_is_found():
     parts = {
         "charlm.a": "from charlm.b import x",
@@ -306,3 +621,41 @@ def test_a_circle_is_found():
         "charlm.d": "import charlm.a",
     }
     assert circles(parts) == [["charlm.a", "charlm.b", "charlm.c"]]
+
+
+ENTRY_POINTS = ("charlm.noises", "charlm.tasks", "charlm.fusions", "charlm.families")  # groups, which are no modules
+
+
+def names_in(text: str) -> set[str]:
+    """Every name that a module defines, imports or uses."""
+    found = set()
+    for node in nodes_of(text):
+        for field in ("name", "id", "attr", "arg", "asname"):
+            found.add(getattr(node, field, None))
+    return {name for name in found if isinstance(name, str)}
+
+
+def missing_quotes(modules: Mapping[str, str], text: str) -> list[str]:
+    """Returns the modules and names of charlm that a text quotes (`charlm.nn.embed.dense`) and that do not exist."""
+    found = []
+    for quoted in re.findall(r"`(charlm(?:\.\w+)+)`", text):
+        parts = quoted.split(".")
+        module = next(m for m in (".".join(parts[:n]) for n in range(len(parts), 0, -1)) if m in modules)
+        if not names_in(modules[module]).issuperset(parts[module.count(".") + 1 :]) and quoted not in ENTRY_POINTS:
+            found.append(quoted)
+    return found
+
+
+def test_modules_and_names_that_texts_quote_exist(modules):
+    texts = modules | {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}
+    assert [f"{where}: {name}" for where, text in texts.items() for name in missing_quotes(modules, text)] == []
+
+
+def test_a_quoted_name_that_does_not_exist_is_found(modules):
+    text = "`charlm.core.state.TrainState`, `charlm.cache.WordCache` and `charlm.core.state.Gone`"
+    assert missing_quotes(modules, text) == ["charlm.cache.WordCache", "charlm.core.state.Gone"]
+
+
+def test_every_module_says_what_it_is_for(modules):
+    said = {module: ast.get_docstring(ast.parse(text)) or "" for module, text in modules.items()}
+    assert [module for module, text in said.items() if len(text.split()) < 12] == []

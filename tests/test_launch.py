@@ -1,4 +1,4 @@
-"""The launch scripts: what they print in a dry run, what they refuse, when they start a training again.
+"""Tests the launch scripts: what a dry run prints, which options are refused, when a training is started again.
 
 `python`, `gcloud` and Slurm's programs are stand-ins at the front of PATH; nothing is trained and no cloud is asked.
 """
@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCAL, TPU, SLURM = (ROOT / "launch" / name for name in ("local.sh", "tpu_pod.sh", "slurm.sh"))
+LOCAL, TPU, SLURM, KUBERNETES = (
+    ROOT / "launch" / name for name in ("local.sh", "tpu_pod.sh", "slurm.sh", "kubernetes.sh")
+)
 CONFIG = "--config=configs/hlm_base.py:tiny"
 
 
@@ -67,14 +69,14 @@ def one_line_error(done: subprocess.CompletedProcess[str], *parts: str) -> None:
         assert part in done.stderr
 
 
-@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM, ROOT / ".ci" / "run"], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM, KUBERNETES, ROOT / ".ci" / "run"], ids=lambda path: path.name)
 def test_scripts_parse_and_are_executable(script: Path) -> None:
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert "set -euo pipefail" in script.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", [LOCAL, TPU, SLURM, KUBERNETES], ids=lambda path: path.name)
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_is_the_text_at_the_top(stand: Stand, script: Path, flag: str) -> None:
     done = stand.run(script, flag)
@@ -382,6 +384,7 @@ class TestTpu:
     def test_name_and_zone_are_needed(self, stand: Stand, missing: str) -> None:
         done = stand.run(TPU, "delete", *(a for a in self.WHERE if not a.startswith(missing)))
         one_line_error(done, f"{missing} is missing")
+        assert stand.lines() == []
 
     def test_create_waits_until_active(self, stand: Stand) -> None:
         self.cloud(stand, ["WAITING_FOR_RESOURCES", "PROVISIONING", "PROVISIONING", "ACTIVE"])

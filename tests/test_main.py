@@ -1,4 +1,4 @@
-"""The command that trains: from a text file to a model that fills gaps, and every mistake in one line."""
+"""Tests the command that trains, from a text file to a model that fills gaps, with every mistake in one line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import pytest
 from small_run import ROOT, main, on_devices
 
+import charlm.training.train
 from charlm.config import flatten, load_config_file
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -43,6 +44,13 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert bits[0] in again.stderr
     other = main(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
     assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
+
+
+@pytest.mark.parametrize(("finished", "status"), [(False, 143), (True, 0)])
+def test_a_stopped_run_ends_with_the_status_that_was_asked_for(tmp_path, monkeypatch, finished, status):
+    monkeypatch.setattr(charlm.training.train, "train", lambda *_, **__: finished)
+    assert main(f"--config={TINY}", "--status_if_stopped=143", cwd=tmp_path).returncode == status
+    assert main(f"--config={TINY}", cwd=tmp_path).returncode == 0
 
 
 def assert_one_error(done, message):

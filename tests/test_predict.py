@@ -1,4 +1,4 @@
-"""The command line of the predictor: JSON lines out, mistakes in one line."""
+"""Tests the command line of the predictor: JSON lines as output, mistakes in one line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Measures HLM beside BERT, CANINE, ByT5 and the authors' own HLM, and what XRayEmb and Char2Subword do to a BERT's
-speed; prints one JSON line a figure, and tables.
+"""Measures the speed of HLM beside BERT, CANINE, ByT5 and the authors' own HLM, and that of charlm's other families.
+
+It prints one JSON line for each figure, and tables.
 
     python -m charlm.benchmark                          # the usual cases, HLM-Base, built-in corpus, what is installed
     python -m charlm.benchmark --case inference --paths table cache_warm bert hf_bert --output speed.jsonl
@@ -7,45 +8,49 @@ speed; prints one JSON line a figure, and tables.
     python -m charlm.benchmark --case joined_words --case full_mode --case generator --text corpus.txt
     python -m charlm.benchmark --from speed.jsonl --plot speed.png
 
-How it is measured. Every path runs in a process of its own with all processors; the processes stay loaded and take
-turns, one run each, round after round, so that a change of the machine's speed meets all. Figures are medians with the
-extremes; ratios are medians of each round's ratio. All read the same substrings of one corpus, by default consecutive
-texts; words are those of charlm's rule splitter, [CLS] and [SEP] of every text included, whatever pieces a model makes
-of them. Consecutive texts favour HLM: all have equally many of its words, so that it alone has no padding, and they
-share a topic, so that fewer words are distinct. `--drawn` is the fairer view: texts from all over the corpus, from half
-to one and a half times as long, and every model pads to the longest of the batch. Padding never counts as words.
-Measured is the way from arrays on the host to vectors that are ready on the device; in inference HLM's search for
-distinct words is part of it, and `cache_cold` begins every run with nothing kept. In training, where other threads
-search while a step runs, the search is timed beside the step ("pack s"; `with_packing`: words/s were it not hidden).
-Tokenisation, text to arrays, is a figure of its own (HLM's by an encoder that has met no word before). Weights are
-random, shapes the published ones, nothing is downloaded. Peers get inference mode, PyTorch's own attention kernels
-where the model has them, torch.compile where it works and is faster, and padding to the longest text of the batch
-alone. Without `--bert-vocab`, BERT's vocabulary is trained on the very corpus, which favours BERT; BERT's table of
+How it is measured. Every path runs in a process of its own with all processors. The processes stay loaded and take
+turns, one run each, round after round, so that a change in the machine's speed affects all of them. Figures are medians
+with the extremes; ratios are medians of the ratios of the rounds. All paths read the same substrings of one corpus, by
+default consecutive texts. Words are those of charlm's rule splitter, including [CLS] and [SEP] of every text, whatever
+pieces a model cuts them into. Consecutive texts favour HLM: they have equally many of its words, so that HLM alone has
+no padding, and they share a topic, so that fewer words are distinct. `--drawn` is fairer: its texts come from all over
+the corpus and are half to one and a half times as long, and every model pads to the longest text of the batch. Padding
+never counts as words.
+
+What is timed is the way from arrays on the host to vectors that are ready on the device. In inference this includes
+HLM's search for distinct words, and `cache_cold` begins every run with an empty cache. In training, where other threads
+search while a step runs, the search is timed beside the step ("pack s"; `with_packing`: words/s if it were not hidden).
+Tokenisation, from text to arrays, is a figure of its own (HLM's encoder has not seen any word before). Weights are
+random, shapes are the published ones, and nothing is downloaded. Peers get inference mode, PyTorch's own attention
+kernels where the model has them, torch.compile where it works and is faster, and padding only to the longest text of
+the batch. Without `--bert-vocab`, BERT's vocabulary is trained on the very corpus, which favours BERT; BERT's table of
 positions grows beyond 512 where `scaling` needs it.
 
-Three cases measure the other families in the same way, two with BERT-base's shape. `joined_words`: XRayEmb's `encode`,
-from texts to vectors of words, with the policy `all_multi`, which reads each word of several subwords as one position
-(their vectors are cached before), beside the policy `none`, which reads subwords; figures say how many subwords a word
-(between spaces) has, and the positions of a text under both. Joined words of consecutive texts, all of one length, need
-hardly any padding: here as well `--drawn` is the fairer view. `full_mode`: a forward pass of Char2Subword in full mode,
-one position a word, all spellings cached before, beside the same BERT with its table at as many positions
-(`subword_table`: of each word the first subword alone) and on all subwords of the texts (`bert`). `generator`: loss and
-gradients, of all parameters and of the vectors, of XRayEmb's generator, without an optimizer; --batch steps a run, each
-of --words words from the 25,000 most frequent ones of the corpus that have up to 20 characters, drawn as training draws
-words of cycles: all alike likely, one of each of as many equal parts of the words by length. Ours holds them in tables
-of the lengths that training chooses (`generator_buckets`) or in one of 22 slots (`generator_slots`), PyTorch's LSTM
-packs them (as the released code), pads them to 22, or cuts them to the longest; a text is a step, its tokens are
-characters, both marks of a word included. Threads of PyTorch wait by spinning: where other work shares the processors,
-`taskset -c 0` gives every path one.
+Three cases measure the other families in the same way, the first two with BERT-base's shape. `joined_words`: XRayEmb's
+`encode`, from texts to vectors of words, with the policy `all_multi`, which reads each word of several subwords as one
+position (the vectors of these words are cached before), beside the policy `none`, which reads subwords. The figures say
+how many subwords a word (between spaces) has, and how many positions a text has under both policies. Consecutive texts
+with joined words, all of one length, need hardly any padding, so `--drawn` is fairer here as well. `full_mode`: a
+forward pass of Char2Subword in full mode, with one position for each word and all spellings cached before. Beside it
+run the same BERT with its table at as many positions (`subword_table`: only the first subword of each word) and on all
+subwords of the texts (`bert`). `generator`: the loss of XRayEmb's generator, and its gradients for all parameters and
+for the vectors, without an optimizer. A run has --batch steps of --words words each. They come from the 25,000 most
+frequent words of the corpus with up to 20 characters, and are drawn as training draws words of cycles: all are equally
+likely, and one comes from each of as many equal parts of the words by length. charlm holds them in tables of the
+lengths that training chooses (`generator_buckets`) or in one table of 22 slots (`generator_slots`); PyTorch's LSTM
+packs them (as the released code does), pads them to 22, or cuts them to the longest. Here a text is a step, and its
+tokens are characters, including both marks of a word. PyTorch's threads wait by spinning: if other work shares the
+processors, `taskset -c 0` gives every path one of them.
 
-Four cases stand behind single figures. `charbert`: a forward pass of CharBERT with the paper's fusion and with the
-released code's, beside BERT-base on the same pieces. `calls`: the predictor of HLM reads 128 paragraphs, all words
-cached before, some 1,024 positions a call (on processors) and 32 paragraphs a call. `pages`: a training step of HLM
-with huge pages for its arrays (GLIBC_TUNABLES) and with usual ones. `counts`: nothing is timed; how many bits counts of
-the training part need for a character of a held-out word, as a scale for what a model of `--config` needs.
+Four cases explain single figures. `charbert`: a forward pass of CharBERT with the paper's fusion and with the released
+code's, beside BERT-base on the same pieces. `calls`: HLM's predictor reads 128 paragraphs, all words cached before, in
+calls of some 1,024 positions (its choice on processors) and in calls of 32 paragraphs. `pages`: a training step of HLM
+with huge pages for its arrays (GLIBC_TUNABLES) and with usual ones. `counts`: nothing is timed; how many bits per
+character held-out words cost if only counts of the training part are used, as a scale for what a model of `--config`
+needs.
 
-Several runs may add to one `--output`: a figure says what was chosen for it, and only one alike in everything replaces
-it in the tables. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
+Several runs may add to one `--output`: each figure records its settings, and in the tables only a later figure with the
+same settings replaces it. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
 """
 
 from __future__ import annotations
@@ -64,7 +69,7 @@ from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
 from charlm.core.local_paths import check_options
-from charlm.core.logs import start_logging
+from charlm.core.logs import print_error, start_logging
 
 log = logging.getLogger("charlm")
 
@@ -87,29 +92,29 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = made.add_argument
-    add("--case", choices=[*ALONE, *cases.CASES], action="append", help=f"repeatable; default: {', '.join(USUAL)}")
+    add("--case", choices=[*ALONE, *cases.CASES], action="append", help=f"may be repeated; default: {', '.join(USUAL)}")
     add("--paths", nargs="+", default=[], metavar="PATH", help=f"default: all that run here, of {', '.join(PATHS)}")
     add("--config", default="configs/hlm_base.py", help="HLM to measure (default: %(default)s)")
     add("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
-    add("--repeats", type=_positive, default=5, help="rounds, or runs of a case; memory has two (default: %(default)s)")
-    add("--batch", type=_positive, help=f"texts of a batch, steps of generator ({_defaults('batch')})")
+    add("--repeats", type=_positive, default=5, help="rounds, or runs of a case; two in memory (default: %(default)s)")
+    add("--batch", type=_positive, help=f"texts per batch, or steps of generator ({_defaults('batch')})")
     add(
         "--words",
         type=_positive,
-        help=f"words of a text, [CLS] and [SEP] included, or of a step ({_defaults('words')})",
+        help=f"words per text, including [CLS] and [SEP], or words per step ({_defaults('words')})",
     )
-    add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths; --words: their mean")
-    add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="texts of scaling")
+    add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths (--words: mean)")
+    add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="words in scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
-    add("--dtype", choices=["float32", "bfloat16"], default="float32", help="of matrix products, for all paths")
+    add("--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of matrix products in all paths")
     add("--bert-vocab", default="", metavar="PATH", help="BERT's vocabulary: folder, tokenizer.json or vocab.txt")
     add("--hlm-code", default="", metavar="PATH", help="checkout of github.com/lisun-ai/HLM, for authors_hlm")
     add("--no-compile", dest="compile", action="store_false", help="do not try torch.compile")
     add("--smoke", action="store_true", help="tiny models: shows that every path works, measures nothing")
-    add("--profile", default="", metavar="DIR", help="trace a run of each JAX path; parts.txt says where time went")
-    add("--output", metavar="FILE", help="add the JSON lines to this file; then the tables go to standard output")
+    add("--profile", default="", metavar="DIR", help="trace a run of each JAX path; parts.txt says where the time went")
+    add("--output", metavar="FILE", help="append the JSON lines to this file, and print only the tables")
     add("--plot", metavar="FILE", help="draw words/s by path and the scaling curve ([eval] extra)")
-    add("--from", dest="saved", metavar="FILE", help="measure nothing: tables and plot of figures written before")
+    add("--from", dest="saved", metavar="FILE", help="measure nothing; show the figures of this file")
     return made
 
 
@@ -140,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
         with terminable():
             return _show_saved(made, args) if args.saved else _measure(made, args)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(str(error))
         return 1
     except KeyboardInterrupt as stop:
         status, said = status_of(stop)

@@ -1,4 +1,7 @@
-"""Runs the HLM that its authors released (github.com/lisun-ai/HLM), unchanged, from a checkout that the user names."""
+"""Runs the HLM that its authors released (github.com/lisun-ai/HLM), unchanged, from a checkout that the user names.
+
+Open it when the checkout of the authors' code does not run.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_collections
 import numpy as np
 import torch
 
 from charlm.benchmark.hlm import hlm_config
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
+from charlm.core.types import Option
 
 RELEASED_CHARS = 1024  # rows of their character table
 RELEASED_WORDS = 1024  # maximum number of words in their config; the tokenizer cuts off longer texts
@@ -32,7 +37,7 @@ class AuthorsHLM(TorchRunner):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         sys.path.insert(0, job.hlm_code)
-        theirs: Any = importlib.import_module("model.hlm")
+        theirs: Any = importlib.import_module("model.hlm")  # from their checkout
         self._training = job.case == TRAINING
         shape = hlm_config(job).model
         # The released code ignores `attention_heads`, so the default of the class has to be changed.
@@ -47,7 +52,7 @@ class AuthorsHLM(TorchRunner):
         if self._training:
             self.start_training()
 
-    def _fields(self, shape: Any) -> dict[str, Any]:
+    def _fields(self, shape: ml_collections.ConfigDict) -> dict[str, Option]:
         """Returns the fields of their config; for inference without parts that the word vectors do not need."""
         return {
             "hidden_size": shape.hidden,
@@ -69,7 +74,8 @@ class AuthorsHLM(TorchRunner):
             "relative_attention": True,
         }
 
-    def _make_tokenizer(self, shape: Any) -> Any:
+    # Its class is the authors' own, imported from their checkout.
+    def _make_tokenizer(self, shape: ml_collections.ConfigDict) -> Any:
         tokenizers = importlib.import_module("model.codepoint_tokenizer")
         folder = Path(self.job.hlm_code) / "data"
         # Unpickling may run code, but so does importing the modules of the checkout above.

@@ -1,8 +1,12 @@
-"""The path of charlm's BERT: BERT-base with random weights, which reads pieces of a WordPiece vocabulary."""
+"""The path of charlm's BERT: BERT-base with random weights, which reads pieces of a WordPiece vocabulary.
+
+It is the rival of HLM in the same library, and what the paths of `charbert` and `spelled` are compared with. Open it to
+change the shape, the masking or the training step that BERT is measured with.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +16,17 @@ import optax
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.core import flops
-from charlm.core.batch import Array
 from charlm.core.state import on_processor
+from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.flops import bert_forward
 from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.run import optimizer_of
 
-SMOKE: dict[str, Any] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
+_State = tuple[Tree, optax.OptState, jax.Array]  # parameters, moments, number of the step
+
+SMOKE: dict[str, Option] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
 MASK_RATE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # Devlin et al., section 3.1
 
 
@@ -127,18 +133,18 @@ class BertTraining(_Bert):
         self._optimizer = optimizer_of(hlm_config(job))  # the same as HLM's
         longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
         self._model = BertForMaskedLM(self._shape(longest))
-        self._state: Any = None
+        self._state: _State | None = None
         self._step = jax.jit(self._next, donate_argnums=0)
 
     def tokenise(self, texts: list[str], words: int) -> MaskedSubwords:
         """See `Runner`."""
         return masked_subwords(self._tokenizer, texts)
 
-    def _next(self, state: tuple[Any, Any, jax.Array], batch: MaskedSubwords) -> tuple[Any, jax.Array]:
+    def _next(self, state: _State, batch: MaskedSubwords) -> tuple[_State, jax.Array]:
         params, moments, number = state
         rngs = {"dropout": jax.random.fold_in(jax.random.key(0), number)}
 
-        def loss(params: Any) -> jax.Array:
+        def loss(params: Params) -> jax.Array:
             predict = applied(self._model, {"params": params}, rngs)
             where = batch.positions_BM
             logits_BMV = predict(batch.ids_BL, batch.mask_BL, positions_BM=where, deterministic=False).logits
@@ -161,7 +167,7 @@ class BertTraining(_Bert):
     def warm(self, host: MaskedSubwords) -> None:
         """See `Runner`."""
 
-        def init() -> tuple[Any, Any, jax.Array]:
+        def init() -> _State:
             params = self._model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"]
             return params, self._optimizer.init(params), jnp.zeros((), jnp.int32)
 

@@ -1,6 +1,7 @@
 """Breaks down the time of a run: adds up the operations of a profiler trace by part of the model.
 
-The trace has only the compiler's names of operations; the compiled program says which module each comes from.
+The trace has only the compiler's names of operations; the compiled program says which module each comes from. `worker`
+calls it for `--profile`; open it when parts of a model are named wrongly.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-LEVELS = ("intra_word", "inter_word", "head", "embed", "encoder")  # modules of the models; the first one found counts
-KINDS = (  # kinds of work in a layer; the first pattern found in the name of an operation counts
+# Modules of the models; the first one found in the name of an operation counts.
+MODEL_PARTS = ("intra_word", "inter_word", "head", "embed", "encoder")
+WORK_KINDS = (  # kinds of work in a layer; the first pattern found in the name of an operation counts
     ("position projections", r"/pos_(query|key)/"),
     ("projections", r"/attention/(query|key|value|output)/"),
     ("dropout", r"Dropout|bernoulli|random_bits|threefry"),
@@ -26,13 +28,13 @@ _INSTRUCTION = re.compile(r"(?:ROOT )?%?([\w.\-]+) = .*?metadata=\{.*?op_name=\"
 def part_of(operation: str) -> str:
     """Returns the part of the model to which an operation belongs, by its full name."""
     # Flax writes a module as "name", or as "name.method" if a method other than __call__ was called.
-    level = next((level for level in LEVELS if re.search(rf"[/(]{level}[./)]", operation)), "")
+    level = next((level for level in MODEL_PARTS if re.search(rf"[/(]{level}[./)]", operation)), "")
     if not level:
         return "outside the modules"  # lookups, losses, the optimizer
     # An operation in a method of a module has a name such as "attention/attention._project/query"; count it as the
     # module's.
     operation = re.sub(r"/(\w+)/\1\.\w+/", r"/\1/", operation)
-    kind = next((kind for kind, pattern in KINDS if re.search(pattern, operation)), "other")
+    kind = next((kind for kind, pattern in WORK_KINDS if re.search(pattern, operation)), "other")
     backward = ", backward" if "transpose(" in operation else ""
     return f"{level}: {kind}{backward}"
 

@@ -1,4 +1,7 @@
-"""The cases that measure several paths in turn, each in a process of its own: from settings and text to figures."""
+"""The cases that measure several paths in turn, each in a process of its own: from settings and text to figures.
+
+Open it to add a case or to change its settings; `standalone` and `counts` have the cases without workers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
 
@@ -28,9 +31,10 @@ from charlm.benchmark.paths import (
     Job,
     choose,
 )
-from charlm.benchmark.rounds import Measured, measure
+from charlm.benchmark.rounds import WorkerAnswers, measure
 from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, Shape
 from charlm.config import get_config, load_config_file
+from charlm.core.types import Option
 
 log = logging.getLogger("charlm")
 
@@ -47,9 +51,10 @@ SHAPES = {
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SCALING, MEMORY = "scaling", "memory"
 WITH_HLM = (INFERENCE, TRAINING, SCALING, MEMORY)
-SETTINGS = (CALLS, PAGES)  # cases that compare settings of HLM, without other models
+HLM_SETTINGS = (CALLS, PAGES)  # cases that compare settings of HLM, without other models
+WITH_CONFIG = (*WITH_HLM, *HLM_SETTINGS)  # cases that a config of HLM sets
 SPELLED = (JOINED, FULL_MODE, CHARBERT)  # cases of models that add characters to a BERT
-CASES = (*WITH_HLM, *SETTINGS, *SPELLED, GENERATOR)
+CASES = (*WITH_HLM, *HLM_SETTINGS, *SPELLED, GENERATOR)
 TIMED = (INFERENCE, TRAINING, SCALING)  # timed cases of HLM; only here PyTorch may be compiled and JAX traced
 RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # cases that use the runners of another case
 BUDGET_SHARDS = 24  # number of batches of text on which training budgets are measured
@@ -60,7 +65,7 @@ MEMORY_RUNS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class BenchmarkSettings:
     """The settings of a measurement; the fields are the options of the command line."""
 
     config: str
@@ -80,12 +85,12 @@ class Settings:
     profile: str = ""
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
+def settings_of(args: argparse.Namespace) -> BenchmarkSettings:
     """Returns the settings among the options of the command line."""
-    names = {field.name for field in dataclasses.fields(Settings)}
-    chosen: dict[str, Any] = {name: value for name, value in vars(args).items() if name in names}
+    names = {field.name for field in dataclasses.fields(BenchmarkSettings)}
+    chosen: dict[str, Option] = {name: value for name, value in vars(args).items() if name in names}
     chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}
-    return Settings(**chosen)
+    return BenchmarkSettings(**chosen)
 
 
 class Outcome(NamedTuple):
@@ -112,7 +117,7 @@ def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
     return config
 
 
-def shapes_of(case: str, settings: Settings) -> list[Shape]:
+def shapes_of(case: str, settings: BenchmarkSettings) -> list[Shape]:
     """Returns the shapes of the batches of a case.
 
     All batches of scaling have equally many words: as many as the longest text, or twice as many for drawn texts, since
@@ -130,7 +135,7 @@ def shapes_of(case: str, settings: Settings) -> list[Shape]:
     return [Shape(settings.batch or usual.batch, settings.words or usual.words)]
 
 
-def run(case: str, settings: Settings) -> Outcome:
+def run(case: str, settings: BenchmarkSettings) -> Outcome:
     """Runs a case and returns its outcome; after an interruption, it has the figures of the finished rounds.
 
     The paths must have been checked before (`charlm.benchmark.checks`).
@@ -142,7 +147,7 @@ def run(case: str, settings: Settings) -> Outcome:
     names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
     for name, reason in left_out.items():
         log.info("%s: %s is skipped: %s", case, name, reason)
-    reads_config = case in (*WITH_HLM, *SETTINGS)
+    reads_config = case in WITH_CONFIG
     corpus = Corpus(load_config(settings.config if reads_config else "", settings.text))
     shapes = shapes_of(case, settings)
     texts = [_texts(case, settings, corpus, shape) for shape in shapes]
@@ -164,14 +169,14 @@ def run(case: str, settings: Settings) -> Outcome:
     return Outcome(figures, measured.died, measured.stopped)
 
 
-def _texts(case: str, settings: Settings, corpus: Corpus, shape: Shape) -> list[str]:
+def _texts(case: str, settings: BenchmarkSettings, corpus: Corpus, shape: Shape) -> list[str]:
     """Returns the texts of a batch; for the generator, the words of its steps."""
     if case == GENERATOR:
         return corpus.frequent(shape, VOCABULARY, LONGEST)
     return corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape)
 
 
-def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure]:
+def _about(case: str, settings: BenchmarkSettings, texts: list[list[str]]) -> list[Figure]:
     """Returns, for each batch, the fields of all its figures: every choice that distinguishes two measurements."""
     chosen = {
         "text": settings.text,
@@ -185,7 +190,7 @@ def _about(case: str, settings: Settings, texts: list[list[str]]) -> list[Figure
     machine = about_machine()  # before the workers start, so that the load is that of other programs
     if case not in WITH_HLM:
         del chosen["compile"]
-    if case in SETTINGS:
+    if case in HLM_SETTINGS:
         del chosen["wordpiece"]
     elif case not in WITH_HLM:
         chosen["config"] = ""
@@ -213,7 +218,7 @@ def uses_pieces(name: str) -> bool:
 def _jobs(
     case: str,
     names: Iterable[str],
-    settings: Settings,
+    settings: BenchmarkSettings,
     corpus: Corpus,
     shapes: list[Shape],
     texts: list[list[str]],
@@ -224,7 +229,7 @@ def _jobs(
     if any(map(uses_pieces, names)):
         tokenizer = texts_of.load_wordpiece(settings.bert_vocab) if settings.bert_vocab else corpus.wordpiece()
         tokenizer.save(folder / "wordpiece")
-    chars = corpus.chars().to_dict() if case in (*WITH_HLM, *SETTINGS, FULL_MODE) else {}
+    chars = corpus.chars().to_dict() if case in (*WITH_CONFIG, FULL_MODE) else {}
     budget_texts: list[list[str]] = []
     if runners in (TRAINING, PAGES) and settings.drawn:
         budget_texts = corpus.drawn(shapes[0], BUDGET_SHARDS)
@@ -252,9 +257,9 @@ def _jobs(
     return paths
 
 
-def _one_after_another(commands: dict[str, list[str]]) -> Measured:
+def _one_after_another(commands: dict[str, list[str]]) -> WorkerAnswers:
     """Measures the paths one after another, so that no two have to fit into memory together."""
-    whole = Measured()
+    whole = WorkerAnswers()
     for name, command in commands.items():
         alone = measure({name: command}, 1, MEMORY_RUNS)
         for field in ("ready", "tokens", "work", "rounds", "peaks", "died"):
@@ -265,7 +270,7 @@ def _one_after_another(commands: dict[str, list[str]]) -> Measured:
     return whole
 
 
-def _peaks(measured: Measured, shape: Shape, about: Figure) -> list[Figure]:
+def _peaks(measured: WorkerAnswers, shape: Shape, about: Figure) -> list[Figure]:
     """Returns the peak memory of training steps for each path: of the process, and of the accelerator if any."""
     figures = []
     for path, peaks in measured.peaks.items():

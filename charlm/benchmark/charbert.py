@@ -1,9 +1,12 @@
-"""The paths of charlm's CharBERT, with random weights: the fusion of the paper and that of the released code."""
+"""The paths of charlm's CharBERT, with random weights: the fusion of the paper and that of the released code.
+
+The case `charbert` measures them beside BERT-base on the same pieces. Open it to change the settings of a measured
+fusion.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,7 @@ from charlm.benchmark.hlm import device_name, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import Job, Runner
 from charlm.core import flops
 from charlm.core.state import on_processor
+from charlm.core.types import Option
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.flops import charbert_forward
@@ -24,11 +28,11 @@ from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
 
-FUSIONS: dict[str, dict[str, Any]] = {
+FUSION_VARIANTS: dict[str, dict[str, Option]] = {
     "charbert_paper": {"fusion": "paper"},
     "charbert_reference": {"fusion": "reference", "windows": (3,)},
 }
-SMOKE_CHARS: dict[str, Any] = {"char_hidden": 8}
+SMOKE_CHARS: dict[str, Option] = {"char_hidden": 8}
 
 
 def make(job: Job) -> Runner:
@@ -45,10 +49,10 @@ class CharBertInference(Runner):
         counts = Counter(char for texts in job.texts for text in texts for char in text)
         self._chars = PieceChars(self._tokenizer, SymbolVocab.build(counts))
         longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
-        small: dict[str, Any] = SMOKE | SMOKE_CHARS if job.smoke else {}
+        small: dict[str, Option] = SMOKE | SMOKE_CHARS if job.smoke else {}
         self.config = CharBertConfig(
             vocab_size=max(BertConfig.vocab_size, self._tokenizer.size), pooler=False, dtype=jnp.dtype(job.dtype),
-            max_positions=max(BertConfig.max_positions, longest), **FUSIONS[job.path], **small,
+            max_positions=max(BertConfig.max_positions, longest), **FUSION_VARIANTS[job.path], **small,
         )  # fmt: skip
         model = CharBert(self.config)
         first = on_processor(lambda: model.init(jax.random.key(0), smallest_batch())["params"])

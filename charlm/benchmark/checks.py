@@ -1,4 +1,7 @@
-"""Checks the options before anything is measured, so that mistakes do not surface after a long measurement."""
+"""Checks the options before anything is measured, so that mistakes do not surface after a long measurement.
+
+Open it to add a check for a new option or case.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,15 @@ from charlm.benchmark.paths import GENERATOR, INFERENCE, PATHS, REMAT, TRAINING,
 from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
 
-WITH_HLM = (*cases.WITH_HLM, *cases.SETTINGS)
-MORE = (*cases.SETTINGS, *cases.SPELLED, GENERATOR)  # cases other than `cases.WITH_HLM`
+MORE = (*cases.HLM_SETTINGS, *cases.SPELLED, GENERATOR)  # cases other than `cases.WITH_HLM`
 READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other cases the option is rejected
     **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
     "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
-    "drawn": (*WITH_HLM, *cases.SPELLED),
+    "drawn": (*cases.WITH_CONFIG, *cases.SPELLED),
     **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE)),
     **dict.fromkeys(("compile", "profile"), cases.TIMED),
     "hlm_code": cases.WITH_HLM,
-    "config": ("parameters", "input_pipeline", "collectives", "counts", *WITH_HLM),
+    "config": ("parameters", "input_pipeline", "collectives", "counts", *cases.WITH_CONFIG),
     "text": ("input_pipeline", "collectives", *cases.CASES, "counts"),
     "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE),
     "lengths": (cases.SCALING,),

@@ -1,4 +1,7 @@
-"""Computes figures from the rounds of a measurement: medians, extremes, and ratios of paths."""
+"""Computes figures from the rounds of a measurement: medians, extremes, and ratios of paths.
+
+Open it to change what a figure contains, or which paths are compared with which.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import platform
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from charlm.benchmark.paths import PATHS, REMAT, threads
-from charlm.benchmark.rounds import Measured
+from charlm.benchmark.rounds import WorkerAnswers
 from charlm.benchmark.text import Shape
+from charlm.core.types import JsonObject
 
-Figure = dict[str, Any]
+Figure = JsonObject
 Round = dict[str, float]
-SHARED = ("device", "subwords_a_word")  # fields of a path's set-up that are copied to its ratios
+SHARED_FIELDS = ("device", "subwords_a_word")  # fields of a path's set-up that are copied to its ratios
 
 
 def about_machine() -> Figure:
@@ -53,7 +56,7 @@ def _seconds(rounds: list[Round], prefix: str = "") -> list[float]:
     return [r[f"{prefix}seconds"] for r in rounds]
 
 
-def speeds(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+def speeds(case: str, measured: WorkerAnswers, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
     """Returns the speed of every path and batch, and the speed of tokenisation if it was timed.
 
     Args:
@@ -99,7 +102,7 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
     return [figure | {"rounds": len(rounds)} | about]
 
 
-def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+def ratios(case: str, measured: WorkerAnswers, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
     """Returns how many times as fast each path of charlm is as the paths that it is compared with.
 
     A figure is the median of the ratios of each round; it has the tokens per text of both paths.
@@ -112,7 +115,7 @@ def ratios(case: str, measured: Measured, shapes: list[Shape], about: list[Figur
                 values = [b / a for a, b in zip(mine, theirs, strict=True)]
                 figure = {"case": case, "path": f"{ours} / {other}"} | spread(values, 3) | {"unit": "x"}
                 ready = measured.ready[ours]
-                setup = {"device": ""} | {name: ready[name] for name in SHARED if name in ready}
+                setup = {"device": ""} | {name: ready[name] for name in SHARED_FIELDS if name in ready}
                 setup["tokens_of"] = {name: round(measured.tokens[name][number][0], 1) for name in (ours, other)}
                 figures.append(figure | {"rounds": len(values)} | setup | about[number] | {"batch": str(shape)})
     return figures

@@ -1,12 +1,12 @@
 """The paths of charlm's XR-Dec, the generator of XRayEmb: its loss and gradients on words.
 
-The words are in one table for all lengths, or in several tables by length.
+The words are in one table for all lengths, or in several tables by length. Open it to change the shape of XR-Dec or the
+words of a step; the rivals in PyTorch (`torch_generator`) take both from here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,16 +15,20 @@ import numpy as np
 from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import Job, Runner
 from charlm.core.state import on_processor
+from charlm.core.types import Array, Option, Params
 from charlm.data.batching import bucket_of, in_rooms, word_table
 from charlm.data.budgets import choose_tables
-from charlm.families.xrayemb.chars import SLOTS, XRayChars, word_rows
+from charlm.families.xrayemb.chars import XRAY_SLOTS, XRayChars, word_rows
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.generation_loss import generation_sums
 from charlm.nn.apply import applied
 from charlm.text.symbols import count_symbols
 
-SMOKE: dict[str, Any] = {"char_embedding": 8, "hidden": 16, "vector": 12}
-GIVEN_SLOTS = {"generator_buckets": (), "generator_slots": (SLOTS,)}  # slots of the tables; (): chosen as in training
+SMOKE: dict[str, Option] = {"char_embedding": 8, "hidden": 16, "vector": 12}
+GIVEN_SLOTS = {
+    "generator_buckets": (),
+    "generator_slots": (XRAY_SLOTS,),
+}  # slots of the tables; (): chosen as in training
 
 Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and the index [K] of the word in each row; -1: no word
 
@@ -43,7 +47,7 @@ def rows_of_words(job: Job, texts: list[str]) -> list[np.ndarray]:
     """Returns the words of each text as XR-Dec reads them, uint16 [U, C]; ids fit `decoder_config`."""
     words = Counter(word for batch in job.texts for text in batch for word in text.split())
     chars = XRayChars.build(count_symbols(words, words.values()), XRDecoderConfig.char_vocab_size)
-    return [word_rows(text.split(), chars, SLOTS) for text in texts]
+    return [word_rows(text.split(), chars, XRAY_SLOTS) for text in texts]
 
 
 def vectors_of(words: int, width: int) -> np.ndarray:
@@ -83,13 +87,13 @@ class Generator(Runner):
         example = np.zeros((1, self.config.vector), np.float32), np.ones((1, 3), np.int32)
         self.params = jax.device_put(on_processor(lambda: self.model.init(jax.random.key(0), *example)["params"]))
         steps = [chars_UC for texts in job.texts for chars_UC in rows_of_words(job, texts)]
-        longer = [(lengths_of(chars_UC)[:, None] > np.arange(SLOTS)).sum(axis=0) for chars_UC in steps]
+        longer = [(lengths_of(chars_UC)[:, None] > np.arange(XRAY_SLOTS)).sum(axis=0) for chars_UC in steps]
         self.slots, self.rows = choose_tables(np.max(longer, axis=0), GIVEN_SLOTS[job.path])
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
         self.about["tables"] = ", ".join(f"{n} x {c}" for n, c in zip(self.rows, self.slots, strict=True))
         self._step = jax.jit(jax.value_and_grad(self._loss, (0, 1)))
 
-    def _loss(self, params: Any, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
+    def _loss(self, params: Params, vectors: tuple[jax.Array, ...], tables: tuple[jax.Array, ...]) -> jax.Array:
         """Returns the mean loss over all characters of the words in the tables."""
         of_one_shard = [x[None] for x in vectors], [x[None] for x in tables]
         sums = generation_sums(applied(self.model, {"params": params}, method="tables")(*of_one_shard))
@@ -105,7 +109,7 @@ class Generator(Runner):
             made.append((vectors, tuple(chars_KC for chars_KC, _ in tables)))
         return made
 
-    def run(self, host: list[tuple[Any, ...]]) -> list[jax.Array]:
+    def run(self, host: list[tuple[tuple[Array, ...], tuple[Array, ...]]]) -> list[jax.Array]:
         """See `Runner`; returns the loss of each step, and sets `gradients` to those of the last step."""
         losses = []
         for step in host:
@@ -114,7 +118,7 @@ class Generator(Runner):
             losses.append(loss)
         return losses
 
-    def tokens(self, host: list[tuple[Any, ...]]) -> tuple[float, int]:
+    def tokens(self, host: list[tuple[tuple[Array, ...], tuple[Array, ...]]]) -> tuple[float, int]:
         """See `Runner`; the tokens are the characters of a step's words, the length is the slots of its tables."""
         found = [sum(int((table != 0).sum()) for table in tables) for _, tables in host]
         return sum(found) / len(found), sum(n * c for n, c in zip(self.rows, self.slots, strict=True))

@@ -1,7 +1,7 @@
 """The paths of HLM: the paper's reshape, tables of distinct words, and a cache of word vectors.
 
-All paths start from the same host array, the characters of every word [texts, words, slots]. The search for distinct
-words, where a path needs it, is part of the measured work.
+Open it to see exactly what is timed. All paths start from the same host array, the characters of every word [texts,
+words, slots]. The search for distinct words, where a path needs it, is part of the measured work.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import ml_collections
@@ -21,8 +20,9 @@ from charlm.core import flops
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.cache import WordCache
 from charlm.core.memory import give_memory_back
-from charlm.core.state import init_state, on_processor
+from charlm.core.state import TrainState, init_state, on_processor
 from charlm.core.step import make_train_step, step_options
+from charlm.core.types import Tree
 from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
 from charlm.data.forms import encoded_record
@@ -31,7 +31,7 @@ from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batch
-from charlm.families.hlm.loss import masked_char_sums
+from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import masking_of, model_config
 from charlm.nn.apply import applied
@@ -69,7 +69,7 @@ def jax_peak() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
-def compile_first(step: Any, *inputs: Any) -> None:
+def compile_first(step: jax.stages.Wrapped, *inputs: Tree) -> None:
     """Compiles a training step before it runs, as training does, and releases the memory that the compiler used."""
     step.lower(*inputs).compile()
     give_memory_back()
@@ -125,7 +125,7 @@ class _HLM(Runner):
         return min(math.ceil(longest / 8) * 8, self.slots)
 
     @abc.abstractmethod
-    def lengths(self, host: Any, padded: bool) -> BatchLengths:
+    def lengths(self, host: Tree, padded: bool) -> BatchLengths:
         """Returns the lengths in a batch, from which its operations are counted.
 
         Args:
@@ -133,7 +133,7 @@ class _HLM(Runner):
           padded: whether padding counts.
         """
 
-    def work(self, host: Any) -> dict[str, float]:
+    def work(self, host: Tree) -> dict[str, float]:
         """See `Runner`."""
         shape, passes = model_config(self.config), flops.TRAINING if self.job.case == TRAINING else 1
         useful, padded = (passes * hlm_forward(shape, self.lengths(host, padded)) for padded in (False, True))
@@ -196,7 +196,7 @@ class HLMInference(_HLM):
         found = lengths_of_batch(batch, padded and not cached)
         if cached:
             found = found._replace(words=lengths_of_batch(batch, padded).words)
-        return found._replace(table=flops.Lengths()) if self.path == "cache_warm" else found
+        return found._replace(table=flops.TotalLengths()) if self.path == "cache_warm" else found
 
     def program(self, host: np.ndarray) -> str:
         """See `Runner`; for cached words, this is the program of the layers between words."""
@@ -225,12 +225,12 @@ class HLMTraining(_HLM):
         super().__init__(job)
         self._masking = masking_of(self.config, self._vocab.size)
         self._model, self._optimizer = HLMForMaskedLM(model_config(self.config)), optimizer_of(self.config)
-        self._state: Any = None
+        self._state: TrainState | None = None
         loss_sums = lambda params, batch, key: masked_char_sums(self._model, params, batch, key)
         self._step = jax.jit(
             make_train_step(loss_sums, self._optimizer, seed=0),
             donate_argnums=0,
-            compiler_options=step_options(self.config.model.remat),
+            compiler_options=step_options(self.config.model.remat, jax.default_backend()),
         )
 
     def tokenise(self, texts: list[str], words: int) -> list[Sequence]:
@@ -282,7 +282,7 @@ class HLMTraining(_HLM):
         """See `Runner`."""
         return program_text(self._step.lower(self._state, host))
 
-    def run(self, host: WordBatch) -> Any:
+    def run(self, host: WordBatch) -> MaskedCharSums:
         """See `Runner`."""
         self._state, sums, _ = self._step(self._state, host)
         return jax.block_until_ready(sums)

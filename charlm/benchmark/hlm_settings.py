@@ -1,6 +1,7 @@
 """The cases `calls` and `pages`, each of which measures HLM under two settings.
 
-`calls`: calls of the encoder whose size fits the caches of a processor, or not. `pages`: huge pages or usual pages.
+`calls` gives the encoder calls that fit the caches of a processor, or larger ones; `pages` gives it huge pages or usual
+ones. Open it when you doubt a default that rests on these figures.
 """
 
 from __future__ import annotations

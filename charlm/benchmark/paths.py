@@ -1,23 +1,23 @@
 """The paths that are measured side by side, the job file of a worker, and the base class of runners.
 
 A path is one way to compute something, such as a model in one library. This module imports nothing heavy, so that the
-parent process never loads JAX or PyTorch for a path.
+parent process never loads JAX or PyTorch for a path. Open it to add a path.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import difflib
 import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from charlm.core import extras
 from charlm.core.durable import write_json
+from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_json
+from charlm.core.types import JsonObject, Tree
 
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
@@ -147,8 +147,7 @@ def check_asked(asked: Iterable[str], cases: Iterable[str], hlm_code: str) -> No
     cases = set(cases)
     for name in asked:
         if name not in PATHS:
-            nearest = difflib.get_close_matches(name, PATHS, n=1, cutoff=0.0)[0]
-            raise ValueError(f"--paths: {name!r} is not one of {', '.join(PATHS)}; nearest: {nearest!r}")
+            raise ValueError(f"--paths: {name!r} is not one of {', '.join(PATHS)}{did_you_mean(name, PATHS)}")
         if not cases & set(PATHS[name].cases):
             raise ValueError(f"--paths: {name} is a path of {' and '.join(PATHS[name].cases)} only")
         if reason := missing(name, hlm_code):
@@ -175,13 +174,13 @@ class Runner(abc.ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.about: dict[str, Any] = {}
+        self.about: JsonObject = {}
 
     @abc.abstractmethod
-    def tokenise(self, texts: list[str], words: int) -> Any:
+    def tokenise(self, texts: list[str], words: int) -> Tree:
         """Returns the host arrays of a batch; in training, with some tokens masked."""
 
-    def pack(self, host: Any) -> Any:
+    def pack(self, host: Tree) -> Tree:
         """Returns the host arrays of a batch in the form that `run` reads.
 
         In training, packing is timed separately, since threads do it while a step runs. In inference, `run` itself
@@ -190,14 +189,14 @@ class Runner(abc.ABC):
         return host
 
     @abc.abstractmethod
-    def run(self, host: Any) -> Any:
+    def run(self, host: Tree) -> object:
         """Does the measured work, waits for it, and returns the result.
 
         Args:
           host: the result of `pack`, as in all methods below.
         """
 
-    def warm(self, host: Any) -> None:
+    def warm(self, host: Tree) -> None:
         """Prepares for a batch: compiles the programs that it needs."""
         self.run(host)
 
@@ -205,14 +204,14 @@ class Runner(abc.ABC):
         """Clears caches that earlier runs filled; called before each run, and not timed."""
 
     @abc.abstractmethod
-    def tokens(self, host: Any) -> tuple[float, int]:
+    def tokens(self, host: Tree) -> tuple[float, int]:
         """Returns the mean number of tokens of a text as this model counts them, and the padded length of texts."""
 
-    def program(self, host: Any) -> str:
+    def program(self, host: Tree) -> str:
         """Returns the text of the compiled JAX program in which `run` spends its time; "" if there is none."""
         return ""
 
-    def work(self, host: Any) -> dict[str, float]:
+    def work(self, host: Tree) -> dict[str, float]:
         """Returns the number of operations of a run (`charlm.core.flops`) in units of 10^9, as far as known.
 
         These are `useful_gflop`, `padded_gflop`, and `peak_gflop`, which is how many the devices can do in a second.

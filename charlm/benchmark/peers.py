@@ -1,13 +1,12 @@
 """The paths of Hugging Face's models in PyTorch: BERT-base, CANINE-S, and the encoder of ByT5-base.
 
-The weights are random, the shapes are the published ones. Each model reads texts as its own tokenizer cuts them, padded
-to the longest text of the batch.
+Open it to see how the rivals are set up, or to add one. The weights are random, the shapes are the published ones. Each
+model reads texts as its own tokenizer cuts them, padded to the longest text of the batch.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,12 @@ import transformers
 from charlm.benchmark.bert import MaskedSubwords, masked_subwords, subwords
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
+from charlm.core.types import ModelConfig, Option
 from charlm.text.subwords import SubwordTokenizer
 
 CANINE_CLS, CANINE_SEP, CANINE_PAD = 0xE000, 0xE001, 0  # private code points
 BYT5_OFFSET, BYT5_END, BYT5_PAD = 3, 1, 0
-BYT5: dict[str, Any] = {"d_model": 1536, "d_ff": 3968, "d_kv": 64, "num_heads": 12, "num_layers": 18,
+BYT5: dict[str, Option] = {"d_model": 1536, "d_ff": 3968, "d_kv": 64, "num_heads": 12, "num_layers": 18,
                         "feed_forward_proj": "gated-gelu", "vocab_size": 384}  # fmt: skip
 SMOKE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 BYT5_SMOKE = {"d_model": 32, "d_ff": 48, "d_kv": 16, "num_heads": 2, "num_layers": 2}
@@ -29,8 +29,8 @@ BYT5_SMOKE = {"d_model": 32, "d_ff": 48, "d_kv": 16, "num_heads": 2, "num_layers
 def make(job: Job) -> Runner:
     """Returns the runner of a job."""
     if job.case == TRAINING:
-        return BertTraining(job)
-    return {"hf_bert": BertInference, "canine": CanineInference, "byt5": Byt5Inference}[job.path](job)
+        return TorchBertTraining(job)
+    return {"hf_bert": TorchBertInference, "canine": CanineInference, "byt5": Byt5Inference}[job.path](job)
 
 
 def code_points(texts: list[str], multiple: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +57,7 @@ def _padded(rows: list[np.ndarray], pad: int, multiple: int) -> tuple[np.ndarray
 class _Inference(TorchRunner):
     """Computes contextual states [B, L, D] of all tokens."""
 
-    def build(self, kind: type, config: Any, **options: Any) -> None:
+    def build(self, kind: type, config: ModelConfig, **options: Option) -> None:
         """Makes the model, with PyTorch's own attention kernels if the model can use them."""
         best = "sdpa" if kind._supports_sdpa else "eager"
         model = kind._from_config(config, attn_implementation=best, **options)
@@ -88,7 +88,7 @@ def _bert_config(job: Job, tokenizer: SubwordTokenizer) -> transformers.BertConf
     return shape
 
 
-class BertInference(_Inference):
+class TorchBertInference(_Inference):
     """BERT-base."""
 
     def __init__(self, job: Job) -> None:
@@ -128,7 +128,7 @@ class Byt5Inference(_Inference):
         return utf8_bytes(texts)
 
 
-class BertTraining(TorchRunner):
+class TorchBertTraining(TorchRunner):
     """Runs optimizer steps of masked language modelling, with the head at masked positions only and with dropout."""
 
     def __init__(self, job: Job) -> None:

@@ -1,26 +1,32 @@
-"""Draws figures: words per second by path, and the cost of a word by the length of texts."""
+"""Draws figures: words per second by path, and the cost of a word by the length of texts.
+
+`--plot` draws with it; it needs matplotlib. Open it to draw another case, or to change how the panels are chosen.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from charlm.benchmark.figures import Figure
-from charlm.benchmark.report import SETTINGS, setting
+from charlm.benchmark.report import REPORTED_SETTINGS, setting
 from charlm.core import extras
 from charlm.core.durable import replacing
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 BARS = ("inference", "training_step", "tokenisation")
-CASES = ("inference", "training_step", "scaling")  # cases with figures to draw
+DRAWN_CASES = ("inference", "training_step", "scaling")  # cases with figures to draw
 
 
-def check(path: str, cases: Iterable[str] = CASES) -> None:
+def check(path: str, cases: Iterable[str] = DRAWN_CASES) -> None:
     """Raises ValueError if no picture of these cases can be drawn or written; called before anything is measured."""
     canvas = extras.load("--plot", "matplotlib.backend_bases").FigureCanvasBase
-    if not set(cases) & set(CASES):
-        raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(CASES)} with --case")
+    if not set(cases) & set(DRAWN_CASES):
+        raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(DRAWN_CASES)} with --case")
     kind = Path(path).suffix.removeprefix(".").lower()
     kinds = sorted(canvas.get_supported_filetypes())
     if kind not in kinds:
@@ -48,7 +54,7 @@ def plot(figures: list[Figure], path: str) -> None:
     differing = [i for i, values in enumerate(zip(*map(setting, drawn), strict=True)) if len(set(values)) > 1]
     panels: dict[tuple[str, str, str], list[Figure]] = {}
     for figure in drawn:
-        said = "\n".join(f"{SETTINGS[i]}: {setting(figure)[i]}" for i in differing)
+        said = "\n".join(f"{REPORTED_SETTINGS[i]}: {setting(figure)[i]}" for i in differing)
         batch = "" if figure["case"] == "scaling" else figure["batch"]
         panels.setdefault((figure["case"], batch, said), []).append(figure)
     # The curves of scaling come last.
@@ -69,7 +75,7 @@ def plot(figures: list[Figure], path: str) -> None:
         raise ValueError(f"--plot={path}: {error}") from None
 
 
-def _bars(axis: Any, title: str, group: list[Figure]) -> None:
+def _bars(axis: Axes, title: str, group: list[Figure]) -> None:
     names, values = [f["path"] for f in group], [f["value"] for f in group]
     errors = [[f["value"] - f["low"] for f in group], [f["high"] - f["value"] for f in group]]
     axis.barh(names, values, xerr=errors, color="#4878a8", ecolor="#202020")
@@ -78,7 +84,7 @@ def _bars(axis: Any, title: str, group: list[Figure]) -> None:
     axis.set_xlabel("words/s (median, extremes)")
 
 
-def _curves(axis: Any, group: list[Figure]) -> None:
+def _curves(axis: Axes, group: list[Figure]) -> None:
     for name in dict.fromkeys(f["path"] for f in group):
         points = sorted((f["words"], f["microseconds_a_word"]) for f in group if f["path"] == name)
         axis.plot(*zip(*points, strict=True), marker="o", label=name)

@@ -1,4 +1,7 @@
-"""The base class of PyTorch paths: device, precision, the trial of torch.compile, and the optimizer step."""
+"""The base class of PyTorch paths: device, precision, the trial of torch.compile, and the optimizer step.
+
+Subclass it to add a path in PyTorch; open it to see when a compiled model replaces the eager one.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import abc
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 
 from charlm.benchmark.hlm import hlm_config
 from charlm.benchmark.paths import Job, Runner, threads
+from charlm.core.types import Tree
 
 TRIALS = 2  # timed runs for each of eager and compiled execution, by which the two are compared
 
@@ -43,30 +46,30 @@ class TorchRunner(Runner):
         """Copies an array to the device."""
         return torch.from_numpy(array).to(self.device)
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+    def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Returns the autocast context for a lower precision; it changes nothing in float32."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
-    def module(self, host: Any) -> torch.nn.Module:
+    def module(self, host: Tree) -> torch.nn.Module:
         """Returns the model, eager or compiled, whichever was faster for batches of this shape."""
         return self._modules.get(self.key(host), self.model)
 
     @abc.abstractmethod
-    def key(self, host: Any) -> tuple[int, ...]:
+    def key(self, host: Tree) -> tuple[int, ...]:
         """Returns the shape of a batch."""
 
     @abc.abstractmethod
-    def compute(self, host: Any) -> Any:
+    def compute(self, host: Tree) -> object:
         """Starts the measured work without waiting for the device."""
 
-    def run(self, host: Any) -> Any:
+    def run(self, host: Tree) -> object:
         """See `Runner`."""
         result = self.compute(host)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return result
 
-    def warm(self, host: Any) -> None:
+    def warm(self, host: Tree) -> None:
         """See `Runner`; also tries torch.compile, and keeps it if it works and is faster."""
         self.run(host)
         key = self.key(host)
@@ -89,7 +92,7 @@ class TorchRunner(Runner):
             del self._modules[key]
         chosen.append(f"{'kept' if compiled < eager else 'slower'}: {compiled:.3g} s, eager {eager:.3g} s")
 
-    def _best_of(self, work: Callable[[], Any]) -> float:
+    def _best_of(self, work: Callable[[], object]) -> float:
         times = []
         for _ in range(TRIALS):
             started = time.perf_counter()

@@ -1,18 +1,23 @@
-"""Writes figures as JSON lines, reads them again, and formats them as text tables."""
+"""Writes figures as JSON lines, reads them again, and formats them as text tables.
+
+Open it to change the tables, or which figures replace earlier ones in a file.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO
+from typing import TextIO
 
 from charlm.benchmark.figures import Figure
 from charlm.benchmark.text import FREQUENT, TRAINED
 from charlm.core.reading import loads, read_text
 
-SETTINGS = ("text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions")
-Cell = Callable[[Figure], Any]
-_RATE: dict[str, Cell] = {
+REPORTED_SETTINGS = (
+    "text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions",
+)  # fmt: skip
+FigureCell = Callable[[Figure], object]
+_RATE: dict[str, FigureCell] = {
     "words/s": lambda f: f"{f['value']:,.0f}",
     "low": lambda f: f"{f['low']:,.0f}",
     "high": lambda f: f"{f['high']:,.0f}",
@@ -24,9 +29,9 @@ _RATE: dict[str, Cell] = {
     "tokens/text": lambda f: f"{f['tokens']:,.0f}",
     "padded to": lambda f: f"{f['padded_to']:,}" if "padded_to" in f else "",
 }
-_PACKING: dict[str, Cell] = {"pack s": lambda f: f"{f['pack_seconds']:.2g}" if "pack_seconds" in f else ""}
-_MEMORY: dict[str, Cell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
-_PLAIN: dict[str, Cell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
+_PACKING: dict[str, FigureCell] = {"pack s": lambda f: f"{f['pack_seconds']:.2g}" if "pack_seconds" in f else ""}
+_MEMORY: dict[str, FigureCell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
+_PLAIN: dict[str, FigureCell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = (
     "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "charbert", "calls", "pages",
     "generator",
@@ -44,8 +49,8 @@ def write(figures: Iterable[Figure], stream: TextIO) -> None:
 
 
 def setting(figure: Figure) -> tuple[str, ...]:
-    """Returns the values of `SETTINGS` in a figure: the settings of the measurement and where it ran."""
-    return tuple(str(figure.get(name, "")) for name in SETTINGS)
+    """Returns the values of `REPORTED_SETTINGS` in a figure: the settings of the measurement and where it ran."""
+    return tuple(str(figure.get(name, "")) for name in REPORTED_SETTINGS)
 
 
 def read(path: str) -> list[Figure]:

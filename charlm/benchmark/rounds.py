@@ -1,6 +1,7 @@
 """Runs workers in turn, one process for each path: A B C A B C ...
 
-So a change in the speed of the machine affects all paths alike.
+So a change in the speed of the machine affects all paths alike. Open it to change how workers are started, asked and
+ended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from charlm.core.types import JsonObject
 
 log = logging.getLogger("charlm")
 
@@ -28,7 +30,7 @@ class WorkerDied(Exception):
 
 
 @dataclasses.dataclass
-class Measured:
+class WorkerAnswers:
     """The answers of the workers.
 
     Attributes:
@@ -42,11 +44,11 @@ class Measured:
         rounds that all paths finished (no paths at all if there is no such round), and peaks may be missing.
     """
 
-    ready: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    ready: dict[str, JsonObject] = dataclasses.field(default_factory=dict)
     tokens: dict[str, list[tuple[float, int]]] = dataclasses.field(default_factory=dict)
     work: dict[str, list[dict[str, float]]] = dataclasses.field(default_factory=dict)
     rounds: dict[str, list[list[dict[str, float]]]] = dataclasses.field(default_factory=dict)
-    peaks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    peaks: dict[str, JsonObject] = dataclasses.field(default_factory=dict)
     died: dict[str, str] = dataclasses.field(default_factory=dict)
     stopped: KeyboardInterrupt | None = None
 
@@ -78,7 +80,7 @@ class Worker:
         assert self._process.stdout is not None
         self._questions, self._answers = self._process.stdin, self._process.stdout
 
-    def ask(self, line: str) -> dict[str, Any]:
+    def ask(self, line: str) -> JsonObject:
         """Sends a command, unless it is "", and returns the answer.
 
         Raises:
@@ -119,7 +121,7 @@ class Worker:
             self._answers.close()
             self._errors.close()
 
-    def quit(self) -> dict[str, Any]:
+    def quit(self) -> JsonObject:
         """Sends `quit`, which ends the worker, and returns its peak memory."""
         answer = self.ask("quit")
         self._questions.close()
@@ -128,7 +130,7 @@ class Worker:
 
 def measure(
     commands: Mapping[str, Sequence[str]], batches: int, repeats: int, profile: dict[str, Path] | None = None
-) -> Measured:
+) -> WorkerAnswers:
     """Starts the workers one after another, then runs them in turn; a worker that dies is reported and left out.
 
     Ctrl-C, or a signal that is raised as a `KeyboardInterrupt`, ends the measurement early: see `Measured.stopped`.
@@ -139,7 +141,7 @@ def measure(
       repeats: the number of rounds.
       profile: by path, the folder for a trace of one additional run.
     """
-    measured, profile = Measured(), profile or {}
+    measured, profile = WorkerAnswers(), profile or {}
     workers: dict[str, Worker] = {}
     try:
         for name, command in commands.items():
@@ -171,7 +173,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def _reported(name: str, workers: dict[str, Worker], measured: Measured) -> Iterator[None]:
+def _reported(name: str, workers: dict[str, Worker], measured: WorkerAnswers) -> Iterator[None]:
     """If the worker dies in this context, reports it and removes it from `workers` and from the measurements."""
     try:
         yield

@@ -1,14 +1,16 @@
 """The paths of XRayEmb and Char2Subword on BERT-base with random weights.
 
-They compare reading a word as one position with reading its subwords.
+They compare reading a word as one position with reading its subwords, in the cases `joined_words` and `full_mode`. Open
+it to measure another policy of XRayEmb, or another way to read words in full mode.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ from charlm.benchmark.hlm import device_name, jax_peak
 from charlm.benchmark.paths import JOINED, Job, Runner
 from charlm.core.cache import WordCache
 from charlm.core.state import on_processor
+from charlm.core.types import AnyModel, Json, Option, Params, Tree
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.tensors import bert_config
@@ -49,7 +52,7 @@ def make(job: Job) -> Runner:
     return FullMode(job) if job.path == "full_cached" else SubwordTable(job)
 
 
-def _random(model: Any, *inputs: Any) -> Any:
+def _random(model: nn.Module, *inputs: Tree) -> Params:
     """Returns random parameters on the device."""
     return jax.device_put(on_processor(lambda: model.init(jax.random.key(0), *inputs)["params"]))
 
@@ -61,7 +64,7 @@ class _Spelled(Runner):
         self._dtype = jnp.dtype(job.dtype)
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
-    def shape(self) -> dict[str, Any]:
+    def shape(self) -> dict[str, Option]:
         """Returns the fields of the config of BERT, with more than the published 512 positions if texts need them."""
         return {
             "vocab_size": max(BertConfig.vocab_size, self._tokenizer.size),
@@ -70,13 +73,13 @@ class _Spelled(Runner):
             "dtype": self._dtype,
         } | (SMOKE if self.job.smoke else {})
 
-    def pretrained(self, model: Any, family: str, **metadata: Any) -> Pretrained:
+    def pretrained(self, model: AnyModel, family: str, **metadata: Json) -> Pretrained:
         """Returns a model with random weights in the form of a loaded model."""
         about = {"family": family, "head": "encoder"} | metadata
         params = _random(model, smallest_batch())
         return Pretrained(model, params, model.config, family, "encoder", Path(self.job.tokenizer), about)
 
-    def warm(self, host: Any) -> None:
+    def warm(self, host: Tree) -> None:
         """See `Runner`; the second run finds all words in the cache, whose table grew in the first run."""
         self.run(host)
         self.run(host)
@@ -131,7 +134,7 @@ class _Words(_Spelled):
         )  # fmt: skip
         self.config = Char2SubwordBertConfig(**self.shape(), characters=module, mode="full")
 
-    def rows(self, rows: list[Any], pad: int) -> tuple[np.ndarray, np.ndarray]:
+    def rows(self, rows: Sequence[Sequence[int] | np.ndarray], pad: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns rows of units padded to the longest row, and the mask, [B, L]."""
         ids_BL = np.full((len(rows), max(map(len, rows))), pad, np.int32)
         mask_BL = np.zeros(ids_BL.shape, bool)

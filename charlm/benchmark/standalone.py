@@ -1,4 +1,7 @@
-"""The cases without workers: parameter counts, input pipeline, start-up, collectives, parity with PyTorch's BERT."""
+"""The cases without workers: parameter counts, input pipeline, start-up, collectives, parity with PyTorch's BERT.
+
+Each is a function that returns its figures; open this module to add a case that compares no paths.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,23 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 
 from charlm.benchmark.figures import Figure, spread
+from charlm.config import get_config
+from charlm.convert.heads import ENCODER, SEQUENCE_CLASSIFICATION
 from charlm.core import extras
+from charlm.core.batch import reshape_batch
 from charlm.core.durable import write_text
+from charlm.core.types import Option
+from charlm.data.corpus import prepare
+from charlm.data.sources import open_source
+from charlm.text.chars import CharVocab
 
 STARTUP_TEXT = "The first words that somebody asks for."
 PARITY_BATCH = (4, 60)  # sequences, subwords
-PARITY_SHAPE: dict[str, Any] = {"pooler": False}  # fields of BertConfig that differ from its defaults, BERT-base
+PARITY_SHAPE: dict[str, Option] = {"pooler": False}  # fields of BertConfig that differ from its defaults, BERT-base
 
 
 def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
@@ -32,8 +41,6 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import jax
     import numpy as np
 
-    from charlm.convert.heads import SEQUENCE_CLASSIFICATION
-    from charlm.core.batch import reshape_batch
     from charlm.families.hlm.labels import HLMForLabels
     from charlm.families.hlm.model import HLMForMaskedLM
     from charlm.families.hlm.shape import model_config
@@ -63,7 +70,6 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
 
     from charlm.benchmark.hlm import program_text
     from charlm.core.sharding import collectives as collectives_of
-    from charlm.data.corpus import prepare
     from charlm.training.run import build
 
     del repeats
@@ -94,9 +100,7 @@ def collectives(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]
 def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     """Returns the speed from a text file to encoded shards (one process) and from shards to batches (one thread)."""
     from charlm.data.batching import ShardPacker
-    from charlm.data.corpus import prepare
     from charlm.data.pipeline import SentenceMaker, record_dataset
-    from charlm.data.sources import open_source
     from charlm.data.streams import sequence_batches
     from charlm.families.hlm.shape import batch_shape, masking_of
 
@@ -129,7 +133,7 @@ def input_pipeline(config: ml_collections.ConfigDict, repeats: int) -> list[Figu
     ]
 
 
-KEPT = "first vectors of a small HLM, programs kept"
+KEPT_PROGRAMS = "first vectors of a small HLM, programs kept"
 
 
 def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
@@ -151,13 +155,15 @@ def startup(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
             "charlm.main --help, without JAX": ["-m", "charlm.main", "--help"],
             "import jax": ["-c", "import jax"],
             "first vectors of a small HLM": encode,
-            KEPT: encode,
+            KEPT_PROGRAMS: encode,
         }
         for repeat in range(repeats + 1):
             for name, command in commands.items():
                 # Compiled anew, whatever the user's cache holds; only the last command has programs, of its own cache.
                 kept = (
-                    {"CHARLM_CACHE": f"{folder}/cache"} if name == KEPT else {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+                    {"CHARLM_CACHE": f"{folder}/cache"}
+                    if name == KEPT_PROGRAMS
+                    else {"JAX_ENABLE_COMPILATION_CACHE": "false"}
                 )
                 started = time.perf_counter()
                 done = subprocess.run(
@@ -178,13 +184,10 @@ def _save_small_model(folder: Path) -> None:
     import numpy as np
 
     from charlm.benchmark.hlm import SMOKE
-    from charlm.config import get_config
-    from charlm.core.batch import reshape_batch
     from charlm.core.checkpoint import save_params
     from charlm.core.state import on_processor
     from charlm.families.hlm.model import HLMForMaskedLM
     from charlm.families.hlm.shape import model_config
-    from charlm.text.chars import CharVocab
 
     config = get_config()
     config.text.splitter = "rules"
@@ -215,21 +218,22 @@ def parity(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import torch
     import transformers
 
-    from charlm.convert.heads import ENCODER
     from charlm.convert.rules import export_state
     from charlm.families.subword.bert import BertConfig
-    from charlm.families.subword.bert_tensors import BERT
+    from charlm.families.subword.bert_tensors import BERT_LAYOUT
     from charlm.nn.apply import applied
 
     del config, repeats  # the model is BERT-base
     shape = BertConfig(**PARITY_SHAPE)
-    model, _, table = BERT.target(shape, ENCODER)
+    model, _, table = BERT_LAYOUT.target(shape, ENCODER)
     ids = np.random.default_rng(0).integers(1, shape.vocab_size, PARITY_BATCH).astype(np.int32)
     params = jax.jit(lambda: model.init(jax.random.key(0), ids))()["params"]
-    their_config = transformers.BertConfig.from_dict(BERT.to_theirs(shape, ENCODER, {}))
+    their_config = transformers.BertConfig.from_dict(BERT_LAYOUT.to_theirs(shape, ENCODER, {}))
     theirs = transformers.BertModel(their_config, add_pooling_layer=False).eval()
     state = export_state(table, (), params)
-    theirs.load_state_dict({name.removeprefix(BERT.prefix): torch.tensor(value) for name, value in state.items()})
+    theirs.load_state_dict(
+        {name.removeprefix(BERT_LAYOUT.prefix): torch.tensor(value) for name, value in state.items()}
+    )
     ours = jax.jit(lambda params, ids: applied(model, {"params": params})(ids).states_BLD)(params, ids)
     with torch.inference_mode():
         difference = np.abs(np.asarray(ours) - theirs(torch.tensor(ids).long()).last_hidden_state.numpy()).max()

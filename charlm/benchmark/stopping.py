@@ -1,18 +1,22 @@
-"""Handles SIGTERM like Ctrl-C, so that the benchmark ends its processes, removes its folders, and keeps its figures."""
+"""Handles SIGTERM like Ctrl-C, so that the benchmark ends its processes, removes its folders, and keeps its figures.
+
+`__main__` wraps the whole measurement in it. Open it to change how an interrupted benchmark ends, and with which exit
+status.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
     """Raised when the process receives SIGTERM."""
 
 
-def _raise(signum: int, frame: Any) -> None:
+def _raise(signum: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM would interrupt the clean-up
     raise Terminated
 

@@ -1,6 +1,7 @@
 """The texts of the benchmark, the same for every path, and BERT's vocabulary.
 
-Texts are substrings of one corpus, either consecutive or drawn from all over it.
+Texts are substrings of one corpus, either consecutive or drawn from all over it. Open it to see how texts of equal
+length in words are chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from charlm.text.words import RulesSplitter, Span
 
 log = logging.getLogger("charlm")
 
-PIECES = 30_522  # size of the vocabulary of BERT-base, uncased
+BERT_PIECES = 30_522  # size of the vocabulary of BERT-base, uncased
 LEARNED_CHARS = 50_000_000  # maximum text for learning a vocabulary, so that it takes minutes for any corpus
 TRAINED = "trained on this corpus, which favours BERT"
 CONSECUTIVE, DRAWN, FREQUENT = "consecutive", "drawn", "frequent words"
@@ -198,12 +199,12 @@ class Corpus:
         return CharVocab.build(counts, self._config.model.vocab_size)
 
     def wordpiece(self) -> SubwordTokenizer:
-        """Returns a WordPiece tokenizer of at most `PIECES` pieces, trained on the corpus or read from the cache."""
-        key = stable_hash("wordpiece", 1, PIECES, LEARNED_CHARS, self._open("all").fingerprint())
+        """Returns a WordPiece tokenizer of at most `BERT_PIECES`, trained on the corpus or read from the cache."""
+        key = stable_hash("wordpiece", 1, BERT_PIECES, LEARNED_CHARS, self._open("all").fingerprint())
         folder = Path(cache_dir(self._config)) / "wordpiece"
         path = folder / f"{key}.txt"
         if not path.exists():
-            log.info("training a WordPiece vocabulary of %s pieces on %s (once)", f"{PIECES:,}", self.name)
+            log.info("training a WordPiece vocabulary of %s pieces on %s (once)", f"{BERT_PIECES:,}", self.name)
             folder.mkdir(parents=True, exist_ok=True)
             _train_wordpiece(self._learned(), path)
         return SubwordTokenizer.load(path, lowercase=True)
@@ -218,7 +219,7 @@ def _train_wordpiece(documents: Iterator[str], path: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=PIECES, min_frequency=2, limit_alphabet=1000, special_tokens=special, show_progress=False
+        vocab_size=BERT_PIECES, min_frequency=2, limit_alphabet=1000, special_tokens=special, show_progress=False
     )
     lines = itertools.chain.from_iterable(document.split("\n") for document in documents)
     tokenizer.train_from_iterator(lines, trainer)

@@ -1,4 +1,8 @@
-"""The paths of XR-Dec in PyTorch's own layers, in three usual forms: packed, padded, or cut to the longest word."""
+"""The paths of XR-Dec in PyTorch's own layers, in three usual forms: packed, padded, or cut to the longest word.
+
+The case `generator` measures them beside charlm's (`generator`). Open it when the loss of a rival differs from
+charlm's.
+"""
 
 from __future__ import annotations
 

@@ -19,13 +19,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from charlm.benchmark.breakdown import breakdown, table
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, Job, Runner
 from charlm.core.durable import write_text
+from charlm.core.types import Json, Tree
 
-STATUS = Path("/proc/self/status")
+T = TypeVar("T")
+
+PROCESS_STATUS = Path("/proc/self/status")
 
 
 def main(path: str) -> int:
@@ -34,7 +37,7 @@ def main(path: str) -> int:
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def answer(**content: Any) -> None:
+    def answer(**content: Json) -> None:
         print(json.dumps(content), file=channel, flush=True)
 
     commands: queue.Queue[str] = queue.Queue()
@@ -69,7 +72,7 @@ def _read(commands: queue.Queue[str]) -> None:
     os._exit(1)  # the parent has ended; do not wait for a run in progress
 
 
-def prepare(job: Job) -> tuple[Runner, list[Any]]:
+def prepare(job: Job) -> tuple[Runner, list[Tree]]:
     """Returns the runner of a job after its warm-up, and the host arrays of its batches before packing."""
     module = importlib.import_module(f"charlm.benchmark.{PATHS[job.path].module}")
     runner: Runner = module.make(job)
@@ -80,7 +83,7 @@ def prepare(job: Job) -> tuple[Runner, list[Any]]:
     return runner, hosts
 
 
-def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, float]:
+def go(runner: Runner, job: Job, hosts: list[Tree], number: int) -> dict[str, float]:
     """Returns the times of one run of a batch; for inference also of its tokenisation, for training of its packing."""
     times: dict[str, float] = {}
     host = hosts[number]
@@ -92,7 +95,7 @@ def go(runner: Runner, job: Job, hosts: list[Any], number: int) -> dict[str, flo
     return times
 
 
-def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any:
+def _timed(work: Callable[[], T], times: dict[str, float], prefix: str) -> T:
     wall, processor = time.perf_counter(), time.process_time()  # processor time is that of all threads
     result = work()
     times[f"{prefix}seconds"] = time.perf_counter() - wall
@@ -100,7 +103,7 @@ def _timed(work: Callable[[], Any], times: dict[str, float], prefix: str) -> Any
     return result
 
 
-def _profile(runner: Runner, host: Any, folder: str) -> None:
+def _profile(runner: Runner, host: Tree, folder: str) -> None:
     import jax
 
     from charlm.core.profiling import trace_options
@@ -118,7 +121,7 @@ def peak_mebibytes() -> int:
     `ru_maxrss` is only the fallback, since it includes the memory that the parent held when it forked.
     """
     with contextlib.suppress(FileNotFoundError):  # not Linux
-        if peak := re.search(r"VmHWM:\s+(\d+) kB", STATUS.read_text(encoding="utf-8")):
+        if peak := re.search(r"VmHWM:\s+(\d+) kB", PROCESS_STATUS.read_text(encoding="utf-8")):
             return round(int(peak[1]) / 1024)
     import resource  # Linux in some containers has no VmHWM
 

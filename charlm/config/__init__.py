@@ -1,28 +1,37 @@
 """Reads, checks and stores the configs of every task.
 
-The keys are declared in `charlm.config.pretraining`, by each family, and in `charlm.config.finetuning`, each once,
-with its meaning and unit. `get_config()` returns the defaults. The files in `configs/` start from them and set only
-what their experiment changes; the command line then sets single keys (`--config.optim.learning_rate=1e-4`). An
-unknown key raises an error that names the nearest valid one. `validate()` checks what types alone cannot.
+The keys are declared in `charlm.config.pretraining`, by each family, and in `charlm.config.finetuning`, each once, with
+its meaning and unit. `get_config()` returns the defaults. The files in `configs/` start from them and set only what
+their experiment changes; the command line then sets single keys (`--config.optim.learning_rate=1e-4`). An unknown key
+raises an error that names the nearest valid one. `validate()` checks what types alone cannot. Begin reading here for
+how a config is loaded, checked and compared with that of a resumed run; go to the tables of keys to add or change a
+key.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import ml_collections
 
 from charlm.config import finetuning, pretraining
 from charlm.config.pretraining import PRE_TRAINING, get_config
 from charlm.core.local_paths import check_path
-from charlm.families.family import pretrainable
+from charlm.core.nearest import did_you_mean
+from charlm.core.types import Json, JsonObject
+from charlm.families.family import UNNAMED, pretrainable
 
 __all__ = ["PRE_TRAINING", "get_config"]
+
+# Keys that may be addresses in object stores: of models and runs, and of corpora and data.
+MODELS = ("init_from", "resume")
+STORED = (*MODELS, "data.train", "data.heldout", "data.dev", "data.test")
 
 LARGEST_SEED = 2**63 - 1  # largest seed that jax.random accepts
 
@@ -35,7 +44,7 @@ CARRIED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.
 
 def family_of(config: ml_collections.ConfigDict) -> str:
     """Returns the family that a pre-training config names; raises ValueError when there is no such family."""
-    family = config.get("family", "hlm")
+    family = config.get("family", UNNAMED)
     _check_choice("family", family, pretrainable())
     return family
 
@@ -43,7 +52,8 @@ def family_of(config: ml_collections.ConfigDict) -> str:
 def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
     """Returns the allowed values of those keys of a config that have a fixed choice."""
     if is_fine_tuning(config):
-        choices = {key: told.choices for key, told in finetuning.KEYS.items() if told.choices}
+        keys = finetuning.keys_of(config)
+        choices = {key: told.choices for key, told in keys.items() if told.choices}
     else:
         choices = {"task": _tasks(), "family": pretrainable()} | pretraining.choices(family_of(config))
     return {key: tuple(values) for key, values in choices.items()}
@@ -52,7 +62,9 @@ def choices_of(config: ml_collections.ConfigDict) -> dict[str, tuple[str, ...]]:
 def defaults_of(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
     """Returns the defaults of all keys that the task of a config has."""
     if is_fine_tuning(config):
-        return finetuning.get_config(config.task)
+        found = finetuning.get_config(config.task)
+        finetuning.add_family_keys(found, flatten(config))
+        return found
     return get_config(family_of(config))
 
 
@@ -132,21 +144,16 @@ def apply_variants(
     return config
 
 
-def _check_choice(key: str, value: Any, choices: tuple[str, ...]) -> None:
+def _check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         named = ", ".join(choice or "empty" for choice in choices)
-        raise ValueError(f"{key}={value!r} is not one of {named}{_nearest(str(value), choices)}")
+        raise ValueError(f"{key}={value!r} is not one of {named}{did_you_mean(value, choices)}")
 
 
-def _nearest(name: str, choices: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.0)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
+def flatten(config: ml_collections.ConfigDict) -> JsonObject:
     """Returns all keys by full name: {"model.hidden": 768, ...}."""
 
-    def walk(node: ml_collections.ConfigDict, prefix: str) -> Iterator[tuple[str, Any]]:
+    def walk(node: ml_collections.ConfigDict, prefix: str) -> Iterator[tuple[str, Json]]:
         for key, value in node.items():
             if isinstance(value, ml_collections.ConfigDict):
                 yield from walk(value, f"{prefix}{key}.")
@@ -158,7 +165,9 @@ def flatten(config: ml_collections.ConfigDict) -> dict[str, Any]:
 
 def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> str:
     """Returns the message for an unknown key, with the nearest of the known keys (default: those of pre-training)."""
-    keys = flatten(get_config() if known is None else known)
+    keys = dict(flatten(get_config() if known is None else known))
+    if known is not None and is_fine_tuning(known):
+        keys |= finetuning.added_keys()
     return f"unknown config key {name}; did you mean {nearest_key(name, keys)}?"
 
 
@@ -207,7 +216,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     for key, value in flat.items():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, str):
-                check_path(key, one)
+                check_path(key, one, stored=key in STORED)
     for key, choices in choices_of(config).items():
         _check_choice(key, flat[key], choices)
     last = flat["seed"] + flat.get("seeds", 1) - 1
@@ -233,7 +242,7 @@ def split_lists(config: ml_collections.ConfigDict) -> None:
         raise ValueError("data.train names no corpus")
 
 
-def from_dict(values: dict[str, Any]) -> ml_collections.ConfigDict:
+def from_dict(values: JsonObject) -> ml_collections.ConfigDict:
     """Returns the config stored with a run or checkpoint; keys added since then get their defaults."""
     given = ml_collections.ConfigDict(values)
     config = defaults_of(given)
@@ -260,21 +269,49 @@ def check_resumable(
     """Copies measured values from the run found in `where` to `config`, and checks that nothing else differs.
 
     Args:
-      saved: config of the run that was found.
+      config, saved: configs of pre-training or fine-tuning, `saved` of the run that was found.
       among: beginnings of the keys that are compared.
 
     Raises:
       ValueError: keys differ; lists them with both values.
     """
-    differing = []
-    old = flatten(saved)
-    if config.family != saved.family:
+    if is_fine_tuning(config) != is_fine_tuning(saved):  # nearly all keys differ
+        raise _another_config(where, [f"task is {config.task}, there {saved.task}"])
+    if not is_fine_tuning(config) and config.family != saved.family:
         raise ValueError(f"{where} holds a run of the family {saved.family}, not {config.family}")
-    measured, may_change = pretraining.measured(config.family), pretraining.resumable(config.family)
+    differing = []
+    old, rule = flatten(saved), _resuming(config)
     for key, value in flatten(config).items():
-        if key in measured and not value and key.startswith(among):
+        if not key.startswith(among):
+            continue
+        if key in rule.measured and not value:
             config.update_from_flattened_dict({key: old[key]})
-        elif value != old[key] and key.startswith(among) and not key.startswith(may_change):
-            differing.append(f"{pretraining.set_by(config, key)} is {value}, there {old[key]}")
+        elif value != old.get(key) and not key.startswith(rule.may_change):
+            differing.append(f"{rule.set_by(key)} is {value}, there {old.get(key)}")
     if differing:
-        raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")
+        raise _another_config(where, differing)
+
+
+class _Resuming(NamedTuple):
+    """How a run resumes.
+
+    Attributes:
+      measured: keys that are taken over if they are unset.
+      may_change: beginnings of the keys that may differ.
+      set_by: returns the key by which a person sets a key.
+    """
+
+    measured: tuple[str, ...]
+    may_change: tuple[str, ...]
+    set_by: Callable[[str], str]
+
+
+def _resuming(config: ml_collections.ConfigDict) -> _Resuming:
+    if is_fine_tuning(config):
+        return _Resuming((), finetuning.RESUMABLE, str)
+    set_by = functools.partial(pretraining.set_by, config)
+    return _Resuming(pretraining.measured(config.family), pretraining.resumable(config.family), set_by)
+
+
+def _another_config(where: str, differing: Sequence[str]) -> ValueError:
+    return ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -1,31 +1,73 @@
 """Declares every config key of fine-tuning once, with its meaning, unit and rule, and checks of several keys.
 
-The shape of the model comes from `init_from`; the files in `configs/` set what their task changes. A task may bring
-keys of its own (see `charlm.tasks.table.TaskEntry`), which a config of that task has as well.
-`charlm.config.pretraining` is the counterpart for pre-training.
+Open it to add a key of fine-tuning or to change its default. The shape of the model comes from `init_from`; the files
+in `configs/` set what their task changes. A task may bring keys of its own (see `charlm.tasks.table.TaskEntry`), which
+a config of that task has as well. The keys `model.NAME` that only some families' models have are declared by these
+families (`charlm.families.family.Family`): every config has those of charlm's own families, and those of an added
+family if they are set, or if `get_config` is asked for them. `charlm.config.pretraining` is the counterpart for
+pre-training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import ml_collections
 
-from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH, STALL_MINUTES
+from charlm.config import pretraining
+from charlm.config.shared import (
+    ACCUMULATION,
+    ADAM,
+    ATTENTION_DROPOUT,
+    BATCH_SIZE,
+    CHECKPOINT_EVERY,
+    CLIP_NORM,
+    COMPUTING,
+    DROPOUT,
+    FREEZE,
+    INIT_FROM,
+    LEARNING_RATE,
+    LOCAL,
+    LOG_EVERY,
+    MESH,
+    PREFETCH,
+    SEED,
+    SPIKES,
+    STALL_MINUTES,
+    TASK_NAME,
+    TRAIN,
+    WEIGHT_DECAY,
+)
 from charlm.core.keys import Key, amount, count, defaults, natural, put, share
-from charlm.families.family import families_with_option
-from charlm.tasks.table import TASKS, TaskEntry
+from charlm.core.types import JsonObject
+from charlm.families.family import Family, families, model_options, own_families
+from charlm.families.family import family as family_named
+from charlm.families.options import joined
+from charlm.tasks.table import SECTION, TASKS, TaskEntry
 from charlm.text.noise import KINDS, Noise
-from charlm.text.words import SPLITTERS
 
 TASK = "tagging"  # the task of a config that names none
+AS_PRE_TRAINED = "as the model was pre-trained"
+LABEL_HEAD = "model.label_head"
+
+
+def _family_keys(among: Iterable[Family]) -> dict[str, Key]:
+    """Returns the keys of families by full name: those of their models' fields, then that of their label heads."""
+    among = list(among)
+    keys = {f"model.{name}": option.key for name, option in model_options(among).items() if option.key is not None}
+    if heads := [one.label_head for one in among if one.label_head is not None]:
+        choices = tuple(dict.fromkeys(choice for head in heads for choice in head.choices))
+        keys[LABEL_HEAD] = Key("", joined(head.meaning for head in heads), choices)
+    return keys
+
+
 KEYS: dict[str, Key] = {
-    "task": Key(TASK, "what is learned: a name of the table of tasks below", TASKS),
-    "seed": natural(0, "seeds the head's first parameters, dropout, the order of examples and noise"),
+    "task": TASK_NAME.but(TASK, "{}: a name of the table of tasks below", choices=TASKS),
+    "seed": SEED.but(meaning="{} the head's first parameters, dropout, the order of examples and noise"),
     "seeds": count(1, "runs, with seeds `seed`, `seed` + 1, ...: mean and standard deviation of all"),
-    "init_from": Key("", "workdir, checkpoint, or folder of PyTorch weights of a pre-trained or fine-tuned model"),
-    "data.train": Key((), "files to learn from: tables, CoNLL columns, CoNLL-U, SQuAD's JSON; .gz too"),
+    "init_from": INIT_FROM.but(
+        meaning="workdir, checkpoint, or folder of PyTorch weights of a pre-trained or fine-tuned model"),
+    "data.train": TRAIN.but(meaning="files to learn from: tables, CoNLL columns, CoNLL-U, SQuAD's JSON; .gz too"),
     "data.dev": Key((), "files to choose the best epoch by; empty: a part of `train` set aside"),
     "data.test": Key((), "files to predict at the end, with the best epoch's parameters"),
     "data.test_labels": Key(True,
@@ -64,53 +106,87 @@ KEYS: dict[str, Key] = {
     "data.noise_dev": Key(False, "the same noise in the development examples"),
     "data.misspellings": Key("", 'noise: list of misspellings for the kind "misspelling"'),
     "data.max_length": natural(0, "units of the longest row, special ones included; 0: as many as the model reads"),
-    "data.batch_size": count(16, "rows of an optimizer step"),
+    "data.batch_size": BATCH_SIZE,
     "data.accumulation": ACCUMULATION,
     "data.eval_batch_size": count(32, "rows predicted at a time"),
-    "data.prefetch": PREFETCH._replace(default=2),
-    "model.mode": Key("",
-        'Char2Subword: what words become, "full" or "hybrid"; empty: as the model says', ("", "full", "hybrid")),
-    "model.splitter": Key("",
-        "models of whole words: how text is cut, as in `text.splitter`; empty: as the model says", ("", *SPLITTERS)),
-    "model.policy": Key("",
-        'XRayEmb: words read as characters, e.g. "none", "stochastic:0.1"; empty: as the model says'),
-    "model.eval_policy": Key("",
-        'XRayEmb: the same for all but training; empty: `policy`, or "none" where that one draws'),
-    "model.label_head": Key("",
-        'HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code',
-        ("", "paper", "reference")),
-    "model.dropout": Key(-1.0, "of embeddings, residual branches and heads; -1: as the model was pre-trained"),
-    "model.attention_dropout": Key(-1.0, "of attention probabilities; -1: as the model was pre-trained"),
+    "data.prefetch": PREFETCH.but(2),
+    **_family_keys(own_families()),
+    "model.dropout": DROPOUT.but(-1.0,
+        f"of embeddings, residual branches and heads; -1: {AS_PRE_TRAINED}", minus_one=AS_PRE_TRAINED),
+    "model.attention_dropout": ATTENTION_DROPOUT.but(-1.0, f"{{}}; -1: {AS_PRE_TRAINED}", minus_one=AS_PRE_TRAINED),
     **COMPUTING,
-    "optim.learning_rate": amount(2e-5, "peak, after warm-up"),
+    "optim.learning_rate": LEARNING_RATE.but(2e-5),
     "optim.head_learning_rate": amount(0.0, "of what was not pre-trained; 0: the same"),
     "optim.warmup_share": share(0.1, "share of all steps in which the learning rate rises from 0"),
     **ADAM,
-    "optim.weight_decay": amount(0.0, "of matrices"),
+    "optim.weight_decay": WEIGHT_DECAY.but(0.0),
     "optim.clip_norm": CLIP_NORM,
-    "optim.freeze": Key((), "parameters that stay as they are: regular expressions found in their names, e.g. embed"),
+    "optim.freeze": FREEZE.but(meaning="{} embed"),
     "train.epochs": count(5, "passes over the training examples"),
     "train.patience": natural(0,
         "epochs without a better score on development data after which training ends; 0: never"),
-    "train.log_every": LOG_EVERY._replace(default=50),
+    "train.log_every": LOG_EVERY.but(50),
     "train.stall_minutes": STALL_MINUTES,
-    "train.checkpoint_every": count(1000, "steps between checkpoints to go on from, beside one after each epoch"),
+    **SPIKES,
+    **LOCAL,
+    "train.checkpoint_every": CHECKPOINT_EVERY.but(1000, "{} to go on from, beside one after each epoch"),
     **MESH,
 }  # fmt: skip
+# What a run may change when it is resumed in its workdir, as in `charlm.config.pretraining`.
+RESUMABLE = (
+    "train.log_every",
+    "train.checkpoint_every",
+    "train.stall_minutes",
+    "train.spike_",
+    "train.local_",
+    "data.prefetch",
+    "data.eval_batch_size",
+    "model.attention_kernel",
+    "model.scan_layers",
+    "mesh.",
+    "seeds",
+)
 LISTS = ("data.train", "data.dev", "data.test", "data.noise", "data.skip_labels", "optim.freeze")  # typed with commas
 
 
-def get_config(task: str = TASK) -> ml_collections.ConfigDict:
+def get_config(task: str = TASK, family: str = "") -> ml_collections.ConfigDict:
     """Returns the defaults of a task, including the keys that the task brings.
 
+    Args:
+      family: an added family whose keys the config has, too.
+
     Raises:
-      ValueError: the package that brings the task is broken, or one of the task's own keys is a charlm key.
+      ValueError: the package that brings the task or the family is broken, there is no such family, or one of the
+        task's own keys is a charlm key.
     """
     config = ml_collections.ConfigDict()
     put(config, defaults(KEYS) | {"task": task})
     if task in TASKS:
         add_task_keys(config, task)
+    if family:
+        add_family_keys(config, _family_keys([family_named(family)]))
     return config
+
+
+def added_keys(among: Iterable[Family] | None = None) -> dict[str, Key]:
+    """Returns the keys that only families of packages, or families added by code, bring, by full name.
+
+    Args:
+      among: the families to look at; None: all.
+    """
+    return {key: told for key, told in _family_keys(families() if among is None else among).items() if key not in KEYS}
+
+
+def keys_of(config: ml_collections.ConfigDict) -> dict[str, Key]:
+    """Returns the keys of a config by full name, but for those of its task; added families may add choices to some."""
+    added = _family_keys(families())
+    return KEYS | {key: told for key, told in added.items() if key in KEYS or key.split(".")[1] in config.model}
+
+
+def add_family_keys(config: ml_collections.ConfigDict, names: Collection[str]) -> None:
+    """Adds to a config those keys of added families that are among `names` and that it lacks."""
+    if unknown := [name for name in names if name.startswith("model.") and name.split(".")[1] not in config.model]:
+        put(config, {key: told.default for key, told in added_keys().items() if key in unknown})
 
 
 def add_task_keys(config: ml_collections.ConfigDict, task: str) -> None:
@@ -127,13 +203,26 @@ def task_keys(task: str) -> Mapping[str, Key]:
 
 
 def check_keys_are_free(task: str, entry: TaskEntry) -> None:
-    """Raises ValueError when one of the task's own keys is a key of every fine-tuning config."""
-    for key in entry.keys:
-        if key in KEYS or key.partition(".")[0] in KEYS:
+    """Checks that the task's own keys are in no section of charlm's but `SECTION`, and are no keys of charlm there.
+
+    In `model.`, families of other packages may have keys that are not known yet.
+
+    Raises:
+      ValueError: a key is taken, or may be; names it.
+    """
+    taken = KEYS.keys() | pretraining.KEYS.keys()  # functions for both kinds of training look for keys of both
+    sections = {key.partition(".")[0] for key in KEYS if "." in key} - {SECTION}
+    for key in map(str, entry.keys if isinstance(entry.keys, Mapping) else ()):  # `TASKS` checks their types
+        section = key.partition(".")[0]
+        if key in taken or section in taken:
             raise ValueError(f"task {task!r}: its key {key} is taken by charlm; choose another name")
+        if section in sections:
+            raise ValueError(
+                f"task {task!r}: its key {key}: the section {section} is charlm's, expected {SECTION} or one of its own"
+            )
 
 
-def validate(flat: dict[str, Any]) -> None:
+def validate(flat: JsonObject) -> None:
     """Checks what types alone cannot.
 
     Args:
@@ -142,15 +231,13 @@ def validate(flat: dict[str, Any]) -> None:
     Raises:
       ValueError: a wrong value; names key, value and what is expected.
     """
-    for key, told in {**KEYS, **task_keys(flat["task"])}.items():
+    of_families = {key: told for key, told in _family_keys(families()).items() if key in flat}
+    for key, told in {**KEYS, **task_keys(flat["task"]), **of_families}.items():
         told.check(key, flat[key])
-    for key in ("model.dropout", "model.attention_dropout"):
-        if not (flat[key] == -1 or 0 <= flat[key] < 1):
-            raise ValueError(f"{key}={flat[key]} must lie in [0, 1), or be -1: as the model was pre-trained")
-    for key, value in flat.items():
-        name = key.removeprefix("model.")
-        if value and name != key and (owners := families_with_option(name)):
-            owners[0].check_option(name, value)  # the option means the same in all families
+    for one in families():
+        for name, option in one.options.items():
+            if option.key is not None and flat.get(f"model.{name}", option.key.default) != option.key.default:
+                one.check_option(name, flat[f"model.{name}"])
     if not 0 < flat["data.dev_share"] < 1:
         raise ValueError(f"data.dev_share={flat['data.dev_share']} must lie between 0 and 1")
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]

@@ -1,42 +1,68 @@
-"""Declares every config key that all families share in pre-training once, with its meaning, unit and rule.
+"""Declares every config key that all families share in pre-training, once, with its meaning, unit and rule.
 
-The keys of a single family are in the family's `keys` module (see `charlm.families.family`). That module has `KEYS` and
-`validate`, and these where the family needs them:
+Open it to add such a key or to change its default. The keys of a single family are in the family's `keys` module (see
+`charlm.families.family`). That module has `KEYS` and `validate`, and these where the family needs them:
   VALUES: other defaults for shared keys.
   CHOICES: fewer allowed values for shared keys.
   MEASURED: keys that are measured when they are unset, and taken over by a resumed run.
   RESUMABLE: keys that may change when a run is resumed.
-  SET_BY: for each stage with keys of its own, which of them sets which shared key.
+  SET_BY: for each stage that has keys of its own, a map from a shared key to the stage's key that sets it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any
+from typing import TypeVar
 
 import ml_collections
 
-from charlm.config.shared import ACCUMULATION, ADAM, CLIP_NORM, COMPUTING, LOG_EVERY, MESH, PREFETCH, STALL_MINUTES
-from charlm.core.keys import Key, amount, count, defaults, natural, put, share
+from charlm.config.shared import (
+    ACCUMULATION,
+    ADAM,
+    ATTENTION_DROPOUT,
+    BATCH_SIZE,
+    CHECKPOINT_EVERY,
+    CLIP_NORM,
+    COMPUTING,
+    DROPOUT,
+    FREEZE,
+    INIT_FROM,
+    LEARNING_RATE,
+    LOCAL,
+    LOG_EVERY,
+    MESH,
+    PREFETCH,
+    SEED,
+    SPIKES,
+    STALL_MINUTES,
+    TASK_NAME,
+    TRAIN,
+    WEIGHT_DECAY,
+)
+from charlm.core.keys import Key, count, defaults, natural, put, share
+from charlm.core.types import JsonObject
+from charlm.families.family import UNNAMED
 from charlm.families.family import family as family_named
 from charlm.nn.choices import INITIALIZERS
 from charlm.text.words import SPLITTERS
 
+T = TypeVar("T")
+
 PRE_TRAINING = "masked_lm"
 
 KEYS: dict[str, Key] = {
-    "task": Key(PRE_TRAINING, 'what is learned: "masked_lm", pre-training; the tasks have keys of their own'),
-    "family": Key("hlm", "which model family: one of those that `charlm.families.family` can pre-train"),
-    "seed": natural(0, "seeds initialisation, dropout, shuffling, noise and masking, each through its own stream"),
+    "task": TASK_NAME.but(PRE_TRAINING, '{}: "masked_lm", pre-training; the tasks have keys of their own'),
+    "family": Key(UNNAMED, "which model family: one of those that `charlm.families.family` can pre-train"),
+    "seed": SEED.but(meaning="{} initialisation, dropout, shuffling, noise and masking, each through its own stream"),
     "resume": Key("", "workdir of an earlier run whose whole state (step and data position too) starts this one"),
-    "init_from": Key("",
-        "checkpoint whose parameters alone start this run; not of HLM: or a BERT, RoBERTa, of XRayEmb a GPT-2"),
+    "init_from": INIT_FROM.but(
+        meaning="checkpoint whose parameters alone start this run; not of HLM: or a BERT, RoBERTa, of XRayEmb a GPT-2"),
     "text.splitter": Key("spacy",
         'how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5', SPLITTERS),
     "text.language": Key("en", "language code of the spacy splitter's blank pipeline"),
-    "data.train": Key(("builtin",),
-        'corpora: "builtin", a file or glob (.txt .jsonl .parquet, .gz too), "tfds:NAME:SPLIT"'),
+    "data.train": TRAIN.but(("builtin",),
+        'corpora: "builtin", a file or glob (.txt .jsonl .parquet .wet, .gz too), "tfds:NAME:SPLIT"'),
     "data.weights": Key((), "sampling weight of each corpus of `train`, in words; empty: in proportion to their sizes"),
     "data.heldout": Key((), "corpora to evaluate on; empty: a part of `train` set aside by document"),
     "data.heldout_fraction": share(0.02, "share of documents set aside when `heldout` is empty"),
@@ -47,8 +73,8 @@ KEYS: dict[str, Key] = {
         "threads that read records; 0: none, best on local disks; some 16 for network storage"),
     "data.prefetch": PREFETCH,
     "data.shuffle": Key(True, "shuffle the records anew in every epoch"),
-    "data.batch_size": count(16,
-        "sequences of an optimizer step, over all devices and micro-batches (HLM, section 3.4)"),
+    "data.batch_size": BATCH_SIZE.but(
+        meaning="sequences of an optimizer step, over all devices and micro-batches (HLM, section 3.4)"),
     "data.accumulation": ACCUMULATION,
     "data.table_shards": natural(0,
         "parts S of a micro-batch, a multiple of the devices it is spread over; 0: one a device"),
@@ -58,33 +84,35 @@ KEYS: dict[str, Key] = {
     "data.random_share": Key(0.1, "of what is to be predicted: becomes something random; the rest stay as they are"),
     "model.hidden": count(768, "width D of every state"),
     "model.heads": count(12, "attention heads"),
-    "model.dropout": share(0.1, "of embeddings, relative positions and residual branches"),
-    "model.attention_dropout": share(0.1, "of attention probabilities"),
+    "model.dropout": DROPOUT,
+    "model.attention_dropout": ATTENTION_DROPOUT,
     "model.initializer": Key("bert",
         '"bert" (normal, 0.02), "torch" (its defaults) or "lecun" (good for narrow models)', INITIALIZERS),
     **COMPUTING,
-    "optim.learning_rate": amount(5e-5, "peak, after warm-up (HLM, section 3.5; CharBERT, section 4.1)"),
+    "optim.learning_rate": LEARNING_RATE.but(meaning="{} (HLM, section 3.5; CharBERT, section 4.1)"),
     "optim.warmup_steps": natural(10_000, "optimizer steps of linear warm-up from 0 (HLM, section 3.5)"),
     **ADAM,
-    "optim.weight_decay": amount(0.01,
-        "of matrices; LayerNorm and biases are spared (HLM, section 3.5; Devlin et al., 2019)"),
+    "optim.weight_decay": WEIGHT_DECAY.but(
+        meaning="{}; LayerNorm and biases are spared (HLM, section 3.5; Devlin et al., 2019)"),
     "optim.clip_norm": CLIP_NORM,
-    "optim.freeze": Key((),
-        "parameters that stay as they are: regular expressions found in their names, e.g. hlm/intra_word"),
+    "optim.freeze": FREEZE.but(meaning="{} hlm/intra_word"),
     "train.steps": count(3_900_000, "optimizer steps (HLM, section 3.4)"),
     "train.log_every": LOG_EVERY,
     "train.eval_every": count(10_000, "steps between evaluations on held-out text"),
     "train.eval_words": natural(0,
         "held-out words (CharBERT: subwords; XRayEmb: positions) of an evaluation; 0: all of them"),
     "train.stall_minutes": STALL_MINUTES,
-    "train.checkpoint_every": count(10_000, "steps between checkpoints"),
+    **SPIKES,
+    **LOCAL,
+    "train.checkpoint_every": CHECKPOINT_EVERY,
     "train.keep_checkpoints": count(3, "newest checkpoints kept, beside the best one"),
     "train.examples": natural(3, "masked and misspelled held-out words shown at the end; 0: none"),
     **MESH,
 }  # fmt: skip
 MEASURED = ("data.table_shards",)
 
-# What a run may change when it is resumed in its workdir: how long, how often and how fast, never what is computed.
+# What a run may change when it is resumed in its workdir: how long, how often and how fast, never what is computed. The
+# one exception is what is done about spikes: whoever sees one begins to.
 RESUMABLE = (
     "train.",
     "data.reader_threads",
@@ -92,6 +120,7 @@ RESUMABLE = (
     "data.encode_processes",
     "data.cache_dir",
     "model.attention_kernel",
+    "model.scan_layers",
     "mesh.",
     "resume",
     "init_from",
@@ -99,7 +128,7 @@ RESUMABLE = (
 LISTS = ("data.train", "data.heldout", "optim.freeze", "stages")  # tuples of names that people type with commas
 
 
-def get_config(family: str = "hlm") -> ml_collections.ConfigDict:
+def get_config(family: str = UNNAMED) -> ml_collections.ConfigDict:
     """Returns the default config of a family: the base model of its paper."""
     config = ml_collections.ConfigDict()
     put(config, defaults(keys_of(family)) | {"family": family})
@@ -110,7 +139,7 @@ def keys_of(family: str) -> dict[str, Key]:
     """Returns every key of a family by full name: the shared keys, then its own."""
     values, fewer = _of(family, "VALUES", {}), _of(family, "CHOICES", {})
     return {
-        name: key._replace(default=values.get(name, key.default), choices=fewer.get(name, key.choices))
+        name: key.but(values.get(name), choices=fewer.get(name, key.choices))
         for name, key in (KEYS | family_named(family).get_keys().KEYS).items()
     }
 
@@ -120,7 +149,7 @@ def own_keys(family: str) -> dict[str, Key]:
     return {name: key for name, key in keys_of(family).items() if name not in KEYS}
 
 
-def _of(family: str, what: str, otherwise: Any) -> Any:
+def _of(family: str, what: str, otherwise: T) -> T:
     """Returns a variable of a family's `keys` module, or `otherwise` where the module does not have it."""
     return getattr(family_named(family).get_keys(), what, otherwise)
 
@@ -136,16 +165,19 @@ def measured(family: str) -> tuple[str, ...]:
 
 
 def resumable(family: str) -> tuple[str, ...]:
-    """Returns the beginnings of the keys that may change when a run is resumed."""
+    """Returns prefixes of full names: a key that begins with one of them may change when a run is resumed."""
     return RESUMABLE + _of(family, "RESUMABLE", ())
 
 
 def set_by(config: ml_collections.ConfigDict, key: str) -> str:
-    """Returns the key that a person sets for a key that a run reads; some stages set it by a key of their own."""
+    """Returns the key that the user sets to change `key`: `key` itself, or the key by which the stage sets it.
+
+    For example, in Char2Subword's contextual stage the user sets a key of the section `contextual`.
+    """
     return _of(config.family, "SET_BY", {}).get(config.get("stage", ""), {}).get(key, key)
 
 
-def validate(config: ml_collections.ConfigDict, flat: dict[str, Any]) -> None:
+def validate(config: ml_collections.ConfigDict, flat: JsonObject) -> None:
     """Checks what types alone cannot.
 
     Args:

@@ -1,21 +1,57 @@
-"""Config keys that pre-training and fine-tuning share, with the same meaning."""
+"""Config keys that pre-training and fine-tuning share: what they have in common is declared here, once.
+
+Put a key here if `charlm.config.pretraining` and `charlm.config.finetuning` would otherwise both declare it. They take
+it from here, with `Key.but` where a default or the help differs. Keys that several families share are in
+`charlm.families.shared_keys`.
+"""
 
 from __future__ import annotations
 
 from charlm.core.keys import Key, amount, count, natural, share
 from charlm.nn.choices import KERNELS
 
+TASK_NAME = Key("", "what is learned")
+SEED = natural(0, "seeds")
+INIT_FROM = Key("", "the model whose parameters start this run")
+TRAIN = Key((), "what to learn from")
+BATCH_SIZE = count(16, "rows of an optimizer step")
 ACCUMULATION = count(1, "micro-batches whose gradients are summed before one update")
 PREFETCH = natural(4, "batches prepared ahead of the step that needs them")
+DROPOUT = share(0.1, "of embeddings, relative positions and residual branches")
+ATTENTION_DROPOUT = share(0.1, "of attention probabilities")
+LEARNING_RATE = amount(5e-5, "peak, after warm-up")
+WEIGHT_DECAY = amount(0.01, "of matrices")
 CLIP_NORM = amount(1.0, "global gradient norm is cut to this; 0: never")
+FREEZE = Key((), "parameters that stay as they are: regular expressions found in their names, e.g.")
 LOG_EVERY = count(100, "steps between progress lines")
+CHECKPOINT_EVERY = count(10_000, "steps between checkpoints")
 STALL_MINUTES = amount(0.0, "minutes without a step, program, evaluation or checkpoint done that end the run; 0: never")
+SPIKES = {
+    "train.spike_policy": Key("",
+        'of a step whose loss or gradient norm is a spike or not finite: empty: every update is made, and what is not '
+        'finite ends the run; "skip": its update is left out; "restore": back to a checkpoint, past the batches since',
+        ("", "skip", "restore")),
+    "train.spike_threshold": amount(6.0, "standard deviations above the mean of the last steps that make a spike"),
+    "train.spike_window": Key(128, "last steps without spikes that a step is compared with, once half are known",
+        least=2, below=100_000),
+    "train.spike_limit": count(10,
+        'spikes in a row that a run gets over; with "restore", those with less than `spike_rewind` steps between'),
+    "train.spike_rewind": natural(100, '"restore": steps before the spike that the checkpoint must be at least'),
+}  # fmt: skip
+LOCAL = {
+    "train.local_dir": Key(
+        "", "folder on a disk of each host, for checkpoints between those in the workdir; empty: none"
+    ),
+    "train.local_checkpoint_every": count(1000, "steps between checkpoints in `local_dir`"),
+}  # fmt: skip
 COMPUTING = {
     "model.dtype": Key("float32", 'matmul inputs: "float32" or "bfloat16"', ("float32", "bfloat16")),
     "model.remat": Key(False,
         "recompute layer activations in the backward pass: less memory, about a third more time"),
     "model.attention_kernel": Key("auto",
-        '"auto": the best there is; "einsum": ours; "cudnn": NVIDIA\'s, at inference', KERNELS),
+        '"auto": the best there is; "einsum": plain; "cudnn": NVIDIA\'s, at inference; "pallas": tiles, TPU', KERNELS),
+    "model.scan_layers": Key(False,
+        "run the layers as one loop: deep models compile faster; one more copy of their parameters and gradients"),
 }  # fmt: skip
 ADAM = {
     "optim.schedule": Key("linear",

@@ -1,4 +1,4 @@
-"""Weights to and from PyTorch: the authors' code of HLM and CharBERT; BERT, RoBERTa and GPT-2 of transformers.
+"""Converts weights to and from PyTorch: models of the papers' authors, and BERT, RoBERTa and GPT-2 of transformers.
 
 python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
 python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert
@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
-from charlm.families.family import FAMILIES, families, family, load
+from charlm.families.family import FAMILIES, UNNAMED, Family, families, family
+from charlm.families.options import ExportForm, ImportOption, joined
 
 if TYPE_CHECKING:
     from charlm.convert.model import Converter
 
-FORMS = ("table_free", "words", "backbone_only")  # options of `export` that write the model in another form
+Value = bool | int | str  # of an option that a family brings
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,10 +36,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m charlm.convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    bring = commands.add_parser("import", help="a state dict of theirs becomes a checkpoint of ours")
-    export = commands.add_parser("export", help="a checkpoint of ours becomes a state dict of theirs")
-    inspect = commands.add_parser("inspect", help="the tensors of a state dict, and what they are in ours")
-    check = commands.add_parser("check", help="our model compared with arrays that the authors' code computed")
+    bring = commands.add_parser("import", help="convert a PyTorch state dict to a charlm checkpoint")
+    export = commands.add_parser("export", help="convert a charlm checkpoint to a PyTorch state dict")
+    inspect = commands.add_parser("inspect", help="list the tensors of a state dict, and what they become in charlm")
+    check = commands.add_parser("check", help="compare charlm's model with arrays that the authors' code computed")
     for command in (bring, export, inspect, check):
         command.add_argument("--family", choices=tuple(FAMILIES), help="default: the one the config or checkpoint says")
     for command in (bring, inspect):
@@ -45,43 +47,60 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--head",
             default="",
-            help="the head to read; for hlm what the labels are of, where names do not tell (default: of sequences)",
+            help="the head to read; hlm: what has the labels, if tensor names do not tell (default: sequences)",
         )
     for command in (bring, export):
-        command.add_argument("--output", required=True, help="folder to make")
-    bring.add_argument(
-        "--model-config", default="", help="JSON of the model; default: config_model.json or config.json"
-    )
-    bring.add_argument(
-        "--char-vocab",
-        default="",
-        help="JSON of HLM's characters (default: char_vocab.json, or released), CharBERT's file, one a line, or "
-        "XRayEmb's chars.txt (default: the one beside the tensors)",
-    )
-    bring.add_argument("--heads", type=int, default=0, help="attention heads; default: those of the released code")
-    bring.add_argument(
-        "--backbone", default="", help="xrayemb: the BERT, RoBERTa or GPT-2 that the released code's tensors go on"
-    )
+        command.add_argument("--output", required=True, help="folder to create")
+    for name, imports in _imports().items():
+        _add(bring, name, imports[0].default, joined(option.help for option in imports))
     export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     how = export.add_mutually_exclusive_group()
-    how.add_argument(
-        "--table-free",
-        action="store_true",
-        help="char2subword: a checkpoint of ours without the table of subwords, for full mode",
-    )
-    how.add_argument(
-        "--words",
-        default="",
-        help="char2subword: file of words, one a line: what transformers reads as a BERT with a row a word",
-    )
-    how.add_argument(
-        "--backbone-only",
-        action="store_true",
-        help="xrayemb: its BERT, RoBERTa or GPT-2 alone, which reads no characters, for transformers and import",
-    )
+    for name, forms in _forms().items():
+        _add(how, name, forms[0][1].default, joined(f"{one.name}: {form.help}" for one, form in forms))
     check.add_argument("--golden-dir", required=True, help="folder of cases: NAME.json, NAME.safetensors, NAME.npz")
-    check.add_argument("--atol", type=float, help="largest absolute error (default: what suits the family)")
+    check.add_argument("--atol", type=float, help="largest absolute error (default: that of the family)")
     return parser
+
+
+def _imports() -> dict[str, list[ImportOption]]:
+    """Returns the options of `import` by name, each as every family that has it describes it."""
+    found: dict[str, list[ImportOption]] = {}
+    for one in families():
+        for name, option in one.imports.items():
+            found.setdefault(name, []).append(option)
+    return found
+
+
+def _forms() -> dict[str, list[tuple[Family, ExportForm]]]:
+    """Returns the forms of `export` by name, each with the families that have it."""
+    found: dict[str, list[tuple[Family, ExportForm]]] = {}
+    for one in families():
+        for name, form in one.exports.items():
+            found.setdefault(name, []).append((one, form))
+    return found
+
+
+def _add(command: argparse._ActionsContainer, name: str, default: Value, text: str) -> None:
+    """Adds an option that a family brings; the type of its default says which values it takes."""
+    text = text.replace("%", "%%")
+    if isinstance(default, bool):
+        command.add_argument(_flag(name), action="store_true", help=text)
+    else:
+        command.add_argument(_flag(name), type=type(default), default=default, help=text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given(args: argparse.Namespace, defaults: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns the options that the command line sets, among those with defaults; {} for commands without them."""
+    values = {name: getattr(args, name, default) for name, default in defaults.items()}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def _given_imports(args: argparse.Namespace) -> dict[str, Value]:
+    return _given(args, {name: options[0].default for name, options in _imports().items()})
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -97,7 +116,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.command == "check":
         from charlm.convert import golden
 
-        cases = family(args.family or "hlm").get_golden()
+        cases = family(args.family or UNNAMED).get_golden()
         atol = cases.ATOL if args.atol is None else args.atol
         return golden.check(cases.outputs, args.golden_dir, atol, cases.find_cases)
     converter = _converter(args)
@@ -112,14 +131,19 @@ def _run(args: argparse.Namespace) -> int:
 def _converter(args: argparse.Namespace) -> Converter:
     """Returns the converter of the family named on the command line, or else recognised from the input."""
     from charlm.core import checkpoint as checkpoints
-    from charlm.families.registry import converter_of, recognise
+    from charlm.families.lookup import converter_of, recognise
+    from charlm.families.stored import family_of, metadata_of
 
-    if args.family or getattr(args, "backbone", ""):
-        return converter_of(args.family or "xrayemb")
+    if args.family:
+        return converter_of(args.family)
     if args.command == "export":
-        metadata = checkpoints.read_metadata(checkpoints.find(args.checkpoint), tuple(FAMILIES))
-        return converter_of(checkpoints.family_of(metadata))
-    return converter_of("hlm") if getattr(args, "model_config", "") else recognise(args.input)
+        metadata = metadata_of(checkpoints.find(args.checkpoint), tuple(FAMILIES))
+        return converter_of(family_of(metadata))
+    given = _given_imports(args)
+    chosen = [one for one in families() if any(one.imports[name].chooses for name in given if name in one.imports)]
+    if chosen:  # several: the one that has most of the options
+        return converter_of(max(chosen, key=lambda one: len(given.keys() & one.imports)).name)
+    return recognise(args.input)
 
 
 def _import(args: argparse.Namespace, converter: Converter) -> str:
@@ -127,14 +151,10 @@ def _import(args: argparse.Namespace, converter: Converter) -> str:
 
     from charlm.convert.files import new_folder
 
-    if args.heads < 0:
-        raise ValueError(f"--heads={args.heads}: expected a positive number")
-    if args.backbone and converter.name != "xrayemb":
-        raise ValueError(f"--backbone: not for {converter.title}; it is what the tensors of XRayEmb go on")
-    given = {"model_config": args.model_config, "char_vocab": args.char_vocab, "heads": args.heads,
-             "backbone": args.backbone}  # fmt: skip
+    given = _given_imports(args)
+    _check_imports(given, converter)
     with new_folder(args.output) as folder:
-        model = converter.read(args.input, args.head, **{name: value for name, value in given.items() if value})
+        model = converter.read(args.input, args.head, **given)
         converter.save(model, folder)
         tensors = len(converter.target(model.metadata, str(model.source)).table)
     size, head = sum(leaf.size for leaf in jax.tree.leaves(model.params)), converter.head_of(model.metadata)
@@ -142,34 +162,53 @@ def _import(args: argparse.Namespace, converter: Converter) -> str:
     return f"{args.output}: {about} from {model.source}"
 
 
+def _check_imports(given: Mapping[str, Value], converter: Converter) -> None:
+    """Raises ValueError for options that the converter's family does not have, and for negative numbers."""
+    for name, value in given.items():
+        if isinstance(value, int) and value < 0:
+            raise ValueError(f"{_flag(name)}={value}: expected a positive number")
+    options, own = _imports(), family(converter.name).imports
+    foreign = [name for name in given if name not in own]
+    for name in foreign:
+        if means := next((option.foreign for option in options[name] if option.foreign), ""):
+            raise ValueError(f"{_flag(name)}: not for {converter.title}; {means}")
+    if foreign:
+        owners = [one.title for one in families() if foreign[0] in one.imports]
+        tells = converter.tells or f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it"
+        raise ValueError(f"{', '.join(map(_flag, foreign))}: not for {converter.title}; {tells}")
+
+
 def _export(args: argparse.Namespace, converter: Converter) -> str:
     from charlm.convert.files import new_folder
     from charlm.core import checkpoint as checkpoints
+    from charlm.families.stored import metadata_of
 
-    if form := next((name for name in FORMS if getattr(args, name)), ""):
+    forms = _forms()
+    if form := next(iter(_given(args, {name: found[0][1].default for name, found in forms.items()})), ""):
+        if form not in family(converter.name).exports:
+            raise ValueError(
+                f"{_flag(form)}: expected a model of the kind {' or '.join(one.title for one, _ in forms[form])}, got "
+                f"a {converter.title}"
+            )
         return _export_form(args, converter, form)
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
-        metadata = checkpoints.read_metadata(source, [converter.name])
+        metadata = metadata_of(source, [converter.name])
         tensors = converter.export_checkpoint(source, metadata, folder)
     head = converter.head_of(metadata).replace("_", " ")
     return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
 
 
 def _export_form(args: argparse.Namespace, converter: Converter, form: str) -> str:
-    """Writes a model in a form that only its family has (`FORMS`); returns the line to print."""
+    """Writes a model in a form that only some families have (`Family.exports`); returns the line to print."""
     from charlm.convert.files import new_folder
     from charlm.core import checkpoint as checkpoints
+    from charlm.families.stored import metadata_of
 
-    own = family(converter.name)
-    if form not in own.exports:
-        able = next(one.title for one in families() if form in one.exports)
-        raise ValueError(f"--{form.replace('_', '-')}: expected a model of the kind {able}, got a {converter.title}")
-    write, value = load(own.exports[form]), getattr(args, form)
     source = checkpoints.find(args.checkpoint)
     with new_folder(args.output) as folder:
-        model = converter.load(source, checkpoints.read_metadata(source, [converter.name]))
-        written = write(model, folder, value)
+        model = converter.load(source, metadata_of(source, [converter.name]))
+        written = family(converter.name).write_form(form, model, folder, getattr(args, form))
     return f"{args.output}: {written}, from {source}"
 
 

@@ -1,16 +1,20 @@
-"""Returns the names, shapes and dtypes of a model's parameters without computing them; each model is traced once."""
+"""Returns the names, shapes and dtypes of a model's parameters without computing them; each model is traced once.
+
+Import and export use it to know what a model needs before any weights are read.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
 
+from charlm.core.types import Params, Tree
 
-def abstract_params(module: nn.Module, smallest: Callable[[nn.Module], tuple[Any, ...]]) -> Any:
+
+def abstract_params(module: nn.Module, smallest: Callable[[nn.Module], tuple[Tree, ...]]) -> Params:
     """Returns the tree of a model's parameters as `jax.ShapeDtypeStruct`; computes no values.
 
     Results are cached, because tracing a model may take seconds, and loading it, giving it another head and saving it
@@ -25,5 +29,5 @@ def abstract_params(module: nn.Module, smallest: Callable[[nn.Module], tuple[Any
 
 
 @functools.lru_cache(maxsize=64)
-def _traced(module: nn.Module, smallest: Callable[[nn.Module], tuple[Any, ...]]) -> Any:
+def _traced(module: nn.Module, smallest: Callable[[nn.Module], tuple[Tree, ...]]) -> Params:
     return jax.eval_shape(lambda: module.init(jax.random.key(0), *smallest(module)))["params"]

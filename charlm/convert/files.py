@@ -1,6 +1,7 @@
 """Reads and writes state dicts on disk: safetensors, single or sharded, and PyTorch's own files (reading only).
 
-PyTorch's files are read without running any code from them.
+PyTorch's files are read without running any code from them. Open this module to see which files of a folder are read,
+or to support another format.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -27,8 +30,9 @@ from charlm.core import extras
 from charlm.core.durable import rename, replacing
 from charlm.core.local_paths import check_path
 from charlm.core.reading import TooLarge, loads, read_bytes
+from charlm.core.types import JsonObject
 
-WHOLE = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
+LONE_FILES = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 _HEADER_SIZE = 8  # bytes of the little-endian number that a safetensors file begins with
@@ -51,6 +55,7 @@ class Tensor(Protocol):
         """The type of the elements."""
         ...
 
+    # `dtype` is open, because NumPy declares the method with several signatures.
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> np.ndarray:
         """Returns the tensor as a NumPy array."""
         ...
@@ -65,7 +70,7 @@ class Stored:
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         """Reads the tensor into a new array; `copy` is ignored."""
         count = int(np.prod(self.shape))
         value = np.fromfile(self.path, self.dtype, count, offset=self.offset) if count else np.empty(0, self.dtype)
@@ -73,7 +78,7 @@ class Stored:
 
 
 def find_state(path: str | os.PathLike[str]) -> Path:
-    """Returns the file to read: `path` itself, or in a folder the first of `WHOLE`, `INDEXES` and any other index.
+    """Returns the file to read: `path` itself, or in a folder the first of `LONE_FILES`, `INDEXES` and any other index.
 
     Args:
       path: file or folder; if neither exists, the name of a model in the cache of huggingface_hub.
@@ -87,12 +92,12 @@ def find_state(path: str | os.PathLike[str]) -> Path:
             return path
         if not path.is_dir():
             path = find_cached(str(path))
-        found = [path / name for name in (*WHOLE, *INDEXES) if (path / name).is_file()]
+        found = [path / name for name in (*LONE_FILES, *INDEXES) if (path / name).is_file()]
         found += sorted(path.glob("*.index.json"))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     if not found:
-        raise ValueError(f"{path} holds no state dict: expected {', '.join(WHOLE)} or a *.index.json there")
+        raise ValueError(f"{path} holds no state dict: expected {', '.join(LONE_FILES)} or a *.index.json there")
     return found[0]
 
 
@@ -136,7 +141,7 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is no safetensors file, or a truncated one: {_one_line(error)}") from error
 
 
-def _stored(path: Path, start: int, name: str, about: dict[str, Any]) -> Stored:
+def _stored(path: Path, start: int, name: str, about: JsonObject) -> Stored:
     if about["dtype"] not in _DTYPES:
         raise ValueError(f"{path}: {name} holds {about['dtype']}, expected one of {', '.join(_DTYPES)}")
     dtype = np.dtype(_DTYPES[about["dtype"]]).newbyteorder("<")
@@ -200,7 +205,7 @@ def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:
         raise ValueError(f"{path} holds tensors that NumPy cannot: {_one_line(error)[:200]}") from None
 
 
-def _to_numpy(tensor: Any, torch: Any) -> np.ndarray:
+def _to_numpy(tensor: Any, torch: ModuleType) -> np.ndarray:  # a tensor of PyTorch, which has no types here
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:  # NumPy itself has no bfloat16; ml_dtypes has
         return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -213,7 +218,7 @@ def _refused_global(message: str, asked: Sequence[str]) -> str:
     return named[1].rstrip(".") if named else next(iter(asked), "")
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str]) -> JsonObject:
     """Returns the object of a UTF-8 JSON file.
 
     Raises:

@@ -2,7 +2,8 @@
 
 A case NAME consists of NAME.json (its config), NAME.safetensors (the state dict) and NAME.npz (inputs and arrays), and
 optionally NAME_mlm_grads.safetensors (gradients). Each family provides one function, `Outputs`: it converts the weights
-with its table of rules, runs our model and returns its results under the names of the golden arrays.
+with its table of rules, runs our model and returns its results under the names of the golden arrays. Open it when
+`python -m charlm.convert check` reports a difference, or to add a case.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from charlm.convert.files import read_json, read_state
+from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.reading import TooLarge, check_zip
+from charlm.core.types import Array, JsonObject
 
 GRADIENTS_FILE = "{}_mlm_grads.safetensors"
 GRADIENT = "gradient of "
+HEAD_OF_CASE = {"seqcls": SEQUENCE_CLASSIFICATION, "tokcls": TOKEN_CLASSIFICATION, "qa": QUESTION_ANSWERING}
+HEADS_PREFIX = "head."  # prefix of the tensors of fine-tuned heads, which are named head.NAME.*
 GRADIENT_TOLERANCE = 1e-4  # relative to a tensor's largest value
 
 
@@ -28,7 +33,7 @@ class Case:
     """A golden case: its name, description and state dict, and its arrays; gradients are `GRADIENT` + tensor name."""
 
     name: str
-    meta: dict[str, Any]
+    meta: JsonObject
     state: dict[str, np.ndarray]
     arrays: dict[str, np.ndarray]
 
@@ -38,24 +43,25 @@ class Ours:
     """The result of our model for one golden array.
 
     Attributes:
-      value: in the shape of the golden array; integers and booleans must be equal.
+      value: the array, in the shape of the golden one; integers and booleans must be equal.
       valid: bool, in the shape of the leading axes of `value`: the positions to compare; None: all.
-      scale: divisor of the errors. tolerance: largest allowed error; None: that of the command line.
+      scale: divisor of the errors.
+      tolerance: largest allowed error; None: that of the command line.
     """
 
-    value: Any
+    value: Array
     valid: np.ndarray | None = None
     scale: float = 1.0
     tolerance: float | None = None
 
 
-class Skipped(NamedTuple):
+class NotCompared(NamedTuple):
     """The reason why a golden array is not compared."""
 
     reason: str
 
 
-Outputs = Callable[[Case], Mapping[str, Ours | Skipped]]
+Outputs = Callable[[Case], Mapping[str, Ours | NotCompared]]
 
 
 class Result(NamedTuple):
@@ -137,7 +143,8 @@ def check(
     them.
 
     Args:
-      atol: largest absolute error. cases: finds the cases of a folder.
+      atol: largest absolute error.
+      cases: finds the cases of a folder.
 
     Raises:
       ValueError: `atol` is not positive, or a case cannot be read.
@@ -159,8 +166,8 @@ def check(
         for name, golden in case.arrays.items():
             ours = computed.get(name)
             if ours is None and golden.dtype.kind != "f":
-                ours = Skipped("no comparison is written for it")
-            if isinstance(ours, Skipped):
+                ours = NotCompared("no comparison is written for it")
+            if isinstance(ours, NotCompared):
                 left.append(f"{case.name:<10} {name:<28} {ours.reason}")
                 continue
             unknown = Result(

@@ -1,4 +1,7 @@
-"""The names of the heads that a model may have, as used in checkpoints and on command lines."""
+"""The names of the heads that a model may have, as used in checkpoints and on command lines.
+
+Use these constants wherever code asks which head a model has.
+"""
 
 ENCODER, MASKED_LM, PRETRAINING, CAUSAL_LM = "encoder", "masked_lm", "pretraining", "causal_lm"
 SEQUENCE_CLASSIFICATION = "sequence_classification"

@@ -1,4 +1,8 @@
-"""Finds models by name in the local cache of the `huggingface_hub` library; nothing is ever downloaded."""
+"""Finds models by name in the local cache of the `huggingface_hub` library; nothing is ever downloaded.
+
+It lets `bert-base-cased` stand for a folder that was downloaded before. Open it when a downloaded model is not found
+under its name.
+"""
 
 from __future__ import annotations
 

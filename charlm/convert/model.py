@@ -1,6 +1,7 @@
 """Converts the weights of any family: PyTorch folder -> `Model` -> charlm checkpoint, and back.
 
-Each family implements a `Converter`; `charlm.families.registry.converter_of` returns the one of a family.
+Each family implements a `Converter`; `charlm.families.lookup.converter_of` returns the one of a family. Open this
+module to write the converter of a new family.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import numpy as np
@@ -19,19 +20,21 @@ from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
 from charlm.core import checkpoint as checkpoints
 from charlm.core.memory import give_memory_back
+from charlm.core.types import Json, JsonObject, ModelConfig, Option, Params, Tree
 from charlm.nn.kernels import KERNELS
 from charlm.text.subwords import SubwordTokenizer
 
 STATE_FILE = "model.safetensors"
 # Config fields that can be changed because the weights do not depend on them; for those of single families, see
 # `Converter.own_options`.
-CHANGEABLE = ("dtype", "remat", "dropout", "attention_dropout", "embed_dropout", "attention_kernel", "compat_reference")
+CHANGEABLE = ("dtype", "remat", "scan_layers", "dropout", "attention_dropout", "embed_dropout", "attention_kernel",
+              "compat_reference")  # fmt: skip
 CONFIG_FILES = ("config_model.json", "config.json")  # their config files, looked for beside the weights in this order
 DTYPES = ("float32", "bfloat16", "float16")
 PART = 2**28  # bytes of parameters that an export reads at a time
 
 
-def _changed(name: str, value: Any) -> Any:
+def _changed(name: str, value: object) -> Json:
     """Returns the new value of a field of `CHANGEABLE` as a checkpoint stores it; ValueError if it is not allowed."""
     if name == "dtype":
         named = getattr(value, "__name__", None) or getattr(value, "name", None) or value
@@ -42,7 +45,7 @@ def _changed(name: str, value: Any) -> Any:
         if value not in KERNELS:
             raise ValueError(f"attention_kernel={value!r}: expected {', '.join(KERNELS)}")
         return value
-    if name in ("remat", "compat_reference"):
+    if name in ("remat", "scan_layers", "compat_reference"):
         if not isinstance(value, bool):
             raise ValueError(f"{name}={value!r}: expected true or false")
         return value
@@ -61,8 +64,8 @@ class Model(NamedTuple):
       source: the file or checkpoint it was read from, for messages.
     """
 
-    params: Any
-    metadata: dict[str, Any]
+    params: Params
+    metadata: JsonObject
     folder: Path
     source: Path
 
@@ -74,9 +77,9 @@ class Target(NamedTuple):
       aliases: second names of tensors, which their code expects in a file.
     """
 
-    config: Any
+    config: ModelConfig
     module: nn.Module
-    params: Any
+    params: Params
     table: dict[str, Entry]
     aliases: Sequence[Leave]
 
@@ -97,11 +100,11 @@ class Converter(abc.ABC):
     title: str  # the name shown to users
     encoders: tuple[type[nn.Module], ...] = ()  # the classes of modules without a head
     # Further config fields that may be changed, each with a function that raises ValueError for a value not allowed.
-    own_options: Mapping[str, Callable[[Any], None]] = MappingProxyType({})
+    own_options: Mapping[str, Callable[[object], None]] = MappingProxyType({})
     replaces_table: str = ""  # path of the parameters of a module that replaces the subword embeddings; "": none
     config_elsewhere: bool = False  # whether the config may lie elsewhere than beside the weights
     hides_behind: tuple[str, ...] = ()  # other families that released configs of this family may name as their own
-    label_heads: Sequence[str] = ()  # variants of the head for labels, the default first; (): there is only one
+    tells: str = ""  # what tells, for this family, what options of an import say for others; "": nothing says it
 
     @property
     @abc.abstractmethod
@@ -109,11 +112,11 @@ class Converter(abc.ABC):
         """The heads that a model of the family may have."""
 
     @abc.abstractmethod
-    def head_of(self, metadata: Mapping[str, Any]) -> str:
+    def head_of(self, metadata: Mapping[str, Json]) -> str:
         """Returns the head of a model with that metadata."""
 
     @abc.abstractmethod
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the `Target` of a model with that metadata; computes no parameters.
 
         Raises:
@@ -121,7 +124,7 @@ class Converter(abc.ABC):
         """
 
     @abc.abstractmethod
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Returns whether a config of theirs is of this family."""
 
     @abc.abstractmethod
@@ -140,11 +143,11 @@ class Converter(abc.ABC):
         """Returns the names in a file of theirs; ValueError if it cannot be read, or is of another family."""
 
     @abc.abstractmethod
-    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+    def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head."""
 
     @abc.abstractmethod
-    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with config fields changed; the caller has checked names and values."""
 
     @abc.abstractmethod
@@ -155,7 +158,7 @@ class Converter(abc.ABC):
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the files that belong beside their parameters: the config, a tokenizer, characters."""
 
-    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Json] | None) -> bool:
         """Returns whether weights whose config does not tell their family belong to this one.
 
         Args:
@@ -166,11 +169,11 @@ class Converter(abc.ABC):
         """
         return False
 
-    def smallest_input(self, config: Any) -> Any:
+    def smallest_input(self, config: ModelConfig) -> Tree:
         """Returns the smallest input of a model of the family."""
         return np.zeros((1, 1), np.int32)
 
-    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: ModelConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels, and its parameters."""
         raise ValueError(f"a {self.title} has no encoder that is used alone")
 
@@ -187,12 +190,13 @@ class Converter(abc.ABC):
         """
         return None
 
-    def load(self, checkpoint: Path, metadata: dict[str, Any], head: str = "", **changes: Any) -> Model:
+    def load(self, checkpoint: Path, metadata: JsonObject, head: str = "", **changes: Option) -> Model:
         """Reads a checkpoint of ours onto the first device.
 
         Args:
-          metadata: the checkpoint's metadata. head: the head to keep, see `cut`; "": the whole model. changes: changes
-            of its config, see `change`.
+          metadata: the checkpoint's metadata.
+          head: the head to keep, see `cut`; "": the whole model.
+          changes: changes of its config, see `change`.
 
         Raises:
           ValueError: the checkpoint has no such head, or its parameters do not fit the changed config.
@@ -203,11 +207,12 @@ class Converter(abc.ABC):
         model = Model(params, metadata, checkpoints.files_of(checkpoint), checkpoint)
         return self.cut(model, head) if head else model
 
-    def change(self, metadata: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def change(self, metadata: JsonObject, changes: Mapping[str, Option], where: str) -> JsonObject:
         """Returns the metadata with config fields changed, which must be fields of `CHANGEABLE` or `own_options`.
 
         Raises:
-          NotChangeable: a field cannot be changed; names it. ValueError: a field cannot have the value; names both.
+          NotChangeable: a field cannot be changed; names it.
+          ValueError: a field cannot have the value; names both.
         """
         if not changes:
             return metadata
@@ -218,7 +223,7 @@ class Converter(abc.ABC):
             raise NotChangeable(reason, unknown, self.name)
         return self.with_changes(metadata, {name: self._changed(name, value) for name, value in changes.items()})
 
-    def _changed(self, name: str, value: Any) -> Any:
+    def _changed(self, name: str, value: object) -> Json:
         if name not in self.own_options:
             return _changed(name, value)
         self.own_options[name](value)
@@ -253,7 +258,7 @@ class Converter(abc.ABC):
         self.write_theirs(model, folder)
         write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
 
-    def export_checkpoint(self, checkpoint: Path, metadata: dict[str, Any], folder: Path) -> int:
+    def export_checkpoint(self, checkpoint: Path, metadata: JsonObject, folder: Path) -> int:
         """Writes a checkpoint of ours in the format that their code reads; returns the number of tensors.
 
         The checkpoint is read in parts, so that a large model is never in memory twice.
@@ -262,7 +267,7 @@ class Converter(abc.ABC):
           ValueError: their code has no such model, or the checkpoint does not hold the parameters of its config.
         """
         target = self.target(metadata, str(checkpoint))
-        self.write_theirs(Model(None, metadata, checkpoints.files_of(checkpoint), checkpoint), folder)
+        self.write_theirs(Model({}, metadata, checkpoints.files_of(checkpoint), checkpoint), folder)
         abstract = checkpoints.on_one_device(target.params)
         state: dict[str, np.ndarray] = {}
         for table in in_parts(target.table, PART):

@@ -2,7 +2,7 @@
 
 Nothing is run here: the module only lists the opcodes of a pickle. PyTorch's reader of tensors (`weights_only`) decides
 what may run: it allows a few functions and refuses the rest. Two of the allowed functions can allocate any amount of
-memory, so they are refused here (`OF_MEMORY`).
+memory, so they are refused here (`OF_MEMORY`). Open this module when charlm refuses a `.bin` or `.pt` file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def globals_of(path: Path) -> list[str]:
     """Returns the globals, such as "collections.OrderedDict", that the pickles of a file ask for, in order.
 
     Raises:
-      TooLarge: the zip or its pickles exceed their limits. OSError: the file cannot be read. Any other exception: the
-        file is damaged.
+      TooLarge: the zip or its pickles exceed their limits.
+      OSError: the file cannot be read.
+      Any other exception: the file is damaged.
     """
     pickles = _of_zip(path) if is_zip(path) else _of_legacy(path)
     return list(dict.fromkeys(name for data in pickles for name in _globals(data)))

@@ -1,7 +1,8 @@
 """Rules that map their tensor names and layouts to our parameter paths; used for both import and export.
 
 The rules and the abstract parameters of our model determine a complete one-to-one table. Import reports all mismatches
-with the table at once; export is its exact inverse, byte for byte.
+with the table at once; export is its exact inverse, byte for byte. Open it to write the table of a new model, or when
+an import reports missing or unexpected tensors.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from flax import traverse_util
 
 from charlm.convert.files import Tensor
+from charlm.core.types import Params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Entry(NamedTuple):
     """How a tensor of theirs maps to ours; see `Rule` for `transpose` and `roll`.
 
     Attributes:
-      ours: our paths, each with the size of its last axis. shape: the shape of their tensor.
+      ours: our paths, each with the size of its last axis.
+      shape: the shape of their tensor.
       rows: for each row of theirs the index of our row, -1 for a row of zeros; every row of ours occurs, possibly
         several times. (): both have the same rows.
     """
@@ -77,7 +80,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+)", re.escape(name)))
 
 
-def build_table(rules: Iterable[Rule], params: Any) -> dict[str, Entry]:
+def build_table(rules: Iterable[Rule], params: Params) -> dict[str, Entry]:
     """Returns their name -> `Entry` for every parameter of a tree (arrays or `jax.ShapeDtypeStruct`).
 
     Raises:
@@ -114,11 +117,12 @@ def _named(ours: str, part: str) -> str:
 
 def import_state(
     table: Mapping[str, Entry], leave: Sequence[Leave], state: dict[str, Tensor] | dict[str, np.ndarray], where: str
-) -> dict[str, Any]:
+) -> Params:
     """Returns our nested parameters, float32, from their state dict.
 
     Args:
-      table: from `build_table`. leave: tensors that are not imported.
+      table: from `build_table`.
+      leave: tensors that are not imported.
       state: their tensors, floating point of any width, in memory or `files.Stored`. Each imported tensor is read and
         removed from the dict in turn, so that its memory can be freed.
       where: the name of the state dict in errors, for example its path.
@@ -160,7 +164,7 @@ def import_state(
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
-def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Any) -> dict[str, np.ndarray]:
+def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Params) -> dict[str, np.ndarray]:
     """Returns their state dict, float32 and contiguous, from our parameters; includes the aliases in `leave`."""
     flat = traverse_util.flatten_dict(params, sep="/")
     state = {}

@@ -1,18 +1,18 @@
-"""The batch format of HLM: the arrays that the data layer hands to the model, as tables of distinct words.
+"""The batch of a model that reads words by their characters: arrays from the data layer, as tables of distinct words.
 
-A word's intra-word vector depends only on its characters, so a batch stores every distinct word once, with a map from
-positions to words. Axes: S table shards, B sequences of a shard, W words of a sequence, U and P distinct words,
-C character slots (slot 0 is [WORD_CLS]), M masked words. The classes are plain NamedTuples: JAX treats them as pytrees,
-and this module need not import JAX.
+Read it before the model or the packing, since both rely on it. A word's intra-word vector depends only on its
+characters, so a batch stores every distinct word once, with a map from positions to words. Axes: S table shards, B
+sequences of a shard, W words of a sequence, U and P distinct words, C character slots (slot 0 is [WORD_CLS]), M masked
+words. The classes are plain NamedTuples: JAX treats them as pytrees, and this module need not import JAX.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = Any  # numpy.ndarray on the host, jax.Array on the device
+from charlm.core.types import Array
 
 
 class MaskedWords(NamedTuple):

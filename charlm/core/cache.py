@@ -2,7 +2,8 @@
 
 A word's vector depends only on its characters and the parameters, never on the context, so a cached vector equals a
 fresh one up to rounding (which varies because each word is padded to the longest word it is encoded with). The table is
-bounded: the least recently used words are evicted. Vectors stay on the device.
+bounded: the least recently used words are evicted. Vectors stay on the device. The predictors use it; open it if a
+repeated call of a predictor is slow, or takes too much memory.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+
+from charlm.core.types import Params
 
 CHUNKS = (512, 128, 32)  # words per encoder call: few sizes, so few compiled programs; all are multiples of the last
 CALL_SLOTS = 150  # fixed cost of an encoder call, in slots: each call reads the parameters from memory again
-FIRST_ROWS = 1024  # initial size; the table doubles when it is full, up to its limit
+FIRST_CACHE_ROWS = 1024  # initial size; the table doubles when it is full, up to its limit
 DEFAULT_BYTES = 2**28  # about 87,000 words of HLM-Base in float32
 
-Encode = Callable[[Any, np.ndarray], jax.Array]
-Key = tuple[int, bytes]
+Encode = Callable[[Params, np.ndarray], jax.Array]
+CacheKey = tuple[int, bytes]
+T = TypeVar("T")
 
 
 class CacheStats(NamedTuple):
@@ -55,9 +60,11 @@ class WordCache:
 
     Args:
       encode: `encode(params, chars_UC)` -> vectors [U, D], compiled by the caller; rows of zeros pad.
-      width: D. dtype: dtype of the vectors.
+      width: D, width of the vectors.
+      dtype: dtype of the vectors.
       buckets: numbers of character slots that words are padded to, ascending; the last one fits the longest word.
-      max_bytes: the largest size of the table. max_words: the largest number of words, used instead of `max_bytes`.
+      max_bytes: the largest size of the table.
+      max_words: the largest number of words, used instead of `max_bytes`.
 
     Raises:
       ValueError: the table has no room for a single word.
@@ -67,7 +74,7 @@ class WordCache:
         self,
         encode: Encode,
         width: int,
-        dtype: Any,
+        dtype: DTypeLike,
         buckets: tuple[int, ...],
         *,
         max_bytes: int = DEFAULT_BYTES,
@@ -88,7 +95,7 @@ class WordCache:
             self._forget()
 
     def _forget(self) -> None:
-        self._rows: OrderedDict[Key, int] = OrderedDict()  # least recently read first
+        self._rows: OrderedDict[CacheKey, int] = OrderedDict()  # least recently read first
         self._free: list[int] = []
         # Row 0 stays zero: padding positions read it.
         self._table = jnp.zeros((1, self._width), self._dtype)
@@ -99,7 +106,7 @@ class WordCache:
         """The counts so far."""
         return CacheStats(self._hits, self._misses, len(self._rows), self.limit)
 
-    def read(self, params: Any, chars_NWC: np.ndarray) -> jax.Array:
+    def read(self, params: Params, chars_NWC: np.ndarray) -> jax.Array:
         """Returns the vectors [N, W, D] of words; zeros at padding positions.
 
         Args:
@@ -123,7 +130,7 @@ class WordCache:
             rows_M = [0 if key is None else self._rows[key] for key in keys]
             return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
 
-    def warm(self, params: Any, chars_UC: np.ndarray) -> None:
+    def warm(self, params: Params, chars_UC: np.ndarray) -> None:
         """Computes and stores the vectors of words that are missing; if they exceed the limit, only the last ones.
 
         These words count neither as hits nor as misses.
@@ -135,7 +142,7 @@ class WordCache:
             kept = sorted(last.items(), key=lambda item: item[1])[-self.limit :]
             self._fill(params, chars_UC, dict(kept))
 
-    def _fill(self, params: Any, chars_MC: np.ndarray, first: dict[Key, int]) -> int:
+    def _fill(self, params: Params, chars_MC: np.ndarray, first: dict[CacheKey, int]) -> int:
         """Encodes the missing words into the table and returns their number.
 
         Args:
@@ -156,7 +163,7 @@ class WordCache:
             raise
         return len(missing)
 
-    def _put(self, missing: list[Key], encoded: list[tuple[np.ndarray, jax.Array]]) -> None:
+    def _put(self, missing: list[CacheKey], encoded: list[tuple[np.ndarray, jax.Array]]) -> None:
         while len(self._rows) + len(missing) > self.limit:
             self._free.append(self._rows.popitem(last=False)[1])
         self._grow(len(self._rows) + len(missing))
@@ -171,11 +178,11 @@ class WordCache:
         rows = self._table.shape[0]
         if words <= rows - 1:
             return
-        new = max(words, min(self.limit, max(FIRST_ROWS, 2 * rows))) + 1
+        new = max(words, min(self.limit, max(FIRST_CACHE_ROWS, 2 * rows))) + 1
         self._table = jnp.concatenate([self._table, jnp.zeros((new - rows, self._width), self._dtype)])
         self._free.extend(range(new - 1, rows - 1, -1))
 
-    def _encoded(self, params: Any, chars_UC: np.ndarray) -> Iterator[tuple[np.ndarray, jax.Array]]:
+    def _encoded(self, params: Params, chars_UC: np.ndarray) -> Iterator[tuple[np.ndarray, jax.Array]]:
         """Yields the indices of words that were encoded together, and their vectors, followed by rows of padding."""
         slots_U = (chars_UC != 0).sum(axis=1)
         if slots_U.max() > self._buckets[-1]:
@@ -185,7 +192,7 @@ class WordCache:
             chars_PC[: len(part), : chars_UC.shape[1]] = chars_UC[part, :slots]
             yield part, self._encode(params, chars_PC)
 
-    def _owner(self, params: Any) -> int:
+    def _owner(self, params: Params) -> int:
         """Returns a number that identifies these parameters: the same as long as every array is the same object."""
         for number, known in list(self._owners.items()):
             if known.gone():
@@ -197,18 +204,18 @@ class WordCache:
         return number
 
 
-class OncePerParams:
+class OncePerParams(Generic[T]):
     """A function of parameters that is recomputed only when one of their arrays is a different object.
 
     Args:
       compute: the function; the parameters' arrays must not change in place. Only the latest result is kept.
     """
 
-    def __init__(self, compute: Callable[[Any], Any]) -> None:
+    def __init__(self, compute: Callable[[Params], T]) -> None:
         self._compute = compute
-        self._known: tuple[_Known, Any] | None = None
+        self._known: tuple[_Known, T] | None = None
 
-    def __call__(self, params: Any) -> Any:
+    def __call__(self, params: Params) -> T:
         """Returns `compute(params)`."""
         known = self._known
         if known is None or not known[0].are(params):
@@ -220,7 +227,7 @@ class OncePerParams:
 class _Known:
     """Recognises parameters by their names and the identity of their arrays, without keeping the arrays alive."""
 
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: Params) -> None:
         leaves, self._names = jax.tree.flatten(params)
         self._arrays = [weakref.ref(leaf) for leaf in leaves]
 
@@ -228,20 +235,20 @@ class _Known:
         """Returns whether one of the arrays has been freed."""
         return any(array() is None for array in self._arrays)
 
-    def are(self, params: Any) -> bool:
+    def are(self, params: Params) -> bool:
         """Returns whether `params` are the parameters this object was made from."""
         leaves, names = jax.tree.flatten(params)
         return names == self._names and all(a() is b for a, b in zip(self._arrays, leaves, strict=True))
 
 
-def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[Key | None], dict[Key, int]]:
+def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[CacheKey | None], dict[CacheKey, int]]:
     """Returns the key of every row (None where there is no word), and the first row of every distinct key."""
     text, width = chars_MC.tobytes(), chars_MC.shape[1] * chars_MC.itemsize
     is_word_M = (chars_MC[:, 0] != 0).tolist()
     # Strip the padding: the same word may come with more or fewer zeros at its end.
     padded = (text[at : at + width] for at in range(0, len(text), width))
     keys = [(owner, word.rstrip(b"\0")) if is_word else None for word, is_word in zip(padded, is_word_M, strict=True)]
-    first: dict[Key, int] = {}
+    first: dict[CacheKey, int] = {}
     for m, key in enumerate(keys):
         if key is not None:
             first.setdefault(key, m)

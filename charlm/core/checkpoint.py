@@ -2,7 +2,8 @@
 
 A checkpoint is written by orbax and holds the training state, the data position, the config and the vocabulary. It
 describes itself: `read_metadata` returns the config and vocabulary that a model needs, without reading any array.
-Checkpoints of a run are written by `charlm.core.checkpoint_store`.
+Checkpoints of a run are written by `charlm.core.checkpoint_store`. Open this module to change what is checked before a
+checkpoint is used.
 """
 
 from __future__ import annotations
@@ -12,22 +13,25 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
-from charlm.core import checksums, hosts
-from charlm.core.checkpoint_parts import Position
-from charlm.core.sharding import path_name
+from charlm.core import checksums, hosts, spikes
+from charlm.core.checkpoint_parts import Position, Positioned
+from charlm.core.sharding import path_name, place_state
+from charlm.core.state import StoredState, TrainState
+from charlm.core.types import JsonObject, Params, Tree
 
 FOLDER = "checkpoints"
 STAGE = re.compile(r"\d+_[a-z]+")  # name of a stage's folder in the workdir of a run in stages, see `training.stages`
 FILES = "vocab"  # folder in a checkpoint of a run with its vocabulary files, if it has any
+SPIKES = "spikes"  # key of a run's `charlm.core.spikes.History` in a checkpoint's description
 BEST_METRIC = "loss"  # held-out loss; the checkpoint with the lowest is kept
 
 
@@ -63,7 +67,8 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
 
     Args:
       path: the checkpoint itself, or a workdir: then its newest checkpoint, or for a run in stages that of the last
-        stage. key: the option or config key to name in errors.
+        stage.
+      key: the option or config key to name in errors.
 
     Raises:
       ValueError: there is no checkpoint, or the folder holds several runs.
@@ -111,38 +116,28 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
         return None
 
 
-def read_metadata(checkpoint: Path, families: Sequence[str] = ("hlm",)) -> dict[str, Any]:
-    """Returns the `metadata` stored with a checkpoint.
+def read_metadata(checkpoint: Path) -> JsonObject:
+    """Returns the `metadata` stored with a checkpoint of any family; see `charlm.families.stored.metadata_of`.
 
     The metadata of a run, or of parameters made for a run, have its `config`; those of an imported subword model have
     `family`, `model` (its shape), `head` and `hf_config`.
 
-    Args:
-      families: the families that the model may belong to.
-
     Raises:
-      ValueError: the folder is not a checkpoint of charlm, or its model is of another family.
+      ValueError: the folder is not a checkpoint of charlm.
     """
     metadata = description(checkpoint)
     if not metadata or not ("config" in metadata or metadata.keys() >= {"family", "model"}):
         raise ValueError(f"{checkpoint} is not a checkpoint of charlm: it stores no config")
-    if (stored := family_of(metadata)) not in families:
-        raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
     return metadata
 
 
-def description(checkpoint: Path) -> dict[str, Any]:
+def description(checkpoint: Path) -> JsonObject:
     """Returns the `metadata` stored with a checkpoint of any family; {} if there are none."""
     with clear_reads(checkpoint):
         return checksums.undescribed(checksums.of_itself(checkpoint).description)
 
 
-def family_of(metadata: Mapping[str, Any]) -> str:
-    """Returns the family of the model that a checkpoint's metadata describe."""
-    return metadata.get("family") or metadata["config"].get("family", "hlm")
-
-
-def _stored_state(checkpoint: Path) -> Any:
+def _stored_state(checkpoint: Path) -> Tree:
     """Returns the names, shapes and dtypes of the arrays that a checkpoint stores as its state.
 
     Checks the files against their checksums first, because damaged files make orbax's threads fill the log.
@@ -175,16 +170,33 @@ def clear_reads(checkpoint: Path) -> Iterator[None]:
             log.setLevel(level)
 
 
-def check_state(checkpoint: Path, abstract_state: Any) -> None:
+def check_state(checkpoint: Path, abstract_state: TrainState) -> None:
     """Checks that a checkpoint holds what was saved, and a state that this run can go on from.
 
     Raises:
       ValueError: when it is damaged; when parameters or the optimizer's arrays have other names or shapes.
     """
-    _check_state(checkpoint, _stored_state(checkpoint), abstract_state)
+    _check_state(checkpoint, _stored_state(checkpoint), arrays_of(abstract_state))
 
 
-def _check_state(checkpoint: Path, stored: Any, abstract_state: Any) -> None:
+def arrays_of(state: TrainState) -> StoredState:
+    """Returns the arrays of a state, real or abstract, that a checkpoint stores."""
+    return StoredState(*state[:3])
+
+
+def with_history(checkpoint: Path, arrays: StoredState, abstract_state: TrainState) -> TrainState:
+    """Returns the state of a checkpoint from its arrays, with the history of its spikes if `abstract_state` has one.
+
+    Where the checkpoint stores none, because the run did not look for spikes, an empty one takes its place.
+    """
+    abstract = abstract_state.history
+    if abstract is None:
+        return TrainState(*arrays)
+    history = spikes.from_json(description(checkpoint).get(SPIKES), abstract.losses.shape[0])
+    return TrainState(*arrays, place_state(history, jax.tree.map(lambda x: x.sharding, abstract)))
+
+
+def _check_state(checkpoint: Path, stored: Tree, abstract_state: StoredState) -> None:
     check_fits(checkpoint, stored["params"], abstract_state.params)
     found, wanted = _shapes(stored), _shapes(abstract_state)
     if found != wanted:
@@ -218,7 +230,7 @@ def newest_whole(folder: Path, below: int) -> int | None:
     return None
 
 
-def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
+def load(checkpoint: Path, abstract_state: TrainState, data: Positioned) -> TrainState:
     """Returns the whole state of a checkpoint in any folder, and moves the iterator `data` to its saved position.
 
     Raises:
@@ -228,13 +240,14 @@ def load(checkpoint: Path, abstract_state: Any, data: Any) -> Any:
     stored = _stored_state(checkpoint)
     if set(stored) == {"params"}:
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
-    _check_state(checkpoint, stored, abstract_state)
+    abstract = arrays_of(abstract_state)
+    _check_state(checkpoint, stored, abstract)
     with clear_reads(checkpoint):
-        wanted = {"state": abstract_state, "data": Position(data)}
-        return ocp.load_checkpointables(str(checkpoint), wanted)["state"]
+        arrays = ocp.load_checkpointables(str(checkpoint), {"state": abstract, "data": Position(data)})["state"]
+    return with_history(checkpoint, arrays, abstract_state)
 
 
-def stored_params(checkpoint: Path) -> Any:
+def stored_params(checkpoint: Path) -> Params:
     """Returns the names, shapes and dtypes of a checkpoint's parameters, without reading the arrays."""
     return _stored_state(checkpoint)["params"]
 
@@ -253,12 +266,12 @@ def unreported(checkpoint: Path) -> list[float]:
     return list(description(checkpoint).get("unreported", []))
 
 
-def load_params(checkpoint: Path, abstract_params: Any, names: Collection[str] | None = None) -> Any:
+def load_params(checkpoint: Path, abstract_params: Params, names: Collection[str] | None = None) -> Params:
     """Returns only the parameters of a checkpoint, placed on devices as `abstract_params` says.
 
     Args:
-      abstract_params: shapes and placement of all parameters. names: the parameters to load, such as
-        "hlm/embed/norm/scale"; None: all.
+      abstract_params: shapes and placement of all parameters.
+      names: the parameters to load, such as "hlm/embed/norm/scale"; None: all.
 
     Raises:
       ValueError: the checkpoint is damaged, or names or shapes differ (the message lists every missing, unexpected and
@@ -285,13 +298,13 @@ def _without_others(context: ocp.Context) -> None:
     options.primary_host, options.active_processes, options.barrier_sync_key_prefix = this, {this}, f"process_{this}"
 
 
-def on_one_device(abstract: Any) -> Any:
+def on_one_device(abstract: Params) -> Params:
     """Returns abstract arrays that `load_params` places on the first device."""
     place = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), abstract)
 
 
-def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
+def save_params(folder: Path, params: Params, metadata: JsonObject) -> None:
     """Writes a checkpoint that holds only parameters and metadata: models can be loaded from it, but no run resumed.
 
     Args:
@@ -323,16 +336,16 @@ def save_params(folder: Path, params: Any, metadata: dict[str, Any]) -> None:
         raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
 
 
-def save_beside(params: Any) -> None:
+def save_beside(params: Params) -> None:
     """Takes part in the `save_params` of process 0; every other process must call it, because orbax waits for all."""
     save_params(Path(), params, {})
 
 
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
     return {path_name(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -> None:
+def check_fits(where: str | os.PathLike[str], params: Params, wanted_params: Params) -> None:
     """Checks that parameters (arrays or their descriptions) have the names and shapes of `wanted_params`.
 
     Raises:
@@ -348,23 +361,3 @@ def check_fits(where: str | os.PathLike[str], params: Any, wanted_params: Any) -
     ]
     if problems:
         raise ValueError(f"{where} does not hold the parameters of this config: " + "; ".join(problems))
-
-
-def check_vocab(checkpoint: Path, char_vocab: dict[str, int]) -> None:
-    """Checks that a checkpoint has the same character vocabulary as this run.
-
-    Raises:
-      ValueError: the vocabularies differ; names the first character that differs and what to set.
-    """
-    metadata = read_metadata(checkpoint)
-    stored = metadata["char_vocab"]
-    if stored == char_vocab:
-        return
-    named = metadata["config"].get("text", {}).get("char_vocab")
-    way_out = "released" if named == "released" else "the char_vocab.json of its workdir"
-    differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
-    raise ValueError(
-        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: "
-        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to "
-        f"{way_out}"
-    )

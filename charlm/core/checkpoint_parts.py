@@ -1,30 +1,47 @@
 """The parts of a checkpoint beside its arrays: the position in the data, and files such as a tokenizer's.
 
 The classes follow orbax's protocol for objects that it saves and loads; only `charlm.core.checkpoint` and
-`charlm.core.checkpoint_store` use them.
+`charlm.core.checkpoint_store` use them. Open it to store something else beside the arrays.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import jax
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_json
+from charlm.core.types import JsonObject
+
+if TYPE_CHECKING:
+    from orbax.checkpoint import v1 as ocp
+
+
+class Positioned(Protocol):
+    """An iterator of data whose position can be saved."""
+
+    def get_state(self) -> JsonObject:
+        """Returns the position."""
+        ...
+
+    def set_state(self, state: JsonObject, /) -> None:
+        """Moves to a position that `get_state` returned."""
+        ...
 
 
 class Position:
     """Saves the position of a data iterator, one file per process; any number of processes can read it back."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Positioned) -> None:
         self._data = data
 
-    async def save(self, directory: Any) -> Awaitable[None]:
+    async def save(self, directory: ocp.path.PathAwaitingCreation) -> Awaitable[None]:
         """Returns an awaitable that writes the current position."""
         text = json.dumps(self._data.get_state())  # read now: the write runs in the background
 
@@ -34,7 +51,7 @@ class Position:
 
         return write()
 
-    async def load(self, directory: Any) -> Awaitable[None]:
+    async def load(self, directory: os.PathLike[str]) -> Awaitable[None]:
         """Returns an awaitable that moves the iterator to the saved position."""
 
         async def read() -> None:
@@ -44,7 +61,7 @@ class Position:
         return read()
 
 
-def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _merged(one: JsonObject, other: JsonObject) -> JsonObject:
     both = one.keys() & other.keys()
     return one | other | {k: _merged(one[k], other[k]) for k in both if isinstance(one[k], dict)}
 
@@ -55,7 +72,7 @@ class Files:
     def __init__(self, write: Callable[[Path], None]) -> None:
         self._write = write
 
-    async def save(self, directory: Any) -> Awaitable[None]:
+    async def save(self, directory: ocp.path.PathAwaitingCreation) -> Awaitable[None]:
         """Returns an awaitable that writes the files, on the first process."""
 
         async def write() -> None:
@@ -65,7 +82,7 @@ class Files:
 
         return write()
 
-    async def load(self, directory: Any) -> Awaitable[None]:
+    async def load(self, directory: os.PathLike[str]) -> Awaitable[None]:
         """Returns an awaitable that does nothing."""
 
         async def read() -> None:

@@ -1,30 +1,60 @@
 """Writes and restores the checkpoints of a run through orbax: in the background, and complete or not at all.
 
-`charlm.core.checkpoint` has what a checkpoint holds, and how to find and read one without a run.
+`charlm.core.checkpoint` has what a checkpoint holds, and how to find and read one without a run. Open this module to
+change when a checkpoint counts as complete, or which checkpoints of a run are kept.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from orbax.checkpoint import v1 as ocp
 
 from charlm.core import checksums, hosts
-from charlm.core.checkpoint import BEST_METRIC, FILES, FOLDER, check_state, clear_reads, complete, find_latest, reason
-from charlm.core.checkpoint_parts import Files, Position
+from charlm.core.checkpoint import (
+    BEST_METRIC,
+    FILES,
+    FOLDER,
+    SPIKES,
+    arrays_of,
+    check_state,
+    check_whole,
+    clear_reads,
+    complete,
+    complete_steps,
+    description,
+    find_latest,
+    reason,
+    with_history,
+)
+from charlm.core.checkpoint_parts import Files, Position, Positioned
+from charlm.core.durable import TEMPORARY, remove_folder
+from charlm.core.spikes import to_json
+from charlm.core.state import TrainState
+from charlm.core.types import Json, JsonObject
 
+UNPLANNED = "unplanned"  # in the description of a checkpoint that only a signal was the reason for
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of a checkpoint that orbax has not finished
+
+
+class _HasStep(Protocol):
+    """What orbax says of a checkpoint, as far as it is read here."""
+
+    @property
+    def step(self) -> int: ...
 
 
 class Checkpoints:
     """The checkpoints of one workdir: written in the background; the newest ones and the best one are kept.
 
     Args:
-      workdir: folder of the run. keep: how many of the newest checkpoints are kept beside the best one.
+      workdir: folder of the run.
+      keep: how many of the newest checkpoints are kept beside the best one.
       metadata: JSON-able description stored with each checkpoint (config, vocabulary).
       folder: name of the folder in the workdir that holds the checkpoints.
       write_files: writes the content of the folder `FILES` of each checkpoint, such as a tokenizer; called on the
@@ -35,10 +65,15 @@ class Checkpoints:
         self,
         workdir: str | os.PathLike[str],
         keep: int = 3,
-        metadata: dict[str, Any] | None = None,
+        metadata: JsonObject | None = None,
         folder: str = FOLDER,
         write_files: Callable[[Path], None] | None = None,
     ) -> None:
+        self._folder = Path(workdir).absolute() / folder
+        if hosts.is_primary():
+            for left in self._folder.glob(f"*{TEMPORARY}"):  # by a run that was killed while it removed a checkpoint
+                shutil.rmtree(left, ignore_errors=True)
+        self._unplanned = {s for s in complete_steps(self._folder) if _described(self._folder / str(s)).get(UNPLANNED)}
         policies = ocp.training.preservation_policies
         best = policies.BestN(
             n=1,
@@ -49,10 +84,9 @@ class Checkpoints:
         self._metadata = metadata
         self._write_files = write_files
         self._pending: int | None = None  # the step that was saved last; its write may not have finished
-        self._folder = Path(workdir).absolute() / folder
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
-        kept = policies.AnyPreservationPolicy([policies.LatestN(keep), best])
+        kept = policies.AnyPreservationPolicy([_Newest(keep, self._unplanned), best])
         self._checkpointer = ocp.training.Checkpointer(
             str(self._folder),
             context=context,
@@ -61,7 +95,7 @@ class Checkpoints:
             cleanup_tmp_directories=True,
         )
 
-    def describe(self, **more: Any) -> None:
+    def describe(self, **more: Json) -> None:
         """Adds to the metadata stored with each checkpoint from now on."""
         self._metadata = {**(self._metadata or {}), **more}
 
@@ -73,15 +107,18 @@ class Checkpoints:
     def save(
         self,
         step: int,
-        state: Any,
-        data: Any,
+        state: TrainState,
+        data: Positioned,
         metrics: dict[str, float] | None = None,
         unreported: Sequence[float] = (),
+        unplanned: bool = False,
     ) -> None:
         """Saves the current `state` and position of the iterator `data` in the background, unless the step exists.
 
         Args:
-          metrics: held-out metrics of this step, if it was evaluated. unreported: sums for the next progress line.
+          metrics: held-out metrics of this step, if it was evaluated.
+          unreported: sums for the next progress line.
+          unplanned: whether only a signal is the reason for this checkpoint; see `last_planned`.
 
         Raises:
           ValueError: this checkpoint or the previous one could not be written; names it and the last good one.
@@ -90,8 +127,12 @@ class Checkpoints:
         present = step in (c.step for c in self._checkpointer.checkpoints)
         if present and complete(self._folder / str(step)):
             return
-        metadata = checksums.described({**(self._metadata or {}), "unreported": list(unreported)})
-        parts = {"state": state, "data": Position(data)}
+        more: JsonObject = {} if state.history is None else {SPIKES: to_json(state.history)}
+        if unplanned:
+            more[UNPLANNED] = True
+            self._unplanned.add(step)
+        metadata = checksums.described({**(self._metadata or {}), **more, "unreported": list(unreported)})
+        parts = {"state": arrays_of(state), "data": Position(data)}
         if self._write_files is not None:
             parts[FILES] = Files(self._write_files)
         self._pending = step
@@ -104,7 +145,7 @@ class Checkpoints:
                 custom_metadata=metadata,
             )
 
-    def restore(self, step: int, abstract_state: Any, data: Any) -> Any:
+    def restore(self, step: int, abstract_state: TrainState, data: Positioned) -> TrainState:
         """Returns the state of a step, placed as `abstract_state` says, and moves the iterator `data` to its position.
 
         Raises:
@@ -113,8 +154,37 @@ class Checkpoints:
         """
         check_state(self.folder(step), abstract_state)
         with clear_reads(self.folder(step)):
-            wanted = {"state": abstract_state, "data": Position(data)}
-            return self._checkpointer.load_checkpointables(step, wanted)["state"]
+            wanted = {"state": arrays_of(abstract_state), "data": Position(data)}
+            arrays = self._checkpointer.load_checkpointables(step, wanted)["state"]
+        return with_history(self.folder(step), arrays, abstract_state)
+
+    def last_planned(self, most: int) -> int | None:
+        """Returns the newest undamaged step up to `most`, without those that only a signal was the reason for.
+
+        So a run that was stopped goes back to the same step as one that was not. All processes must call it.
+        """
+        self.wait()
+
+        def find() -> int | None:
+            for step in sorted(set(complete_steps(self._folder)) - self._unplanned, reverse=True):
+                with suppress(ValueError, OSError):
+                    if step <= most:
+                        check_whole(self.folder(step))
+                        return step
+            return None
+
+        return hosts.from_primary(find() if hosts.is_primary() else None)
+
+    def remove_after(self, step: int) -> None:
+        """Removes the checkpoints of later steps, the newest first; all processes must call it."""
+        self.wait()
+        if hosts.is_primary():
+            for later in sorted((s for s in complete_steps(self._folder) if s > step), reverse=True):
+                with self._clear_errors():
+                    remove_folder(self.folder(later))
+        hosts.total(0)  # a barrier: after it, no process finds them
+        self._unplanned -= {later for later in self._unplanned if later > step}
+        self._checkpointer.reload()
 
     def _add_checksums(self) -> None:
         """Adds checksums to the files of all processes; orbax calls it before the checkpoint gets its final name."""
@@ -156,8 +226,29 @@ class Checkpoints:
             raise ValueError(f"{what} could not be written to {self._folder}: {reason(error)}; {good}") from error
 
 
+def _described(checkpoint: Path) -> JsonObject:
+    try:
+        return description(checkpoint)
+    except ValueError:  # it is damaged, which is reported where it is read
+        return {}
+
+
+class _Newest:
+    """Keeps the newest checkpoint and the newest `keep` that were planned, so that signals push none of these out."""
+
+    def __init__(self, keep: int, unplanned: set[int]) -> None:
+        self._keep, self._unplanned = keep, unplanned
+
+    def should_preserve(self, checkpoints: Sequence[_HasStep], *, context: object) -> Sequence[bool]:
+        del context
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        planned = sorted(step for step in steps if step not in self._unplanned)
+        kept = {max(steps, default=0), *planned[-self._keep :]}
+        return [step in kept for step in steps]
+
+
 class _Always:
     """A save policy that always saves: the training loop decides when."""
 
-    def should_save(self, *args: Any, **kwargs: Any) -> bool:
+    def should_save(self, *args: object, **kwargs: object) -> bool:
         return True

@@ -2,7 +2,8 @@
 
 They cover the bytes on disk, so they do not depend on how many devices or processes write or read a checkpoint. The
 file `FILE` holds the checksums of all other files. The checkpoint's description (config, vocabulary) carries a checksum
-of its own, because orbax rewrites its file after all others.
+of its own, because orbax rewrites its file after all others. Open it when a checkpoint is reported as damaged and you
+want to know what was compared.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_json
+from charlm.core.types import Json, JsonObject
 
 log = logging.getLogger("charlm")
 
@@ -84,7 +86,7 @@ def _say_once(folder: Path) -> None:
 class OfItself(NamedTuple):
     """A checkpoint's description, including its checksum, and the time the checkpoint was saved, in ns."""
 
-    description: dict[str, Any]
+    description: JsonObject
     saved: int
 
 
@@ -94,7 +96,8 @@ def of_itself(folder: Path) -> OfItself:
     Reads the file without orbax, which would also open the arrays and fill the log if they are damaged.
 
     Raises:
-      ValueError: the description is damaged. OSError: it cannot be read.
+      ValueError: the description is damaged.
+      OSError: it cannot be read.
     """
     stored = read_json(folder / ABOUT)
     if not isinstance(stored, dict):
@@ -105,13 +108,13 @@ def of_itself(folder: Path) -> OfItself:
     return OfItself(description, saved)
 
 
-def described(description: Mapping[str, Any]) -> dict[str, Any]:
+def described(description: Mapping[str, Json]) -> JsonObject:
     """Returns the description of a checkpoint with its checksum added; `undescribed` is the inverse."""
     plain = {name: value for name, value in description.items() if name != KEY}
     return plain | {KEY: _sum_of_json(plain)}
 
 
-def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
+def undescribed(stored: Mapping[str, Json]) -> JsonObject:
     """Returns a stored description without its checksum (old ones have none); ValueError if the checksum is wrong."""
     plain = {name: value for name, value in stored.items() if name != KEY}
     if KEY in stored and stored[KEY] != _sum_of_json(plain):
@@ -119,7 +122,7 @@ def undescribed(stored: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _sum_of_json(value: Any) -> str:
+def _sum_of_json(value: Json) -> str:
     read_back = json.loads(json.dumps(value))  # turns numeric keys into text before they are sorted
     return f"{zlib.crc32(json.dumps(read_back, sort_keys=True).encode()):08x}"
 

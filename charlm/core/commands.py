@@ -1,4 +1,8 @@
-"""Runs the commands of charlm: exit status, one line on standard error for any mistake. Every command line uses it."""
+"""Runs the commands of charlm and ends them with an exit status, and with one line on standard error for any mistake.
+
+The command lines that take plain options use it (`charlm.cli` is for those that read a config). Open it to change which
+errors are shown as one line instead of a traceback.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 from charlm.core import interrupts
+from charlm.core.logs import print_error
 from charlm.core.memory import clear_exhaustion
 from charlm.core.programs import keep_programs
 
@@ -36,5 +41,5 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
 
 def fail(message: str) -> int:
     """Prints an error as one line on standard error; returns the exit status of a failed command."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print_error(" ".join(message.split()))
     return 1

@@ -2,7 +2,7 @@
 
 A file is written under a temporary name, synced to disk and only then renamed. Without the sync, the rename may reach
 the disk before the content does, and a power cut would leave an empty file under the final name. The module needs only
-the standard library, so every part of charlm can use it.
+the standard library, so every part of charlm can use it. Write every file that a run relies on with this module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
+
+from charlm.core.types import Json
+
+TEMPORARY = ".tmp"  # how the names of unfinished files and folders end
 
 
 @contextlib.contextmanager
@@ -23,7 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     has a temporary name of its own, so two processes that write the same file do not collide; the last one wins.
     """
     path = os.fspath(path)
-    temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY}"
     try:
         yield temporary
         rename(temporary, path)
@@ -32,6 +35,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
             shutil.rmtree(temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.remove(temporary)
+
+
+def remove_folder(folder: str | os.PathLike[str]) -> None:
+    """Removes a folder so that none finds half of it: it gets a temporary name first; OSError if that fails."""
+    gone = f"{os.fspath(folder)}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY}"
+    os.rename(folder, gone)
+    _sync_folder(os.path.dirname(os.path.abspath(folder)))
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -45,7 +56,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: str | os.PathLike[str], value: Json) -> None:
     """Writes a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 

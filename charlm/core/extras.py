@@ -1,7 +1,7 @@
 """Loads optional packages, which only some uses of charlm need, and says in one line how to install a missing one.
 
 Code that reads, scores or draws with such a package loads it here. A command that needs one only at its end also loads
-it at its start, so that a missing package is reported before any work is done.
+it at its start, so that a missing package is reported before any work is done. Open it to add an optional package.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ class _Package(NamedTuple):
 
 
 _PACKAGES = {
+    "apache_beam": _Package("apache-beam", "beam"),
+    "datasketch": _Package("datasketch", "beam"),
     "matplotlib": _Package("matplotlib", "eval"),
     "pyarrow": _Package("pyarrow", ""),
     "scipy": _Package("scipy", "eval"),
@@ -28,6 +30,7 @@ _PACKAGES = {
     "tensorflow_datasets": _Package("tensorflow-datasets", ""),
     "torch": _Package("torch", "torch"),
     "transformers": _Package("transformers", ""),
+    "warcio": _Package("warcio", "beam"),
 }
 
 
@@ -35,7 +38,8 @@ def load(what: str, module: str) -> ModuleType:
     """Imports a module of an optional package.
 
     Args:
-      what: what needs the module, for the message, such as "--plot". module: such as "scipy.stats".
+      what: what needs the module, for the message, such as "--plot".
+      module: such as "scipy.stats".
 
     Raises:
       ValueError: the package is not installed or cannot be imported; the message says how to install it.

@@ -1,4 +1,8 @@
-"""Helpers for the on-disk cache of encoded corpora: its folder, its keys, and clear errors when it is not writable."""
+"""Helpers for the on-disk cache of encoded corpora: its folder, its keys, and clear errors when it is not writable.
+
+The readers, vocabularies and corpora of `charlm.data` use it. Open it to change where the cache lies, how its names are
+hashed, or when leftovers of killed runs are removed.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ml_collections
 
+from charlm.core.durable import TEMPORARY
 from charlm.core.local_paths import check_path
+from charlm.core.types import Json
 
 log = logging.getLogger("charlm")
 
@@ -25,14 +31,19 @@ STALE_SECONDS = 3600  # a temporary file that has not been written to for this l
 
 
 def cache_dir(config: ml_collections.ConfigDict) -> str:
-    """Returns the folder of encoded corpora: data.cache_dir, else $CHARLM_CACHE, else ~/.cache/charlm."""
+    """Returns the folder of encoded corpora: data.cache_dir, else that of `default_cache_dir`."""
+    default = default_cache_dir()
+    return os.path.abspath(os.path.expanduser(config.data.cache_dir or default))
+
+
+def default_cache_dir() -> str:
+    """Returns $CHARLM_CACHE, else ~/.cache/charlm; ValueError if it is an address."""
     named = os.environ.get("CHARLM_CACHE", "")
     check_path("CHARLM_CACHE", named)
-    folder = config.data.cache_dir or named or os.path.join("~", ".cache", "charlm")
-    return os.path.abspath(os.path.expanduser(folder))
+    return os.path.abspath(os.path.expanduser(named or os.path.join("~", ".cache", "charlm")))
 
 
-def stable_hash(*values: Any) -> str:
+def stable_hash(*values: Json) -> str:
     """Returns a sha256 (hex) of plain values, equal in every process."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
@@ -41,7 +52,8 @@ def load_cached(path: str, load: Callable[[str], Made], make: Callable[[], None]
     """Returns the content of a cached file or folder, which is created if missing and recreated if damaged.
 
     Args:
-      load: reads `path`; raises ValueError or OSError if it is damaged. make: writes `path`.
+      load: reads `path`; raises ValueError or OSError if it is damaged.
+      make: writes `path`.
     """
     if os.path.exists(path):
         try:
@@ -65,7 +77,12 @@ def clear_write_errors(folder: str) -> Iterator[None]:
 
 def remove_stale(folder: str) -> None:
     """Removes temporary files of killed runs; keeps recent ones, which another process may be writing."""
-    for path in glob.glob(os.path.join(glob.escape(folder), "*.tmp")):
+    for path in glob.glob(os.path.join(glob.escape(folder), f"*{TEMPORARY}")):
         with contextlib.suppress(OSError):
-            if time.time() - os.path.getmtime(path) > STALE_SECONDS:
+            if is_stale(path):
                 os.remove(path)
+
+
+def is_stale(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a temporary file is so old that nobody writes it any more."""
+    return time.time() - os.path.getmtime(path) > STALE_SECONDS

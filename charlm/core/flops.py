@@ -1,5 +1,7 @@
 """Counts the floating-point operations of a training step, for model FLOPs utilisation (MFU) on the progress line.
 
+Open it to see what MFU counts; the `flops` module of each family adds up the layers of its model by these rules.
+
 Only matrix products count; a multiplication and an addition count as two. For a Transformer layer over sequences of
 lengths l, with `queries` query positions, width D and feed-forward width F:
 
@@ -7,12 +9,13 @@ lengths l, with `queries` query positions, width D and feed-forward width F:
     2 2 pairs D                                             scores, mixing
     2 r min(pairs, 2 P sum(l)) D                            scores against positions, r = 2, else 0
 
-where pairs = sum(l^2) if every position is a query, and P is the number of position buckets of each direction: beyond
-2 P words, several distances share a score. The backward pass costs twice the forward pass, so a training step costs
-three forward passes; recomputation by rematerialisation does not count (Chowdhery et al., 2022, appendix B). Useful
-operations count real characters and words only, each distinct word once; padded operations count everything in the
-arrays. The compiler's own count is up to a third higher: it includes relative scores for every distance, which are
-computed before they are gathered into place, and the projection of positions.
+where pairs = sum(l^2) if every position is a query, and P is the number of position buckets of each direction: beyond 2
+P words, several distances share a score. The backward pass costs twice the forward pass, so a training step costs three
+forward passes, less what frozen parameters save (`charlm.core.frozen_cost`); recomputation by rematerialisation does
+not count (Chowdhery et al., 2022, appendix B). Useful operations count real characters and words only, each distinct
+word once; padded operations count everything in the arrays. The compiler's own count is up to a third higher: it
+includes relative scores for every distance, which are computed before they are gathered into place, and the projection
+of positions.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.core.batch import Array
+from charlm.core.types import Array
 
 TRAINING = 3  # cost of a training step, in forward passes
 
@@ -43,35 +46,36 @@ def peak(device_kind: str, dtype: str) -> float | None:
     return next(named, None)
 
 
-class Lengths(NamedTuple):
+class TotalLengths(NamedTuple):
     """Totals over sequences: their number, the sum of their lengths, and the sum of the squared lengths."""
 
     rows: float = 0
     total: float = 0
     squares: float = 0
 
-    def __add__(self, other: Lengths) -> Lengths:  # pyright: ignore[reportIncompatibleMethodOverride]  # of tuple
-        return Lengths(*(a + b for a, b in zip(self, other, strict=True)))
+    def __add__(self, other: TotalLengths) -> TotalLengths:  # pyright: ignore[reportIncompatibleMethodOverride]  # of tuple
+        return TotalLengths(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def lengths_of(real: Array) -> Lengths:
+def lengths_of(real: Array) -> TotalLengths:
     """Returns the totals of sequences [..., L] whose non-zero positions are real; rows of zeros are not counted."""
     lengths = np.count_nonzero(real, axis=-1).astype(np.float64)
-    return Lengths(float(np.count_nonzero(lengths)), float(lengths.sum()), float(np.square(lengths).sum()))
+    return TotalLengths(float(np.count_nonzero(lengths)), float(lengths.sum()), float(np.square(lengths).sum()))
 
 
-def full_lengths(array: Array) -> Lengths:
+def full_lengths(array: Array) -> TotalLengths:
     """Returns the totals of sequences [..., L], counting every position, padding included."""
     *batch, length = np.shape(array)
     rows = float(np.prod(batch))
-    return Lengths(rows, rows * length, rows * length**2)
+    return TotalLengths(rows, rows * length, rows * length**2)
 
 
 def layer(tokens: float, queries: float, pairs: float, hidden: int, ffn: int, buckets: int = 0) -> float:
     """Returns the operations of a layer's forward pass, see the module's formula.
 
     Args:
-      tokens: sum(l). buckets: P; 0: no relative positions.
+      tokens: sum(l).
+      buckets: P; 0: no relative positions.
     """
     dense = 2 * (2 * tokens * hidden**2 + 2 * queries * hidden**2 + 2 * queries * hidden * ffn)
     return dense + 2 * (2 * pairs + 2 * min(pairs, 2 * buckets * tokens)) * hidden

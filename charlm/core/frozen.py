@@ -1,10 +1,14 @@
-"""Checks of frozen parameters (`optim.freeze`): the right ones are frozen, and training did not change them."""
+"""Checks of frozen parameters (`optim.freeze`): the right ones are frozen, and training did not change them.
+
+A run that freezes parameters calls it before its first step and when it ends. The patterns themselves are matched in
+`charlm.core.optimizer`. Open it when a run ends with an error about what it freezes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +16,7 @@ import numpy as np
 from charlm.core import hosts
 from charlm.core.optimizer import frozen
 from charlm.core.sharding import path_name
+from charlm.core.types import Json, Params
 
 
 class Frozen(NamedTuple):
@@ -22,7 +27,7 @@ class Frozen(NamedTuple):
     bytes: int
 
 
-def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
+def fingerprint(params: Params, patterns: Sequence[str]) -> Frozen:
     """Returns the fingerprint of the parameters that `patterns` freeze, exact to the bit; all processes must call it.
 
     Args:
@@ -42,11 +47,12 @@ def fingerprint(params: Any, patterns: Sequence[str]) -> Frozen:
     return Frozen(digest.hexdigest(), arrays, size)
 
 
-def at_start(params: Any, patterns: Sequence[str], past: Mapping[str, Any]) -> Frozen | None:
+def at_start(params: Params, patterns: Sequence[str], past: Mapping[str, Json]) -> Frozen | None:
     """Returns the fingerprint of the frozen parameters at the start of their run; None if none are frozen.
 
     Args:
-      params: the current parameters. past: metadata of the checkpoint that the run resumes from; {}: a new run.
+      params: the current parameters.
+      past: metadata of the checkpoint that the run resumes from; {}: a new run.
     """
     if not patterns:
         return None
@@ -54,7 +60,7 @@ def at_start(params: Any, patterns: Sequence[str], past: Mapping[str, Any]) -> F
     return Frozen(*past["frozen"]) if same and past.get("frozen") else fingerprint(params, patterns)
 
 
-def check_unchanged(params: Any, patterns: Sequence[str], before: Frozen) -> str:
+def check_unchanged(params: Params, patterns: Sequence[str], before: Frozen) -> str:
     """Checks that the frozen parameters are unchanged to the bit; returns a log line. All processes must call it.
 
     Raises:
@@ -70,12 +76,12 @@ def check_unchanged(params: Any, patterns: Sequence[str], before: Frozen) -> str
     return f"frozen parameters unchanged: {what}"
 
 
-def check_trained(params: Any, patterns: Sequence[str], trained: str) -> None:
+def check_trained(params: Params, patterns: Sequence[str], trained: str) -> None:
     """Checks that `patterns` freeze all parameters except those of one module.
 
     Args:
-      params: parameters or their shapes. trained: prefix of the names of the module's parameters, such as
-        "char2subword/".
+      params: parameters or their shapes.
+      trained: prefix of the names of the module's parameters, such as "char2subword/".
 
     Raises:
       ValueError: a parameter is trained that must be frozen, or frozen that must be trained; names it.

@@ -1,7 +1,8 @@
 """Runs with several processes: how they start, exchange values, and end together.
 
 Every process runs the same program on its own devices. Process 0, the primary, prepares the text and writes metrics and
-descriptions; all processes write checkpoints. In a run of one process the functions here cost nothing.
+descriptions; all processes write checkpoints. In a run of one process the functions here cost nothing. Open it to see
+how processes agree on a value, or to find out why all of them end when one fails.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ import os
 import re
 import secrets
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.typing import ArrayLike
 
+from charlm.core.logs import print_error
+from charlm.core.types import Json, Tree
 from charlm.core.watch import Watch
 
 log = logging.getLogger("charlm")
@@ -46,9 +49,11 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     JAX waits five minutes for all processes. If another one is still missing then, JAX itself ends process 0.
 
     Args:
-      coordinator: HOST:PORT of process 0. processes: their number. process: number of this one. If all are None, JAX
-        detects them on Cloud TPU, Slurm, Open MPI and Kubernetes. (Under Slurm and Open MPI it assumes one GPU per
-        process, unless JAX_LOCAL_DEVICE_IDS=0,1,... names the devices of this process.)
+      coordinator: HOST:PORT of process 0.
+      processes: the number of processes.
+      process: the number of this process. If all three are None, JAX detects them on Cloud TPU, Slurm, Open MPI and
+        Kubernetes. (Under Slurm and Open MPI it assumes one GPU per process, unless JAX_LOCAL_DEVICE_IDS=0,1,... names
+        the devices of this process.)
 
     Raises:
       ValueError: the processes cannot be detected, or process 0 is not reached.
@@ -113,7 +118,7 @@ def is_primary() -> bool:
     return jax.process_index() == 0
 
 
-def from_primary(value: Any) -> Any:
+def from_primary(value: Json) -> Json:
     """Returns the primary's value, which must be JSON-able, on every process; all must call it."""
     if alone():
         return value
@@ -123,6 +128,18 @@ def from_primary(value: Any) -> Any:
     if is_primary():
         padded[:size] = data
     return json.loads(np.asarray(multihost_utils.broadcast_one_to_all(padded)).astype(np.uint8)[:size].tobytes())
+
+
+def everyones(value: Json) -> list[Json]:
+    """Returns the values of all processes, which must be JSON-able, in their order; all must call it."""
+    if alone():
+        return [value]
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.int32(len(data)))).ravel()
+    padded = np.zeros(max(LEAST_BYTES, 1 << (int(sizes.max()) - 1).bit_length()), np.uint8)  # few sizes to compile for
+    padded[: len(data)] = data
+    rows = np.asarray(multihost_utils.process_allgather(padded)).astype(np.uint8)
+    return [json.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
 
 def total(count: Number) -> Number:
@@ -178,12 +195,12 @@ def shares(folder: Path) -> bool:
     return not missing
 
 
-def on_host(tree: Any) -> Any:
+def on_host(tree: Tree) -> Tree:
     """Returns the arrays of a tree, however sharded, as numpy arrays on every process; all must call it."""
     if alone():
         return jax.device_get(tree)
 
-    def whole(x: Any) -> np.ndarray:
+    def whole(x: ArrayLike) -> np.ndarray:
         # No gathering, which would compile a program for each shape of array, for arrays that are whole here.
         here = not isinstance(x, jax.Array) or x.is_fully_replicated
         return np.asarray(x if here else multihost_utils.process_allgather(x, tiled=True))
@@ -195,7 +212,7 @@ def end_now(why: str) -> NoReturn:
     """Ends this process from any thread, with one line on standard error and status 1; the others are told why."""
     if _watch is not None:
         _watch.fail(why)
-    print(f"error: {why}" if alone() else f"error: process {jax.process_index()}: {why}", file=sys.stderr, flush=True)
+    print_error(why if alone() else f"process {jax.process_index()}: {why}")
     os._exit(1)
 
 

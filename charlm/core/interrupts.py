@@ -3,7 +3,8 @@
 Python delivers a signal to the main thread only when that thread returns from compiled code, and compiling a program
 may take minutes; inside a callback, the exception is lost. Besides, the interpreter may crash if it shuts down while
 other threads still compile or read. So a separate thread listens for Ctrl-C, gives the main thread a moment to clean
-up, and ends the process without shutting the interpreter down.
+up, and ends the process without shutting the interpreter down. Command lines use `ending_clearly`; the training loop
+uses `deferred`, to save first. Open it when Ctrl-C does not end a program, or ends it too early.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-STATUS = 128 + signal.SIGINT
+EXIT_STATUS = 128 + signal.SIGINT
 CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 
 _deferred = False  # True while the main thread handles the signal itself, at the end of a step
@@ -93,4 +94,4 @@ def _end(message: str) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
-    os._exit(STATUS)
+    os._exit(EXIT_STATUS)

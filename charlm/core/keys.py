@@ -1,34 +1,55 @@
-"""What a config key is: its default, its meaning and the values that it may have, said once, where it is declared.
+"""Defines a config key: its default, its meaning and its allowed values, declared once in one place.
 
-Defaults, checks and help texts of configs all come from tables of these, by the full name of a key ("optim.b1").
+Tables of such keys, by full name ("optim.b1"), give configs their defaults, checks and help texts. Open this module to
+add a new kind of rule for values; keys themselves are declared in `charlm.config` and in the families' `keys` modules.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import ml_collections
+
+from charlm.core.entries import is_line
+
+Default: TypeAlias = bool | int | float | str | tuple[object, ...]
 
 
 class Key(NamedTuple):
     """A config key.
 
     Attributes:
-      default: its value where none is set, and so its type. meaning: a line for --help, with the unit.
-      choices: the values that it may have; (): any. least: of a number, the smallest. below: what it must not reach.
-      finite: whether a number must be finite.
+      default: the value if none is set; a value must have the type of the default.
+      meaning: a line for --help, with the unit.
+      choices: the allowed values; () allows any.
+      least: the smallest allowed number.
+      below: numbers must be smaller than this.
+      finite: whether numbers must be finite.
+      minus_one: what -1 means where it is allowed beside these numbers; "": it is not allowed.
     """
 
-    default: bool | int | float | str | tuple[Any, ...]
+    default: Default
     meaning: str
-    choices: Collection[Any] = ()
+    choices: Collection[str] = ()
     least: float = -math.inf
     below: float = math.inf
     finite: bool = False
+    minus_one: str = ""
 
-    def check(self, name: str, value: Any) -> None:
+    def but(self, default: Default | None = None, meaning: str = "", **rule: Any) -> Key:  # Any: fields of any type
+        """Returns the same key as one family or one kind of training has it.
+
+        Args:
+          default: the default there; None: the same default.
+          meaning: the meaning there, in which "{}" stands for the meaning of this key; "": the same meaning.
+          rule: other fields that differ.
+        """
+        told = meaning.replace("{}", self.meaning) if meaning else self.meaning
+        return self._replace(default=self.default if default is None else default, meaning=told, **rule)
+
+    def check(self, name: str, value: object) -> None:
         """Raises ValueError, naming the key, for a value that it cannot have."""
         if self.choices and value not in self.choices:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, self.choices))}")
@@ -36,11 +57,41 @@ class Key(NamedTuple):
             return
         if self.finite and not math.isfinite(value):
             raise ValueError(f"{name}={value} must be finite")
+        if self.minus_one and value == -1:
+            return
         if self.below < math.inf and not self.least <= value < self.below:
-            raise ValueError(f"{name}={value} must lie in [{self.least:g}, {self.below:g})")
+            otherwise = f", or be -1: {self.minus_one}" if self.minus_one else ""
+            raise ValueError(f"{name}={value} must lie in [{self.least:g}, {self.below:g}){otherwise}")
         if self.least > -math.inf and not value >= self.least:
             expected = f"be at least {self.least:g}" if self.least else "not be negative"
             raise ValueError(f"{name}={value} must {expected}")
+
+
+def problem_of_key(key: object) -> str:
+    """Returns what is wrong with a key that a package brings; "": nothing."""
+    if not isinstance(key, Key):
+        return f"expected charlm.register.Key(default, meaning), got {key!r}"
+    if not isinstance(key.default, bool | int | float | str | tuple):
+        return f"default={key.default!r}, expected True, False, a number, a text or a tuple"
+    if not is_line(key.meaning):
+        return f"meaning={key.meaning!r}, expected a line for the help text"
+    if key.minus_one != "" and not is_line(key.minus_one):
+        return f"minus_one={key.minus_one!r}, expected a line that says what -1 means"
+    if isinstance(key.choices, str) or not isinstance(key.choices, Collection):
+        return f"choices={key.choices!r}, expected a collection of values"
+    try:
+        key.check("default", key.default)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def problem_of_name(name: str) -> str:
+    """Returns what is wrong with the full name of a key that a package brings; "": nothing."""
+    config = ml_collections.ConfigDict()
+    if taken := [part for part in name.split(".") if hasattr(config, part)]:
+        return f"every config has an attribute {taken[0]!r} of its own; choose another name"
+    return ""
 
 
 def count(default: int, meaning: str) -> Key:
@@ -63,8 +114,8 @@ def share(default: float, meaning: str) -> Key:
     return Key(default, meaning, least=0, below=1)
 
 
-def put(config: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
-    """Sets keys by full name, those that a config does not have, too."""
+def put(config: ml_collections.ConfigDict, values: Mapping[str, object]) -> None:
+    """Sets keys by full name, and adds those that the config does not have yet."""
     with config.unlocked():
         for key, value in values.items():
             section, _, leaf = key.rpartition(".")
@@ -73,6 +124,6 @@ def put(config: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
             (config[section] if section else config)[leaf] = value
 
 
-def defaults(keys: Mapping[str, Key]) -> dict[str, Any]:
+def defaults(keys: Mapping[str, Key]) -> dict[str, object]:
     """Returns the default of each key."""
     return {name: key.default for name, key in keys.items()}

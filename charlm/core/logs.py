@@ -1,11 +1,17 @@
-"""Logging of the command-line programs: charlm's lines go to standard error; other libraries' are not shown."""
+"""Logging of the command-line programs: charlm's lines go to standard error; other libraries' are not shown.
+
+Open it to change the format of log lines or errors; call `start_logging` first in a new command.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 import absl.logging
+
+_unraisable: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook  # the hook before `start_logging`
 
 
 def start_logging() -> None:
@@ -19,3 +25,26 @@ def start_logging() -> None:
     log.propagate = False
     # orbax logs the traceback of a failed write, but also raises an exception, which charlm reports in one line.
     absl.logging.set_verbosity(absl.logging.FATAL)
+    global _unraisable
+    if sys.unraisablehook is not _without_closed_loops:
+        _unraisable, sys.unraisablehook = sys.unraisablehook, _without_closed_loops
+
+
+def print_error(message: str) -> None:
+    """Prints `error: message` on standard error, in one write.
+
+    `print` writes the end of the line apart from its text, and XLA's threads write to the same file: in between, a line
+    of theirs would join ours.
+    """
+    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.flush()
+
+
+def _without_closed_loops(what: sys.UnraisableHookArgs) -> None:
+    """Shows an exception that nobody can catch, unless it is one of TensorStore's after a failed write.
+
+    After a full disk, orbax closes the event loop in which it waits for TensorStore, whose other writes then find it
+    closed, each with a traceback. The failed write itself is an exception, which charlm reports in one line.
+    """
+    if not (isinstance(what.exc_value, RuntimeError) and str(what.exc_value) == "Event loop is closed"):
+        _unraisable(what)

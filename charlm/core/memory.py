@@ -1,4 +1,7 @@
-"""Memory of the process: returning freed memory to the system, and clear errors when memory runs out."""
+"""Memory of the process: returning freed memory to the system, and clear errors when memory runs out.
+
+Open it when a process holds more memory than its arrays need, or when an out-of-memory error is hard to read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Iterator
 
 # Options of `mallopt`, from glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
-KEPT = 2**29  # bytes; the working memory of programs up to this size is kept between steps
+KEPT_BYTES = 2**29  # bytes; the working memory of programs up to this size is kept between steps
 
 
 def give_memory_back() -> None:
@@ -63,7 +66,7 @@ def keep_between_steps(temporary: int) -> bool:
     Args:
       temporary: bytes of working memory that the program allocates and frees in each run.
     """
-    if not 0 < temporary <= KEPT:
+    if not 0 < temporary <= KEPT_BYTES:
         return False
     return _set({_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1})
 

@@ -1,4 +1,7 @@
-"""Writes the metrics of a run as JSON lines, and also as TensorBoard events if tensorboardX is installed."""
+"""Writes the metrics of a run as JSON lines, and also as TensorBoard events if tensorboardX is installed.
+
+Open it to change the format of `metrics.jsonl`; `charlm.training.progress` reads it again.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from charlm.core.durable import write_text
 from charlm.core.reading import loads
 
-FILE = "metrics.jsonl"
+if TYPE_CHECKING:
+    from tensorboardX.event_file_writer import EventsWriter
+
+METRICS_FILE = "metrics.jsonl"
 
 
 def parse_line(line: str) -> dict[str, float] | None:
@@ -31,15 +37,26 @@ class MetricWriter:
     """Appends scalars to `<workdir>/metrics.jsonl`, one JSON object per line, with its step.
 
     Args:
-      workdir: folder of the run. resume_step: lines of later steps are removed, so that a resumed run leaves the same
-        file as an uninterrupted one.
+      workdir: folder of the run.
+      resume_step: lines of later steps are removed, so that a resumed run leaves the same file as an uninterrupted one.
     """
 
     def __init__(self, workdir: str | os.PathLike[str], resume_step: int = 0) -> None:
-        self._path = Path(workdir) / FILE
+        self._path = Path(workdir) / METRICS_FILE
+        self._open(resume_step)
+
+    def _open(self, resume_step: int) -> None:
         self._cut_after(resume_step)
         self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
-        self._board = _Board.open(Path(workdir) / "tensorboard", resume_step)
+        self._board = _Board.open(self._path.parent / "tensorboard", resume_step)
+
+    def go_back(self, step: int) -> None:
+        """Removes the lines of later steps, since the run goes on from this one; ValueError if that fails."""
+        self.close()
+        try:
+            self._open(step)
+        except OSError as error:
+            raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
 
     def _cut_after(self, step: int) -> None:
         if not self._path.exists():
@@ -78,8 +95,10 @@ class _Board:
     tensorboardX's own writer uses a thread, in which a full disk causes a traceback at the end of the program.
     """
 
-    def __init__(self, writer: Any, event: Callable[..., Any], scalar: Callable[[str, float], Any]) -> None:
-        """Takes an `EventsWriter`, its class of events, and a function that makes an event's content; all untyped."""
+    def __init__(
+        self, writer: EventsWriter, event: Callable[..., object], scalar: Callable[[str, float], object]
+    ) -> None:
+        """Takes an `EventsWriter`, its class of events, and a function that makes an event's content."""
         self._writer, self._event, self._scalar = writer, event, scalar
 
     @classmethod
@@ -100,7 +119,7 @@ class _Board:
             raise ValueError(f"{folder} cannot be written: {error.strerror}") from error
         return board
 
-    def _add(self, **content: Any) -> None:
+    def _add(self, **content: object) -> None:
         self._writer.write_event(self._event(wall_time=time.time(), **content))
         self._writer.flush()
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import jax
 import ml_collections
 import optax
+from jax.tree_util import KeyPath
 
 from charlm.core.sharding import path_name
+from charlm.core.types import Params, Tree
 
 
 def learning_rate(
@@ -22,7 +23,9 @@ def learning_rate(
     """Returns the schedule step -> learning rate.
 
     Args:
-      optim: the config's section. steps: length of the whole run. warmup: steps in which the rate rises from 0.
+      optim: the config's section.
+      steps: length of the whole run.
+      warmup: steps in which the rate rises from 0.
       peak: the rate after warm-up; None: `optim.learning_rate`.
     """
     peak = float(optim.learning_rate) if peak is None else peak
@@ -36,23 +39,23 @@ def learning_rate(
     return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], [warmup]) if warmup else after
 
 
-def decayed(params: Any, spared: Iterable[str] = ()) -> Any:
+def decayed(params: Params, spared: Iterable[str] = ()) -> Tree:
     """Returns a tree of bools: True where weight decay applies.
 
     Matrices and embedding tables decay; biases and LayerNorms never do (as in the released training).
 
     Args:
-      spared: regular expressions; a parameter also does not decay if one of them is found in its name. An example are
-        parameters without a gradient, which would only shrink.
+      spared: regular expressions; a parameter also does not decay if one of them is found in its name. This is for
+        parameters without a gradient, for example, which would only shrink.
     """
 
-    def decays(path: Any, leaf: jax.Array) -> bool:
+    def decays(path: KeyPath, leaf: jax.Array) -> bool:
         return leaf.ndim >= 2 and not any(re.search(pattern, path_name(path)) for pattern in spared)
 
     return jax.tree_util.tree_map_with_path(decays, params)
 
 
-def frozen(params: Any, patterns: Iterable[str]) -> Any:
+def frozen(params: Params, patterns: Iterable[str]) -> Tree:
     """Returns a tree of bools: True for the parameters that are frozen.
 
     Args:
@@ -73,13 +76,13 @@ def frozen(params: Any, patterns: Iterable[str]) -> Any:
     return jax.tree_util.tree_map_with_path(is_frozen, params)
 
 
-def without_frozen(params: Any, patterns: Iterable[str]) -> Any:
+def without_frozen(params: Tree, patterns: Iterable[str]) -> Tree:
     """Returns the tree with None in place of frozen parameters, so that gradients are computed only for the rest."""
     drop = lambda is_frozen, x: None if is_frozen else x
     return jax.tree.map(drop, frozen(params, patterns), params) if patterns else params
 
 
-def with_frozen(trained: Any, params: Any) -> Any:
+def with_frozen(trained: Tree, params: Tree) -> Tree:
     """Returns `trained`, a tree from `without_frozen`, with its Nones replaced by the leaves of `params`."""
     return jax.tree.map(lambda x, other: other if x is None else x, trained, params, is_leaf=lambda x: x is None)
 
@@ -94,8 +97,11 @@ def make_optimizer(
     """Returns gradient clipping followed by AdamW; frozen parameters (`optim.freeze`) have no moments and no updates.
 
     Args:
-      optim: the config's section. rate: the learning rate. spared: see `decayed`.
-      new: names of parameters with a learning rate of their own. new_rate: that rate; None: there are no such ones.
+      optim: the config's section.
+      rate: the learning rate.
+      spared: see `decayed`.
+      new: names of parameters with a learning rate of their own.
+      new_rate: that learning rate; None: there are no such parameters.
     """
     spared = tuple(spared)
 
@@ -103,7 +109,7 @@ def make_optimizer(
         mask = lambda params: decayed(params, spared)
         return optax.adamw(schedule, optim.b1, optim.b2, optim.eps, weight_decay=optim.weight_decay, mask=mask)
 
-    def is_new(params: Any) -> Any:
+    def is_new(params: Params) -> Tree:
         return jax.tree_util.tree_map_with_path(lambda path, _: "new" if path_name(path) in new else "known", params)
 
     clip = optax.clip_by_global_norm(optim.clip_norm) if optim.clip_norm else optax.identity()
@@ -116,7 +122,7 @@ def make_optimizer(
     if not optim.freeze:
         return trained
 
-    def labels(params: Any) -> Any:
+    def labels(params: Params) -> Tree:
         return jax.tree.map(lambda stays: "frozen" if stays else "trained", frozen(params, optim.freeze))
 
     return optax.multi_transform({"trained": trained, "frozen": optax.set_to_zero()}, labels)

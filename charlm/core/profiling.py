@@ -1,12 +1,16 @@
-"""Profiles a few training steps (`--profile`): a trace of what the device did when."""
+"""Profiles a few training steps (`--profile`): a trace of what the device did when.
+
+Open it to change which steps are traced and what the trace contains.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import jax
+
+from charlm.core.types import Tree
 
 log = logging.getLogger("charlm")
 
@@ -50,7 +54,7 @@ class StepProfiler:
             jax.profiler.start_trace(self._folder, create_perfetto_trace=True, profiler_options=trace_options())
             self._tracing = True
 
-    def after(self, number: int, state: Any) -> None:
+    def after(self, number: int, state: Tree) -> None:
         """Ends the trace if this was its last step."""
         if self._tracing and number == SKIPPED + TRACED:
             jax.block_until_ready(state)

@@ -1,8 +1,9 @@
-"""Compiled programs are kept from run to run: JAX's persistent compilation cache, on unless its user says otherwise.
+"""Keeps compiled programs from run to run in JAX's persistent compilation cache, unless the user turns that off.
 
 Compiling takes the first minute of a short run and of many predictions. JAX's own variables stay in charge:
 JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=false turns it off. This module needs the
-standard library alone, since it must be called before JAX is imported.
+standard library alone, since it must be called before JAX is imported. Open it to change where the programs are kept or
+when old ones are removed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-FOLDER = "programs"  # in the cache of charlm
+PROGRAMS_FOLDER = "programs"  # in the cache of charlm
 KEPT_DAYS = 60  # a program that was written longer ago is removed
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 _LEAST = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
@@ -25,13 +26,13 @@ _LEAST_SECONDS = "0.1"  # of compiling, from which a program is kept; JAX's seco
 def keep_programs() -> None:
     """Makes JAX keep compiled programs in the cache of charlm; does nothing where it cannot be written.
 
-    It has no effect once JAX is imported, such as by the file of a config. Being set in the environment, it holds for
-    child processes, too.
+    Call it before JAX is imported, which the file of a config may do: afterwards it has no effect. It sets environment
+    variables, so it holds for child processes, too.
     """
     if _VARIABLE in os.environ or "jax" in sys.modules:
         return
     root = os.environ.get("CHARLM_CACHE") or os.path.join("~", ".cache", "charlm")
-    folder = Path(os.path.expanduser(root)).absolute() / FOLDER / _processor()
+    folder = Path(os.path.expanduser(root)).absolute() / PROGRAMS_FOLDER / _processor()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

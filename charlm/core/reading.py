@@ -1,15 +1,16 @@
 """Reads files within limits on memory, so that no small file, compressed or malformed, can exhaust it.
 
-All readers of charlm use these limits. They bound what is held in memory at once, not the length of a stream.
+All readers of charlm use these limits; open this module when a file is refused as too large. The limits bound what is
+held in memory at once, not the length of a stream.
 
 - A line, or a cell of a table, has at most `LINE` bytes.
-- A file that is read in one piece (a vocabulary, a tokenizer, a config, JSON) has at most `WHOLE` bytes.
+- A file that is read in one piece (a vocabulary, a tokenizer, a config, JSON) has at most `MOST_BYTES` bytes.
 - Compressed data (gzip, a page of Parquet, PyTorch's zip) may always unpack to `FREE` bytes, and to more only up to
   `RATIO` times its packed size. Text packs to about a tenth, repeated zeros to a thousandth.
 - JSON is nested at most `DEPTH` deep.
 
 The environment variable CHARLM_LIMITS multiplies all limits in bytes, for large files that are trusted. This module
-imports nothing of charlm, so that all others can use it.
+imports nothing of charlm but names of types, so that all others can use it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
+
+from charlm.core.types import Json
 
 MIB = 1 << 20
 LINE = 64 * MIB
-WHOLE = 1024 * MIB
+MOST_BYTES = 1024 * MIB
 FREE = 64 * MIB
 RATIO = 50
 OBJECT = 32  # bytes counted per line or value in addition to its content: the overhead of its Python object
@@ -76,7 +79,9 @@ def check_unpacked(place: str, what: str, packed: int, unpacked: int) -> None:
     """Raises TooLarge if `packed` bytes unpack to more than `most_unpacked` allows.
 
     Args:
-      place: the file. what: the part of it that unpacks, as the subject of the message. packed, unpacked: bytes.
+      place: the file.
+      what: the part of it that unpacks, as the subject of the message.
+      packed, unpacked: bytes.
     """
     if unpacked > (most := most_unpacked(packed)):
         sizes = f"unpacks from {shown(packed)} to {shown(unpacked)} or more, over the limit of {shown(most)}"
@@ -120,7 +125,8 @@ def read_bytes(path: str | os.PathLike[str], unpack: bool = False) -> bytes:
       unpack: whether the file is compressed by gzip.
 
     Raises:
-      TooLarge: it is too large. OSError: it cannot be read.
+      TooLarge: it is too large.
+      OSError: it cannot be read.
     """
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
@@ -138,7 +144,7 @@ def unpacked_bytes(data: bytes, place: str) -> bytes:
         return _read_whole(unpacked, place, len(data))
 
 
-def _read_whole(file: Any, place: str, packed: int | None = None) -> bytes:
+def _read_whole(file: BinaryIO | gzip.GzipFile, place: str, packed: int | None = None) -> bytes:
     pieces, size = [], 0
     while piece := file.read(MIB):  # in small pieces: a large `read` would allocate all its memory at once
         pieces.append(piece)
@@ -150,7 +156,7 @@ def _read_whole(file: Any, place: str, packed: int | None = None) -> bytes:
 
 
 def _check_whole(place: str, size: int) -> None:
-    if size > (most := scaled(WHOLE)):
+    if size > (most := scaled(MOST_BYTES)):
         raise too_large(place, f"more than {shown(most)} in one piece")
 
 
@@ -158,7 +164,9 @@ def check_zip(path: str | os.PathLike[str]) -> None:
     """Checks the unpacked size that a zip declares for its members.
 
     Raises:
-      TooLarge: it is too large. BadZipFile: the zip is damaged. OSError: it cannot be read.
+      TooLarge: it is too large.
+      BadZipFile: the zip is damaged.
+      OSError: it cannot be read.
     """
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(member.file_size for member in archive.infolist())
@@ -169,16 +177,19 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """Returns the UTF-8 text of a file with every line end as a newline, as `Path.read_text` does.
 
     Raises:
-      TooLarge: it is too large. UnicodeDecodeError: it is not UTF-8. OSError: it cannot be read.
+      TooLarge: it is too large.
+      UnicodeDecodeError: it is not UTF-8.
+      OSError: it cannot be read.
     """
     return read_bytes(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def loads(text: str | bytes, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def loads(text: str | bytes, hook: Callable[[list[tuple[str, Json]]], Json] | None = None) -> Json:
     """Returns the value of a JSON text; charlm parses all JSON with this function.
 
     Args:
-      text: the text, or its UTF-8 bytes. hook: makes the value of an object from its (key, value) pairs; None: a dict.
+      text: the text, or its UTF-8 bytes.
+      hook: makes the value of an object from its (key, value) pairs; None: a dict.
 
     Raises:
       ValueError: the text is not UTF-8, not JSON, or nested too deep.
@@ -196,11 +207,12 @@ def loads(text: str | bytes, hook: Callable[[list[tuple[str, Any]]], Any] | None
     return value
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
+def read_json(path: str | os.PathLike[str]) -> Json:
     """Returns the value of a JSON file.
 
     Raises:
-      ValueError: the file is too large or not JSON; names the file. OSError: it cannot be read.
+      ValueError: the file is too large or not JSON; names the file.
+      OSError: it cannot be read.
     """
     data = read_bytes(Path(path))
     try:
@@ -209,7 +221,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{path}: expected JSON in UTF-8: {error}") from error
 
 
-def _deeper_than(value: Any, depth: int) -> bool:
+def _deeper_than(value: Json, depth: int) -> bool:
     """Returns whether arrays and objects are nested more than `depth` deep, without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     while level and depth:

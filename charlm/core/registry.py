@@ -5,7 +5,6 @@ Open it to see how charlm finds the entries that installed packages provide, and
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import logging
@@ -14,13 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
+from charlm.core.entries import reason
+from charlm.core.nearest import did_you_mean
+
 T = TypeVar("T")
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")  # names of added entries; specs and lists use : @ and , as separators
+NAME_RULE = re.compile(r"[a-z][a-z0-9_]*")  # names of added entries; specs and lists use : @ and , as separators
+# Words that mean something else where names are typed and reported, such as "--noise all" and "clean" text.
+RESERVED = ("all", "any", "auto", "clean", "none")
 log = logging.getLogger("charlm")
 
 
-def load(reference: str) -> Any:
+def load(reference: str) -> Any:  # the caller knows what stands there
     """Returns the object at "module:name", or the module if no name is given; ValueError if the name is missing."""
     module, _, name = reference.partition(":")
     loaded = importlib.import_module(module)
@@ -29,18 +33,19 @@ def load(reference: str) -> Any:
     return getattr(loaded, name) if name else loaded
 
 
-class Table(Mapping[str, T], Generic[T]):
+class Registry(Mapping[str, T], Generic[T]):
     """A table of entries by name: charlm's own in their order, then those of packages, then those added by code.
 
     A package provides an entry by an entry point, which is imported when the entry is first read. Listing the names, or
     reading one of charlm's own entries, imports no package.
 
     Args:
-      sort: what an entry is called in messages. group: the group of the entry points.
+      sort: what an entry is called in messages.
+      group: the group of the entry points.
       own: charlm's entries; a string is "module:name", loaded when the entry is read.
       check: takes a name and an object to be added; returns the entry for the table, or raises ValueError that says in
         one line what the object lacks.
-      reserved: names that no entry may have.
+      reserved: names that no added entry may have, beside `RESERVED`.
     """
 
     def __init__(
@@ -48,16 +53,16 @@ class Table(Mapping[str, T], Generic[T]):
         sort: str,
         group: str,
         own: Mapping[str, T | str],
-        check: Callable[[str, Any], T],
+        check: Callable[[str, object], T],
         reserved: tuple[str, ...] = (),
     ) -> None:
         self.sort, self.group, self.own = sort, group, own
-        self._check, self._reserved = check, reserved
+        self._check, self._reserved = check, (*RESERVED, *reserved)
         self._added: dict[str, T] = {}
         self._makers: dict[str, str] = {}  # for each added entry, the "module:name" that it was made from
         self._warned: set[str] = set()
 
-    def add(self, name: str, thing: Any, maker: Any = None) -> T:
+    def add(self, name: str, thing: object, maker: Any = None) -> T:  # any object, of which only its name is read
         """Adds an object and returns its entry.
 
         Args:
@@ -67,7 +72,7 @@ class Table(Mapping[str, T], Generic[T]):
         Raises:
           ValueError: the name is invalid or taken, or the object lacks a part.
         """
-        if not NAME.fullmatch(name):
+        if not (isinstance(name, str) and NAME_RULE.fullmatch(name)):
             raise ValueError(f"{self.sort} {name!r}: expected a name of small letters, digits and _")
         made_from = f"{maker.__module__}:{maker.__qualname__}" if hasattr(maker, "__qualname__") else ""
         if owner := self._owner(name, made_from):
@@ -96,9 +101,9 @@ class Table(Mapping[str, T], Generic[T]):
             if point.name in found:
                 owner = f"the package {_package(found[point.name])}"
             if owner:
-                self._warn(f"{self._said(point)} is left out: the name is taken by {owner}")
-            elif not NAME.fullmatch(point.name):
-                self._warn(f"{self._said(point)} is left out: expected a name of small letters, digits and _")
+                self.warn(f"{self._said(point)} is left out: the name is taken by {owner}")
+            elif not NAME_RULE.fullmatch(point.name):
+                self.warn(f"{self._said(point)} is left out: expected a name of small letters, digits and _")
             else:
                 found[point.name] = point
         return found
@@ -106,7 +111,8 @@ class Table(Mapping[str, T], Generic[T]):
     def _said(self, point: EntryPoint) -> str:
         return f"package {_package(point)}: {self.sort} {point.name!r}"
 
-    def _warn(self, line: str) -> None:
+    def warn(self, line: str) -> None:
+        """Logs a warning about an added entry, each only once."""
         if line not in self._warned:
             self._warned.add(line)
             log.warning("%s", line)
@@ -115,7 +121,8 @@ class Table(Mapping[str, T], Generic[T]):
         """Returns the entry of a name.
 
         Raises:
-          KeyError: there is none. ValueError: the package that provides it is broken, or its object lacks a part.
+          KeyError: there is none.
+          ValueError: the package that provides it is broken, or its object lacks a part.
         """
         if name in self.own:
             entry = self.own[name]
@@ -129,7 +136,7 @@ class Table(Mapping[str, T], Generic[T]):
         try:
             thing = point.load()
         except (Exception, SystemExit) as error:  # a third-party module may raise anything
-            raise ValueError(f"{self._said(point)} cannot be loaded from {point.value}: {_reason(error)}") from error
+            raise ValueError(f"{self._said(point)} cannot be loaded from {point.value}: {reason(error)}") from error
         if name in self._added:  # by a decorator in the module
             return
         try:
@@ -138,7 +145,7 @@ class Table(Mapping[str, T], Generic[T]):
             raise ValueError(f"package {_package(point)}: {error}") from None
         self._makers[name] = point.value
 
-    def load(self, name: str, part: Any) -> Any:
+    def load(self, name: str, part: object) -> Any:  # the caller knows what the part is
         """Returns a part of the entry `name`, loading it if `part` is a string "module:name".
 
         Raises:
@@ -149,7 +156,7 @@ class Table(Mapping[str, T], Generic[T]):
         try:
             return load(part)
         except (Exception, SystemExit) as error:
-            raise ValueError(f"{self.sort} {name!r} cannot be loaded from {part}: {_reason(error)}") from error
+            raise ValueError(f"{self.sort} {name!r} cannot be loaded from {part}: {reason(error)}") from error
 
     def __contains__(self, name: object) -> bool:
         return name in self.own or name in self._added or name in self._brought
@@ -162,10 +169,13 @@ class Table(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def at_hand(self) -> dict[str, T]:
+        """Returns charlm's own entries and those that were added or read so far; imports no package."""
+        return {name: self[name] for name in self.own} | self._added
+
     def unknown(self, name: object) -> str:
         """Returns the message for an unknown name, with all known names and the nearest one."""
-        close = difflib.get_close_matches(str(name), list(self), n=1, cutoff=0.0)
-        return f"{name!r} is not one of {', '.join(self)}; did you mean {close[0]}?"
+        return f"{name!r} is not one of {', '.join(self)}{did_you_mean(name, self)}"
 
     def usable(self) -> Iterator[tuple[str, T]]:
         """Yields every name and its entry; skips broken packages, with one log line for each."""
@@ -173,11 +183,7 @@ class Table(Mapping[str, T], Generic[T]):
             try:
                 yield name, self[name]
             except ValueError as error:
-                self._warn(str(error))
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+                self.warn(str(error))
 
 
 def _package(point: EntryPoint) -> str:

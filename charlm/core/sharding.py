@@ -1,7 +1,8 @@
 """Sharding: the device mesh, and one table of rules from parameter names to partitions.
 
 Arrays are placed by `jax.jit` with `NamedSharding` (formerly pjit). Mesh axes: "data" shards the batch; "fsdp" shards
-the batch, the parameters and the optimizer state; "model" shards single matrices.
+the batch, the parameters and the optimizer state; "model" shards single matrices. Open this module to add a rule for
+the parameters of a new layer.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import functools
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import ml_collections
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import KeyPath
+from jax.typing import ArrayLike
 
 from charlm.core import hosts
+from charlm.core.types import Tree
 
 log = logging.getLogger("charlm")
 
@@ -46,10 +49,11 @@ RULES: tuple[tuple[str, P], ...] = (
         r"(output|input|state)_bias$|scale$",
         P(),
     ),
+    (r"^history/", P()),  # see `charlm.core.spikes`: every device decides alike
 )
 
 
-def path_name(path: tuple[Any, ...]) -> str:
+def path_name(path: KeyPath) -> str:
     """Returns a tree path as "a/b/c"."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
 
@@ -109,12 +113,12 @@ def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
     return tuple(sorted({shard for part in parts for shard in range(shards)[part]}))
 
 
-def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
+def place_batch(batch: Tree, mesh: Mesh, shards: int) -> Tree:
     """Puts a host batch onto the devices.
 
     Args:
-      batch: arrays [accumulation, S', ...] with the `local_shards` of this process. shards: S, the table shards of all
-        processes.
+      batch: arrays [accumulation, S', ...] with the `local_shards` of this process.
+      shards: S, the table shards of all processes.
     """
     sharding = batch_sharding(mesh)
     if hosts.alone():
@@ -132,7 +136,7 @@ def place_batch(batch: Any, mesh: Mesh, shards: int) -> Any:
     return jax.tree.map(place, batch)
 
 
-def place_state(state: Any, placed: Any) -> Any:
+def place_state(state: Tree, placed: Tree) -> Tree:
     """Puts the arrays of a state, which must be the same on every process, onto the devices as `placed` says.
 
     In a run of one process, a JAX array that is already in place is not copied.
@@ -140,14 +144,14 @@ def place_state(state: Any, placed: Any) -> Any:
     if hosts.alone():
         return jax.device_put(state, placed)
 
-    def place(x: Any, sharding: NamedSharding) -> jax.Array:
+    def place(x: ArrayLike, sharding: NamedSharding) -> jax.Array:
         whole = np.asarray(x)
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
     return jax.tree.map(place, state, placed)
 
 
-def state_sharding(state: Any, mesh: Mesh) -> Any:
+def state_sharding(state: Tree, mesh: Mesh) -> Tree:
     """Returns the sharding of every array of a training state (abstract or real) by `RULES`.
 
     The names of optimizer moments end in the name of their parameter, so the same rules apply to them. Scalars are
@@ -159,7 +163,7 @@ def state_sharding(state: Any, mesh: Mesh) -> Any:
     """
     copied: list[str] = []
 
-    def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+    def place(path: KeyPath, leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         if leaf.ndim == 0:
             return NamedSharding(mesh, P())
         name = path_name(path)
@@ -182,7 +186,8 @@ def _say_copied(names: tuple[str, ...]) -> None:
     log.warning("sharding: no rule places %s%s: every device holds a copy", ", ".join(names[:3]), more)
 
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
+               "collective-broadcast", "ragged-all-to-all")  # fmt: skip
 _COLLECTIVE = re.compile(rf"= (.+?) ({'|'.join(COLLECTIVES)})(?:-start)?\(")
 
 

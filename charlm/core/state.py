@@ -1,10 +1,13 @@
-"""The training state (step, parameters, optimizer state), its initialisation, and the random keys of each step."""
+"""The training state (step, parameters, optimizer state), its initialisation, and the random keys of each step.
+
+Open it to see what the state in a checkpoint consists of, or how a random stream such as dropout gets its key.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
@@ -12,16 +15,32 @@ import jax.numpy as jnp
 import optax
 
 from charlm.core.batch import WordBatch
+from charlm.core.leafwise import leafwise
+from charlm.core.spikes import History
+from charlm.core.types import Params
 
 T = TypeVar("T")
 
 
 class TrainState(NamedTuple):
-    """Step counter (int32), parameters and optimizer state."""
+    """Step counter (int32), parameters, optimizer state, and what spikes are found by (None: they are not looked for).
+
+    The history is stored in a checkpoint's description, not among its arrays: so a run may look for spikes from any
+    checkpoint on, or no longer.
+    """
 
     step: jax.Array
-    params: Any
-    opt_state: Any
+    params: Params
+    opt_state: optax.OptState
+    history: History | None = None
+
+
+class StoredState(NamedTuple):
+    """The arrays of a `TrainState` that a checkpoint stores."""
+
+    step: jax.Array
+    params: Params
+    opt_state: optax.OptState
 
 
 def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
@@ -33,8 +52,9 @@ def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
 def on_processor(make: Callable[[], T]) -> T:
     """Returns the arrays that `make` returns, computed on the CPU.
 
-    This is for random parameters: they are then the same whatever accelerator trains them, and compiling their hundreds
-    of random generators takes seconds (on an NVIDIA H200 with jax 0.11.2, it did not end in six minutes for HLM-Base).
+    This is for random parameters: they are then the same whatever accelerator trains them, and an accelerator's
+    compiler need not see their hundreds of random generators (as one program for an NVIDIA H200, with jax 0.11.2, those
+    of HLM-Base did not compile in six minutes).
 
     Returns:
       NumPy arrays if there is an accelerator, else JAX arrays: on CPUs, `jax.device_put` may use a NumPy array without
@@ -45,7 +65,7 @@ def on_processor(make: Callable[[], T]) -> T:
     except RuntimeError:  # JAX_PLATFORMS excludes the CPU
         processor = None
     with jax.default_device(processor):
-        made = jax.jit(make)()
+        made = leafwise(make)
     return jax.block_until_ready(made) if jax.default_backend() == "cpu" else jax.device_get(made)
 
 
@@ -54,6 +74,6 @@ def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch:
     return new_state(model.init(stream_key(seed, "init"), batch)["params"], optimizer)
 
 
-def new_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def new_state(params: Params, optimizer: optax.GradientTransformation, history: History | None = None) -> TrainState:
     """Returns the state of step 0 with these parameters."""
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), history)

@@ -1,13 +1,17 @@
-"""Flattens nested dicts of parameters, for code that looks parameters up by name."""
+"""Flattens nested dicts of parameters, for code that looks parameters up by name.
+
+Conversion, golden checks and the start of a run from another model use it, as should all code that looks up a parameter
+by a path such as "bert/embed/token/embedding".
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 from flax import traverse_util
 
+from charlm.core.types import Tree
 
-def flat(tree: Any) -> dict[str, Any]:
+
+def flat(tree: Tree) -> dict[str, Tree]:
     """Returns the leaves of nested dicts by their paths, such as "bert/embed/token/embedding".
 
     The leaves are untyped: they may be arrays, descriptions of arrays, or placeholders.

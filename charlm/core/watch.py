@@ -3,7 +3,8 @@
 Each process has a connection to process 0, which forwards what it learns to the others. The operating system closes the
 connections of a killed process at once; connections to a host without power or network are given up after
 `SILENT_SECONDS`. A process that is only busy, swapped out or stopped keeps its connections. JAX notices a dead process,
-too, but later and with a less clear message. `charlm.core.hosts` uses this module.
+too, but later and with a less clear message. `charlm.core.hosts` uses this module. Open it when a run of several
+processes hangs or ends without saying why.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import logging
 import os
 import selectors
 import socket
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from charlm.core.logs import print_error
+from charlm.core.types import Json, JsonObject
 
 log = logging.getLogger("charlm")
 
@@ -47,7 +50,7 @@ class Watch:
         self._listener: socket.socket | None = None
         self._token = ""
 
-    def address(self) -> dict[str, Any]:
+    def address(self) -> JsonObject:
         """Starts listening on process 0; returns what the others need to connect, JSON-able."""
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
@@ -57,7 +60,7 @@ class Watch:
         name = socket.gethostname()
         return {"names": [name, *_numbers(name)], "port": self._listener.getsockname()[1], "token": self._token}
 
-    def connect(self, address: dict[str, Any], names: Sequence[str] = ()) -> None:
+    def connect(self, address: JsonObject, names: Sequence[str] = ()) -> None:
         """Connects to process 0, trying `names` before its own addresses; logs a warning if none can be reached."""
         deadline = time.monotonic() + CONNECT_SECONDS
         for name in [*names, *address["names"]]:
@@ -84,7 +87,7 @@ class Watch:
     def fail(self, why: str) -> NoReturn:
         """Prints an error, reports it to the others, and ends this process."""
         self._ending.acquire()
-        print(f"error: process {self._process}: {why}", file=sys.stderr, flush=True)
+        print_error(f"process {self._process}: {why}")
         self._tell(what=_FAILED, process=self._process, why=why[:1000])
         self._exit()
 
@@ -146,7 +149,7 @@ class Watch:
             self._tell(what=_LOST, process=peer)
             self._end_soon(f"process {peer} died (killed, out of memory, or its host or network is gone); {AGAIN}")
 
-    def _hear(self, peer: int, news: dict[str, Any]) -> None:
+    def _hear(self, peer: int, news: JsonObject) -> None:
         self._done.add(peer)  # every message means that the peer is about to end
         if news["what"] == _DONE:
             return
@@ -166,12 +169,12 @@ class Watch:
         def end() -> None:
             time.sleep(after)
             if self._ending.acquire(blocking=False):
-                print(f"error: process {self._process}: {why}", file=sys.stderr, flush=True)
+                print_error(f"process {self._process}: {why}")
                 self._exit()
 
         threading.Thread(target=end, daemon=True).start()
 
-    def _tell(self, **news: Any) -> None:
+    def _tell(self, **news: Json) -> None:
         for connection in list(self._peers.values()):
             try:
                 connection.sendall(_message(**news))
@@ -179,7 +182,7 @@ class Watch:
                 continue
 
 
-def _message(**news: Any) -> bytes:
+def _message(**news: Json) -> bytes:
     return json.dumps(news).encode() + b"\n"
 
 

@@ -2,7 +2,8 @@
 
 A step may wait for ever: for a collective that a broken link does not finish, for a file server that does not answer,
 for a lock. The process is alive then, and nothing restarts it. A `Watchdog` is told of progress and ends the process
-when there was none for too long, after it wrote what every thread was doing.
+when there was none for too long, after it wrote what every thread was doing. The training loop starts it; open it to
+change what is written before the process is ended.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ class Watchdog:
     """Watches for progress while its block runs.
 
     Args:
-      minutes: without progress after which the process ends; 0: never. It must be longer than the longest step, the
-        compilation of one, an evaluation and the writing of a checkpoint.
-      key: of the config that says `minutes`, for the message.
-      end: is given the message, and ends the process.
+      minutes: time without progress after which the process ends; 0: never. It must be longer than the longest step,
+        its compilation, an evaluation and the writing of a checkpoint.
+      key: the config key that sets `minutes`, for the message.
+      end: a function that gets the message and ends the process.
     """
 
     def __init__(self, minutes: float, key: str, end: Callable[[str], object]) -> None:

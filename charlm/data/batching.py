@@ -2,6 +2,7 @@
 
 A shard is closed when the next sequence would exceed its budgets; that sequence then opens the next shard. So nothing
 overflows, nothing is shortened or lost, and every batch has the same shape: one compiled program serves all of them.
+Open it to see how a `WordBatch` is laid out, or why a batch was closed.
 """
 
 from __future__ import annotations

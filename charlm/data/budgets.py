@@ -1,4 +1,7 @@
-"""Measures the shape of every batch on the corpus: the length buckets, and how many words each bucket holds."""
+"""Measures the shape of every batch on the corpus: the length buckets, and how many words each bucket holds.
+
+Open it when batches hold too much padding, or when a measured shape does not fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord
 from charlm.data.streams import SAMPLE_SHARDS, sampled
 
-BUCKETS = 6  # most length buckets that are chosen when the config names none
+WORD_BUCKETS = 6  # most length buckets that are chosen when the config names none
 # Character slots that one more bucket must save to be worth it. Each bucket reads and differentiates all parameters
 # again, which costs as much as 130 slots on a CPU, and it makes compilation longer.
 BUCKET_COST = 200
-TABLES = 4  # most tables of words that are read in one loop over characters
+MOST_TABLES = 4  # most tables of words that are read in one loop over characters
 TABLE_COST = 32  # slots that one more table must save: it costs as much as this many (measured on a CPU)
 SPREADS = 4.0  # standard deviations between the mean and the budget, so that few batches close early
 
@@ -77,10 +80,10 @@ def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
 
 
 def _cheapest_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
-    """Returns the cheapest buckets, up to `BUCKETS` of them; each bucket must save `BUCKET_COST` slots."""
+    """Returns the cheapest buckets, up to `WORD_BUCKETS` of them; each bucket must save `BUCKET_COST` slots."""
     total = np.cumsum(words_by_slots)
     slots = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
-    choices = (choose_buckets(words_by_slots, buckets) for buckets in range(1, BUCKETS + 1))
+    choices = (choose_buckets(words_by_slots, buckets) for buckets in range(1, WORD_BUCKETS + 1))
     return min(choices, key=lambda chosen: slots(chosen) + BUCKET_COST * len(chosen))
 
 
@@ -120,7 +123,7 @@ def choose_tables(most_C: np.ndarray, slots: tuple[int, ...] = ()) -> tuple[tupl
         return slots, tuple(np.maximum(rows_of(slots), 1).tolist())
     words_by_slots = -np.diff(most_C, prepend=most_C[:1], append=0)
     cost = lambda slots: int(rows_of(slots) @ np.array(slots)) + TABLE_COST * len(slots)
-    chosen = min((choose_buckets(words_by_slots, tables) for tables in range(1, TABLES + 1)), key=cost)
+    chosen = min((choose_buckets(words_by_slots, tables) for tables in range(1, MOST_TABLES + 1)), key=cost)
     used = [(c, n) for c, n in zip(chosen, rows_of(chosen).tolist(), strict=True) if n]
     return tuple(c for c, _ in used), tuple(n for _, n in used)
 

@@ -1,15 +1,19 @@
-"""Reads tagged sentences in CoNLL columns, CoNLL-U and UNER's .iob2; writes predictions in conlleval's columns."""
+"""Reads tagged sentences in CoNLL columns, CoNLL-U and UNER's .iob2; writes predictions in conlleval's columns.
+
+The task of tagging reads and writes its files here. Open it when tags are rejected or repaired; `conll_lines` has the
+details of the columns.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from charlm.core.durable import replacing
-from charlm.data.conll_lines import CONLLU, DOCUMENT, FORMATS, Layout, Sentence, settle, split_sentences
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.data.conll_lines import CONLL_FORMATS, CONLLU, DOCUMENT, ColumnLayout, Sentence, settle, split_sentences
 from charlm.data.examples import Skipped, TaggedExample, joined
 from charlm.data.lines import numbered_lines
-from charlm.data.parts import nearest
 from charlm.data.tag_schemes import check_scheme, detect_scheme, is_iob, orphans, to_iob2
 
 BROKEN = ("error", "repair")
@@ -63,9 +67,8 @@ def read_tagged(
       ValueError: unreadable file, too few columns, empty word or tag, unknown tag, broken scheme, no sentence at all.
     """
     check_scheme(scheme)
-    for name, value, known in (("format", format, FORMATS), ("broken", broken, BROKEN)):
-        if value not in known:
-            raise ValueError(f"{name}={value!r}: expected one of {', '.join(known)}{nearest(value, known)}")
+    _check_choice("format", format, CONLL_FORMATS)
+    _check_choice("broken", broken, BROKEN)
     lines = list(numbered_lines(path))
     layout = settle(path, lines, format, word, tag, comments)
     sentences = split_sentences(path, lines, layout)
@@ -76,12 +79,22 @@ def read_tagged(
         found = detect_scheme(sentence.tags for sentence in sentences) if scheme == "auto" else scheme
         _check_scheme(path, sentences, found, broken, skipped or Skipped())
         if as_iob2:
-            for sentence in sentences:
-                sentence.tags = to_iob2(sentence.tags, found)
+            _rewrite(sentences, found)
     return [_example(path, sentence, layout) for sentence in sentences]
 
 
-def _check_tags(path: str, sentences: Sequence[Sentence], layout: Layout, known: Sequence[str] | None) -> None:
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r}: expected one of {', '.join(known)}{did_you_mean(value, known, ALIKE)}")
+
+
+def _rewrite(sentences: Iterable[Sentence], scheme: str) -> None:
+    """Rewrites the tags of sentences from their scheme as IOB2."""
+    for sentence in sentences:
+        sentence.tags = to_iob2(sentence.tags, scheme)
+
+
+def _check_tags(path: str, sentences: Sequence[Sentence], layout: ColumnLayout, known: Sequence[str] | None) -> None:
     seen: set[str] = set()
     allowed = None if known is None else set(known)
     for sentence in sentences:
@@ -90,7 +103,9 @@ def _check_tags(path: str, sentences: Sequence[Sentence], layout: Layout, known:
                 raise ValueError(f"{path}:{number}: empty tag (column {layout.tag})")
             if allowed is not None and tag not in allowed:
                 some = ", ".join([*(known or ())][:20]) + (", ..." if len(allowed) > 20 else "")
-                raise ValueError(f"{path}:{number}: tag {tag!r}; expected one of {some}{nearest(tag, [*allowed])}")
+                raise ValueError(
+                    f"{path}:{number}: tag {tag!r}; expected one of {some}{did_you_mean(tag, [*allowed], ALIKE)}"
+                )
             seen.add(tag)
     if layout.key and seen == {"_"}:
         raise ValueError(f"{path}: no word has the key {layout.key!r} in column {CONLLU[layout.tag or 0]}")
@@ -118,7 +133,7 @@ def _check_scheme(path: str, sentences: Sequence[Sentence], scheme: str, broken:
             sentence.tags[i] = "B" + sentence.tags[i][1:]
 
 
-def _example(path: str, sentence: Sentence, layout: Layout) -> TaggedExample:
+def _example(path: str, sentence: Sentence, layout: ColumnLayout) -> TaggedExample:
     first = sentence.numbers[0]
     spaces: list[bool] | None = None
     if layout.format == "conllu":

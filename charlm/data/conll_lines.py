@@ -1,4 +1,7 @@
-"""Splits lines in CoNLL columns, CoNLL-U and UNER's .iob2 into sentences, for `conll.read_tagged`."""
+"""Splits lines in CoNLL columns, CoNLL-U and UNER's .iob2 into sentences, for `conll.read_tagged`.
+
+Open it when the columns of a file are misread.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from charlm.data.parts import nearest
+from charlm.core.nearest import ALIKE, did_you_mean
 
-FORMATS = ("auto", "columns", "conllu", "iob2")
+CONLL_FORMATS = ("auto", "columns", "conllu", "iob2")
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 DOCUMENT = "-DOCSTART-"  # a line that separates documents in CoNLL-2003
 
@@ -19,7 +22,7 @@ _COMMENT = re.compile(r"#\s*(sent_id|text)\s*=\s?(.*)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """The meaning of each column.
 
     Attributes:
@@ -62,7 +65,7 @@ def settle(
     word: int | None,
     tag: int | str | None,
     comments: bool | None,
-) -> Layout:
+) -> ColumnLayout:
     """Returns the layout of a file; what the caller leaves open is decided by the first line that holds a word."""
     written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
     first = next((line for line in written if not line.startswith("#")), "".join(written[:1]))
@@ -76,7 +79,7 @@ def settle(
     word = default_word if word is None else word
     tabs = format != "columns" or len(cells) > 1
     width = len(_cells(first, tabs)) if min(word, column or 0) < 0 else 0
-    return Layout(format, word, column, key, tabs, format != "columns" if comments is None else comments, width)
+    return ColumnLayout(format, word, column, key, tabs, format != "columns" if comments is None else comments, width)
 
 
 def _cells(line: str, tabs: bool) -> list[str]:
@@ -95,11 +98,11 @@ def _tag_column(path: str, tag: int | str | None, format: str) -> tuple[int | No
         return int(tag), ""
     expected = "a number"
     if format == "conllu":
-        expected = f"a number, feats:KEY, misc:KEY or one of {', '.join(CONLLU)}{nearest(name, CONLLU)}"
+        expected = f"a number, feats:KEY, misc:KEY or one of {', '.join(CONLLU)}{did_you_mean(name, CONLLU, ALIKE)}"
     raise ValueError(f"{path}: tag={tag!r} in the format {format}: expected {expected}")
 
 
-def split_sentences(path: str, lines: Sequence[tuple[int, str]], layout: Layout) -> list[Sentence]:
+def split_sentences(path: str, lines: Sequence[tuple[int, str]], layout: ColumnLayout) -> list[Sentence]:
     """Returns the sentences of a file; sentences without words are left out."""
     found, sentence = [], Sentence()
     for number, line in [*lines, (0, "")]:
@@ -123,7 +126,7 @@ def _add_comment(sentence: Sentence, line: str) -> None:
         sentence.text = match[2]
 
 
-def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], layout: Layout) -> None:
+def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], layout: ColumnLayout) -> None:
     """Adds the word of a line to the sentence, or notes a contraction."""
     _check_width(place, cells, layout)
     word, space = cells[layout.word], True
@@ -145,7 +148,7 @@ def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], lay
         sentence.tags.append(_tag(cells[layout.tag].strip(" "), layout.key))
 
 
-def _check_width(place: str, cells: list[str], layout: Layout) -> None:
+def _check_width(place: str, cells: list[str], layout: ColumnLayout) -> None:
     if layout.width and len(cells) != layout.width:
         raise ValueError(f"{place}: line has {len(cells)} columns; expected {layout.width} as in the first line")
     asked = {layout.word, layout.word if layout.tag is None else layout.tag}

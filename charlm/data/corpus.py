@@ -1,5 +1,7 @@
 """Encoded corpora: text is split into words and characters once, and the result is kept in ArrayRecord shards.
 
+Open this module to see where encoded text is cached, and which changes make charlm encode it again.
+
 A record holds consecutive sentences of one corpus, up to `data.max_words - 2` words, as three integer arrays in the
 safetensors format. The cache folder of a corpus is named by a hash of everything its content depends on, so that after
 a change of settings or files no stale record is read. A shard gets its final name only when it is complete, so
@@ -18,15 +20,16 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
 
 from charlm.core.durable import write_text
 from charlm.core.files import cache_dir, clear_write_errors, stable_hash
 from charlm.core.reading import loads, read_bytes
-from charlm.data.encode import Job, Progress, encode, log_progress
-from charlm.data.files import file_sha256
+from charlm.core.types import JsonObject
+from charlm.data.digests import file_sha256
+from charlm.data.encode import EncodeJob, Progress, encode, log_progress
 from charlm.data.forms import CharForm, Form, TextForm
 from charlm.data.records import (
     ENCODER_VERSION,
@@ -229,7 +232,7 @@ def encode_corpus(
         }
         folder = os.path.join(root, stable_hash(settings)[:16])
         os.makedirs(folder, exist_ok=True)
-    job = Job(source, folder, config.text.splitter, config.text.language, record_words, form)
+    job = EncodeJob(source, folder, config.text.splitter, config.text.language, record_words, form)
     shards = [job.finished(i) for i in range(len(source.parts))]
     todo = [i for i, stats in enumerate(shards) if stats is None]
     if todo:
@@ -287,7 +290,7 @@ def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab
     return EncodedCorpus(spec, "all", folder, tuple(paths), stats)
 
 
-def _read_corpus_json(folder: str) -> dict[str, Any]:
+def _read_corpus_json(folder: str) -> JsonObject:
     """Returns the description that lies beside encoded shards, {} when there is none."""
     path = os.path.join(folder, "corpus.json")
     try:
@@ -298,7 +301,7 @@ def _read_corpus_json(folder: str) -> dict[str, Any]:
         raise ValueError(f"{path}: damaged description of an encoded corpus ({error})") from error
 
 
-def _table(corpora: Iterable[EncodedCorpus]) -> str:
+def table(corpora: Iterable[EncodedCorpus]) -> str:
     """Returns a table of the prepared corpora for printing."""
     rows = [("corpus", "split", "documents", "words", "chars", "cut %", "unknown %", "skipped", "shards", "folder")]
     for corpus in corpora:
@@ -311,10 +314,10 @@ def _table(corpora: Iterable[EncodedCorpus]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
+def prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
     """Encodes the text of a run and makes its vocabularies; raises ValueError for fine-tuning, which has none."""
     from charlm.config import is_fine_tuning  # config and families stand above data: only the command imports them
-    from charlm.families.registry import corpora_of
+    from charlm.families.lookup import corpora_of
 
     if is_fine_tuning(config):
         raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
@@ -324,4 +327,4 @@ def _prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpu
 if __name__ == "__main__":
     from charlm import cli
 
-    cli.run(lambda config: print(_table(_prepare_for_run(config))))
+    cli.run(lambda config: print(table(prepare_for_run(config))))

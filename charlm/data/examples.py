@@ -1,4 +1,7 @@
-"""The examples that readers of fine-tuning data return, one class per kind of task, and counts of skipped ones."""
+"""The examples that readers of fine-tuning data return, one class per kind of task, and counts of skipped ones.
+
+Open it to see what a task gets from a reader, or to add a kind of example.
+"""
 
 from __future__ import annotations
 

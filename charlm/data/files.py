@@ -1,4 +1,7 @@
-"""Finds, checks, splits into parts and reads text files: plain lines and JSON lines, also gzipped, and Parquet."""
+"""Finds, checks, splits into parts and reads text files: plain lines and JSON lines, also gzipped, and Parquet.
+
+Open it to support another kind of file, or when a file is rejected as damaged or as not text.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import codecs
 import contextlib
 import glob
 import gzip
-import hashlib
 import io
 import os
 import re
@@ -15,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from charlm.core import extras
-from charlm.core.durable import write_text
-from charlm.core.files import stable_hash
-from charlm.core.reading import FREE, TooLarge, loads, read_text, scaled
+from charlm.core import extras, stores
+from charlm.core.local_paths import is_address
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.core.reading import FREE, TooLarge, loads, scaled
 from charlm.data.parquet_pages import largest_page
 from charlm.data.parts import (
     BAD_UTF8,
@@ -28,8 +30,8 @@ from charlm.data.parts import (
     clear_read_errors,
     column_texts,
     decode,
-    nearest,
 )
+from charlm.data.wet import WET, check_wet
 
 PART_BYTES = 32 << 20  # a big plain file is read in ranges of this size; encoding one takes about half a minute
 
@@ -44,7 +46,9 @@ BOM = b"\xef\xbb\xbf"
 
 
 def matching_files(spec: str, key: str) -> list[str]:
-    """Returns the sorted files that match a path or glob; raises ValueError when there are none."""
+    """Returns the sorted files that match a path or glob (copies of objects in a store); ValueError if none does."""
+    if is_address(spec):
+        return stores.matching(spec, key)
     here = f"(current directory: {os.getcwd()})"
     path = os.path.expanduser(spec)
     if os.path.isdir(path):
@@ -57,9 +61,9 @@ def matching_files(spec: str, key: str) -> list[str]:
     if glob.has_magic(path):
         raise ValueError(f"{key}: no file matches {spec!r} {here}")
     folder, base = os.path.split(path)
-    near = nearest(base, os.listdir(folder or ".") if os.path.isdir(folder or ".") else [])
+    near = did_you_mean(base, os.listdir(folder or ".") if os.path.isdir(folder or ".") else [], ALIKE)
     if not near:
-        near = nearest(re.split("(?<=:)", spec)[0], ["builtin", "tfds:"])
+        near = did_you_mean(re.split("(?<=:)", spec)[0], ["builtin", "tfds:"], ALIKE)
     expected = 'expected "builtin", an existing file or glob, or "tfds:NAME[/CONFIG][:SPLIT]"'
     raise ValueError(f"{key}: {spec!r} does not exist {here}; {expected}{near}")
 
@@ -71,6 +75,9 @@ def file_parts(path: str, text_key: str) -> list[Part]:
     with clear_read_errors(path):
         if name.endswith(".parquet"):
             return _parquet_parts(path, name, text_key)
+        if name.endswith(WET):
+            check_wet(path)
+            return [Part(name, "wet", path)]
         check_is_text(path)
         size = os.path.getsize(path)
     if name.endswith(".gz") or size <= PART_BYTES:  # gzip cannot be read from the middle
@@ -191,7 +198,7 @@ def _json_text(line: bytes, text_key: str) -> tuple[str | None, str]:
     return (item[text_key], "") if isinstance(item[text_key], str) else (None, f"value of {text_key!r} is not a string")
 
 
-def open_parquet(path: str) -> Any:
+def open_parquet(path: str) -> Any:  # a `ParquetFile` of pyarrow, which is optional and has no types
     """Opens a Parquet file; raises ValueError when it is not one, or pyarrow is missing."""
     pyarrow, parquet = (extras.load(f"{path} is Parquet", name) for name in ("pyarrow", "pyarrow.parquet"))
     try:
@@ -207,7 +214,8 @@ def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
         if text_key not in types:
             known = ", ".join(types)
             raise ValueError(
-                f"{path}: no column {text_key!r} (data.text_key); columns: {known}{nearest(text_key, [*types])}"
+                f"{path}: no column {text_key!r} (data.text_key); columns: {known}"
+                f"{did_you_mean(text_key, [*types], ALIKE)}"
             )
         if types[text_key] not in ("string", "large_string", "string_view", "binary", "large_binary"):
             raise ValueError(f"{path}: column {text_key!r} (data.text_key) holds {types[text_key]}; expected strings")
@@ -221,7 +229,12 @@ def _parquet_parts(path: str, name: str, text_key: str) -> list[Part]:
     return parts or [Part(name, "parquet", path, 0, 0)]
 
 
-def parquet_batches(file: Any, path: str, columns: Sequence[str], groups: Sequence[int]) -> Iterator[Any]:
+def parquet_batches(
+    file: Any,  # a `ParquetFile` of pyarrow, which has no types
+    path: str,
+    columns: Sequence[str],
+    groups: Sequence[int],
+) -> Iterator[Any]:  # record batches of pyarrow
     """Yields some columns of some row groups in batches with so few rows that a batch takes little memory.
 
     With a dictionary, or a prefix that values share, each value of a batch may be as long as a whole page.
@@ -248,36 +261,3 @@ def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[s
             raise
         except (OSError, ArithmeticError, ValueError) as error:  # pyarrow's errors derive from these
             raise ValueError(f"{part.path}: damaged Parquet file ({error})") from error
-
-
-def file_sha256(path: str, cache_dir: str | None) -> str:
-    """Returns the sha256 (hex) of a file; `cache_dir` keeps it by path, size and modification time.
-
-    Where it cannot be kept, such as on a read-only disk, it is computed each time.
-    """
-    with clear_read_errors(path):
-        status = os.stat(path)
-    identity = stable_hash(os.path.abspath(path), status.st_size, status.st_mtime_ns)[:32]
-    memo = os.path.join(cache_dir, "fingerprints", identity) if cache_dir else ""
-    if memo and (remembered := _read_digest(memo, identity)):
-        return remembered
-    with clear_read_errors(path), open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if memo:
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(memo), exist_ok=True)
-            write_text(memo, f"{digest} {_memo_sum(identity, digest)}\n")
-    return digest
-
-
-def _read_digest(memo: str, identity: str) -> str | None:
-    """Returns the digest in a memo of `file_sha256`; None when it is missing, damaged or of another file."""
-    try:
-        digest, checksum = read_text(memo).split()
-    except (OSError, ValueError):
-        return None
-    return digest if checksum == _memo_sum(identity, digest) else None
-
-
-def _memo_sum(identity: str, digest: str) -> str:
-    return stable_hash(identity, digest)[:32]

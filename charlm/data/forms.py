@@ -1,18 +1,23 @@
-"""The two forms of encoded text, character ids or plain words: how the words of some sentences become a record."""
+"""The two forms of encoded text, character ids or plain words: how the words of some sentences become a record.
+
+HLM keeps character ids, the families that cut words into subwords keep text. `charlm.data.encode` writes either form;
+open this module to add a third.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from charlm.core.types import JsonObject
 from charlm.data.records import CorpusStats, EncodedRecord, write_record
 from charlm.data.text_records import TextRecord, write_text_record
 from charlm.text.chars import CharVocab, WordEncoder
 
-Encoded = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
+EncodedItem = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
 
 
 def encoded_record(encoder: WordEncoder, words: Sequence[str], sentences: Sequence[int] | None = None) -> EncodedRecord:
@@ -23,7 +28,7 @@ def encoded_record(encoder: WordEncoder, words: Sequence[str], sentences: Sequen
 class RecordEncoder(Protocol):
     """Encodes the records of one shard."""
 
-    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> Encoded:
+    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
         """Returns a record of some sentences.
 
         Args:
@@ -45,7 +50,7 @@ class Form(Protocol):
         """Returns an encoder for a shard."""
         ...
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns all settings that affect the records, apart from text and splitter, in a form that JSON can store."""
         ...
 
@@ -62,7 +67,7 @@ class CharForm:
         """Returns an encoder with these characters."""
         return _CharEncoder(WordEncoder(CharVocab.from_dict(self.vocab), self.char_slots, self.normalize))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the fields, with the vocabulary replaced by its digest."""
         digest = CharVocab.from_dict(self.vocab).digest()
         return {"normalize": self.normalize, "vocab_digest": digest, "char_slots": self.char_slots}
@@ -72,7 +77,7 @@ class _CharEncoder:
     def __init__(self, encoder: WordEncoder) -> None:
         self._encoder = encoder
 
-    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> Encoded:
+    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
         record = encoded_record(self._encoder, words, sentences)
         return record, write_record(*record)
 
@@ -88,13 +93,13 @@ class TextForm:
         """Returns an encoder."""
         return _TextEncoder()
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the name of the form."""
         return {"form": "text"}
 
 
 class _TextEncoder:
-    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> Encoded:
+    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
         record = TextRecord.of(sentences, words, spaces)
         return record, write_text_record(record)
 

@@ -1,13 +1,16 @@
-"""Reads the cells of labelled data as labels, numbers or texts, with an error message for cells that are not."""
+"""Reads the cells of labelled data as labels, numbers or texts, with an error message for cells that are not.
+
+Open it when a label column is read differently from what a file means.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
 
+from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.data.examples import Skipped
-from charlm.data.parts import nearest
 from charlm.data.rows import Column
 
 MULTI_LABEL = ("error", "first", "skip")
@@ -26,7 +29,7 @@ class LabelRule:
     separator: str
     skip: tuple[str, ...]
 
-    def read(self, cell: Any, place: str, skipped: Skipped) -> str | float | None:
+    def read(self, cell: object, place: str, skipped: Skipped) -> str | float | None:
         """Returns the label, or None when the row is skipped (and counted)."""
         parts = [plain(part, place, self.column) for part in self._parts(cell)]
         if not parts or any(part in (None, "") for part in parts):
@@ -48,7 +51,7 @@ class LabelRule:
             return None
         return _number(label, place, self.column) if self.are_numbers else self._known(label, place)
 
-    def _parts(self, cell: Any) -> list[Any]:
+    def _parts(self, cell: object) -> Sequence[object]:
         if isinstance(cell, list):
             return cell
         return cell.split(self.separator) if self.separator and isinstance(cell, str) else [cell]
@@ -56,12 +59,12 @@ class LabelRule:
     def _known(self, label: str, place: str) -> str:
         if self.labels is not None and label not in self.labels:
             some = ", ".join(self.labels[:20]) + (", ..." if len(self.labels) > 20 else "")
-            near = nearest(label, self.labels)
+            near = did_you_mean(label, self.labels, ALIKE)
             raise ValueError(f"{place}: column {self.column!r} has label {shown(label)}; expected one of {some}{near}")
         return label
 
 
-def plain(cell: Any, place: str, column: Column) -> str | None:
+def plain(cell: object, place: str, column: Column) -> str | None:
     """Returns a single value as text without spaces around it, or None for null; raises ValueError for other values."""
     if cell is None or isinstance(cell, str):
         return cell if cell is None else cell.strip()
@@ -72,7 +75,7 @@ def plain(cell: Any, place: str, column: Column) -> str | None:
     raise ValueError(f"{place}: column {column!r} has {shown(cell)}; expected text or a number")
 
 
-def shown(cell: Any) -> str:
+def shown(cell: object) -> str:
     """Returns a value as a message shows it, shortened."""
     text = repr(cell)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
@@ -88,7 +91,7 @@ def _number(cell: str, place: str, column: Column) -> float:
     raise ValueError(f"{place}: column {column!r} has {shown(cell)}; expected a number")
 
 
-def text_cell(cell: Any, place: str, column: Column) -> str:
+def text_cell(cell: object, place: str, column: Column) -> str:
     """Returns a text unchanged, "" for null; raises ValueError for any other value."""
     if cell is None or isinstance(cell, str):
         return cell or ""

@@ -3,44 +3,51 @@
 Each of a batch's S shards is packed from a lane of its own, which gets every S-th record. So the content of a shard
 depends on S alone, and a process packs only the lanes whose shards lie on its devices. Packing is stateful: beside
 grain's positions, the iterator saves what its lanes have read but not yet returned. A resumed run, on any number of
-processes, therefore sees exactly the batches that the unbroken run would have seen.
+processes, therefore sees exactly the batches that the unbroken run would have seen. Open it when a resumed run reads
+other text than it should.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grain
 import numpy as np
+
+from charlm.core.types import JsonObject, Tree
+
+# A record of a corpus. The reader that a family names decides its type, which grain's datasets do not keep.
+AnyRecord: TypeAlias = Any
+Records: TypeAlias = grain.IterDataset[AnyRecord]
 
 
 class Lane(Protocol):
     """Packs records into shards, one after another."""
 
-    def shard(self) -> tuple[Any, bool]:
+    def shard(self) -> tuple[Tree, bool]:
         """Returns the next shard, arrays of a fixed shape, and whether it holds any text."""
         ...
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns what the lane has read but not yet returned, in a form that JSON can store."""
         ...
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Restores the state that `get_state` returned."""
         ...
 
 
-Tree = TypeVar("Tree")
-MakeLane = Callable[[int, Iterator[Any]], Lane]  # (number of the lane, its records) -> the lane
+Arrays = TypeVar("Arrays")
+MakeLane = Callable[[int, Iterator[AnyRecord]], Lane]  # (number of the lane, its records) -> the lane
 
 
-def stack(trees: Sequence[Tree]) -> Tree:
+def stack(trees: Sequence[Arrays]) -> Arrays:
     """Stacks trees of the same structure: every array gets a new leading axis, None stays None."""
     return _stacked(trees)
 
 
-def _stacked(trees: Sequence[Any]) -> Any:  # type checkers cannot follow a tree
+def _stacked(trees: Sequence[Tree]) -> Tree:
     first = trees[0]
     if isinstance(first, tuple):
         make = getattr(type(first), "_make", tuple)
@@ -48,42 +55,42 @@ def _stacked(trees: Sequence[Any]) -> Any:  # type checkers cannot follow a tree
     return None if first is None else np.stack(trees)
 
 
-class LaneBatches(grain.IterDataset[Any]):
+class LaneBatches(grain.IterDataset[Tree]):
     """Batches [accumulation, S', ...] with one shard for each of the given lanes.
 
     Args:
       lanes: the records of each wanted shard, by the shard's index among all `of` shards.
     """
 
-    def __init__(self, lanes: Mapping[int, grain.IterDataset[Any]], make: MakeLane, of: int, accumulation: int) -> None:
+    def __init__(self, lanes: Mapping[int, Records], make: MakeLane, of: int, accumulation: int) -> None:
         super().__init__(list(lanes.values()))
         self.lanes, self.make, self.of, self.accumulation = tuple(lanes), make, of, accumulation
 
-    def __iter__(self) -> grain.DatasetIterator[Any]:
+    def __iter__(self) -> grain.DatasetIterator[Tree]:
         return _LaneIterator([iter(records) for records in self._parents], self)
 
 
-class _LaneIterator(grain.DatasetIterator[Any]):
-    def __init__(self, records: list[grain.DatasetIterator[Any]], settings: LaneBatches) -> None:
+class _LaneIterator(grain.DatasetIterator[Tree]):
+    def __init__(self, records: list[grain.DatasetIterator[AnyRecord]], settings: LaneBatches) -> None:
         super().__init__(records)
         self._of, self._accumulation = settings.of, settings.accumulation
         made = zip(settings.lanes, records, strict=True)
         self._lanes = {number: settings.make(number, lane_records) for number, lane_records in made}
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Tree:
         micro_batches = [[lane.shard() for lane in self._lanes.values()] for _ in range(self._accumulation)]
         if not any(filled for shards in micro_batches for _, filled in shards):
             raise StopIteration
         return stack([stack([shard for shard, _ in shards]) for shards in micro_batches])
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         states = {
             str(number): {"records": records.get_state(), "stream": lane.get_state()}
             for (number, lane), records in zip(self._lanes.items(), self._parents, strict=True)
         }
         return {"of": self._of, "lanes": states}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         if state.get("of") != self._of:
             raise ValueError(f"the saved data position belongs to data.table_shards={state.get('of')}, not {self._of}")
         for (number, lane), records in zip(self._lanes.items(), self._parents, strict=True):
@@ -93,22 +100,22 @@ class _LaneIterator(grain.DatasetIterator[Any]):
 
 
 def lane_batches(
-    lanes: Mapping[int, grain.IterDataset[Any]],
+    lanes: Mapping[int, Records],
     make: MakeLane,
     *,
     of: int,
     accumulation: int,
     prefetch: int,
-) -> grain.IterDataset[Any]:
+) -> grain.IterDataset[Tree]:
     """Returns `LaneBatches`; with `prefetch` > 0 a thread prepares them, and their iterators must be closed."""
     return prefetched(LaneBatches(lanes, make, of, accumulation), prefetch)
 
 
-def prefetched(batches: grain.IterDataset[Any], prefetch: int) -> grain.IterDataset[Any]:
+def prefetched(batches: grain.IterDataset[Tree], prefetch: int) -> grain.IterDataset[Tree]:
     """Returns batches that a thread prepares ahead, so their iterators must be closed; 0: no thread."""
     return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches
 
 
-def empty_batch(shard: Tree, shards: int, accumulation: int = 1) -> Tree:
+def empty_batch(shard: Arrays, shards: int, accumulation: int = 1) -> Arrays:
     """Returns a batch [accumulation, shards, ...] of empty shards, for a process whose lanes end before the others'."""
     return stack([stack([shard] * shards)] * accumulation)

@@ -1,14 +1,15 @@
 """Reads files of labelled data line by line, with line numbers for error messages.
 
-Unlike a line of a text corpus, a damaged line of labelled data is never dropped: an unreadable line stops the run.
+Unlike a line of a text corpus, a damaged line of labelled data is never dropped: an unreadable line stops the run. The
+readers of CoNLL, SQuAD and tables build on it. Open it to change how a damaged line is reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from charlm.core.reading import Held, lines_of, loads, read_bytes
+from charlm.core.types import Json
 from charlm.data.files import BOM, check_is_text, gzip_errors, open_binary
 from charlm.data.parts import clear_read_errors
 
@@ -51,7 +52,7 @@ def decoded(data: bytes, place: str) -> str:
         raise ValueError(f"{place}: invalid UTF-8 (byte 0x{bad:02x} at {error.start}); expected UTF-8 text") from error
 
 
-def parsed_json(text: str, place: str) -> Any:
+def parsed_json(text: str, place: str) -> Json:
     """Returns the value of a JSON text; raises a one-line ValueError when it is damaged or nested too deep."""
     try:
         return loads(text)

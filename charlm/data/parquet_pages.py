@@ -1,13 +1,15 @@
 """Reads the headers of Parquet pages, to know how large a page becomes before it is unpacked.
 
-pyarrow unpacks as much as a page's header asks for and does not expose the headers, so a file of some hundred bytes
-may ask for gigabytes. Headers are structs in Thrift's compact protocol (`PageHeader` in Parquet's parquet.thrift).
+`charlm.data.files` calls it before it lets pyarrow read. Open it when a Parquet file is refused because of its pages.
+
+pyarrow unpacks as much as a page's header asks for and does not expose the headers, so a file of some hundred bytes may
+ask for gigabytes. Headers are structs in Thrift's compact protocol (`PageHeader` in Parquet's parquet.thrift).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from charlm.core.reading import OBJECT, check_unpacked
 
@@ -15,6 +17,9 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 _UNPACKED, _PACKED = 2, 3  # fields of PageHeader with sizes in bytes
 _DATA, _DATA_V2, _VALUES = 5, 8, 1  # fields with a data page's header; in it, the number of values
 _FIRST_READ, _LONGEST_HEADER = 1 << 9, 1 << 24  # pyarrow accepts no longer headers either
+
+
+Fields: TypeAlias = dict[int, Any]  # of a struct: the number of a field says whether it is an integer or a struct
 
 
 class Page(NamedTuple):
@@ -25,11 +30,11 @@ class Page(NamedTuple):
     values: int
 
 
-def largest_page(path: str, file: Any, group: int, columns: Sequence[str]) -> int:
+def largest_page(path: str, file: Any, group: int, columns: Sequence[str]) -> int:  # pyarrow has no types
     """Returns the size in bytes of the largest unpacked page of some columns in a row group.
 
     Args:
-      path: of the file; also used in messages.
+      path: the path of the file; also used in messages.
       file: pyarrow's ParquetFile of the same file.
       columns: names of the columns.
 
@@ -66,7 +71,7 @@ def _pages(stream: BinaryIO, start: int, stop: int) -> Iterator[Page]:
         start += size + packed
 
 
-def _read_header(stream: BinaryIO, start: int, stop: int) -> tuple[dict[int, Any], int]:
+def _read_header(stream: BinaryIO, start: int, stop: int) -> tuple[Fields, int]:
     """Returns the fields of a header and its length; raises ValueError when the bytes are not a header."""
     size = _FIRST_READ
     while True:
@@ -80,9 +85,9 @@ def _read_header(stream: BinaryIO, start: int, stop: int) -> tuple[dict[int, Any
         size *= 32
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
     """Returns the 32-bit integers and structs of a struct by field, and its end; IndexError when the data end first."""
-    fields: dict[int, Any] = {}
+    fields: Fields = {}
     number = 0
     while data[at]:
         step, kind = data[at] >> 4, data[at] & 15
@@ -97,7 +102,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     return fields, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[int | Fields | None, int]:
     if kind in (_TRUE, _FALSE):
         return None, at
     if kind in (_I16, _I32, _I64):

@@ -1,14 +1,15 @@
-"""What all readers of raw text share: the parts of a corpus, and the reasons for which a document is skipped."""
+"""What all readers of raw text share: the parts of a corpus, and the reasons for which a document is skipped.
+
+Open it to see what a part of a source is, how held-out documents are chosen, or why a document was skipped.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 MAX_DOCUMENT_CHARS = 1_000_000  # longer documents are skipped: they are rarely prose and would need unbounded memory
 TOO_LONG = f"longer than {MAX_DOCUMENT_CHARS:,} characters"
@@ -21,7 +22,7 @@ class Part:
 
     Attributes:
       name: stable and unique within the source.
-      kind: "lines", "jsonl", "parquet", "tfds" or "builtin".
+      kind: "lines", "jsonl", "parquet", "wet", "tfds" or "builtin".
       path: the file, or the folder of a prepared TFDS data set; empty for the built-in corpus.
       start: index of the first byte, row group or example.
       stop: index one past the last; None: up to the end.
@@ -49,7 +50,7 @@ def decode(data: bytes) -> str | None:
         return None
 
 
-def column_texts(values: Sequence[Any], skipped: Counter[str]) -> Iterator[str]:
+def column_texts(values: Sequence[object], skipped: Counter[str]) -> Iterator[str]:
     """Yields the values of a column that are text; skips and counts the others."""
     for value in values:
         text = decode(value) if isinstance(value, bytes) else value
@@ -59,12 +60,6 @@ def column_texts(values: Sequence[Any], skipped: Counter[str]) -> Iterator[str]:
             skipped["not a string"] += 1
         elif text := text.strip():
             yield text
-
-
-def nearest(value: str, choices: Sequence[str]) -> str:
-    """Returns the ending of an error message that names the most similar choice, or "" when none is similar."""
-    near = difflib.get_close_matches(value, choices, n=1, cutoff=0.6)
-    return f"; nearest: {near[0]!r}" if near else ""
 
 
 @contextlib.contextmanager

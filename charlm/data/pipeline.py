@@ -11,15 +11,19 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import grain
+import ml_collections
 import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from charlm.core.types import JsonObject, Option
 from charlm.data.batching import Sequence, framed, halve
+from charlm.data.corpus import EncodedCorpus
 from charlm.data.forms import encoded_record
+from charlm.data.lanes import AnyRecord, Records
 from charlm.data.masking import Masking, mask_words
 from charlm.data.records import EncodedRecord, clear_damage, count_records, read_record, remedy_of
 from charlm.data.streams import generator
@@ -104,7 +108,7 @@ class SentenceMaker:
         }
         return {"held": base64.b64encode(save_arrays(arrays)).decode("ascii")}
 
-    def restored(self, state: dict[str, Any]) -> tuple[Iterable[np.ndarray], Iterable[Sequence]]:
+    def restored(self, state: JsonObject) -> tuple[Iterable[np.ndarray], Iterable[Sequence]]:
         """Returns what was given to `held`; positions saved by older versions may hold sentences not yet cut."""
         held = load_arrays(base64.b64decode(state["held"]))
         pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []
@@ -116,7 +120,7 @@ class SentenceMaker:
 class ShardSource(grain.sources.ArrayRecordDataSource):
     """The records of an encoded corpus (`EncodedCorpus`); reading a damaged shard raises one line that names it."""
 
-    def __init__(self, corpus: Any) -> None:
+    def __init__(self, corpus: EncodedCorpus) -> None:
         self._remedy = remedy_of(corpus.name)
         self._shards: tuple[str, ...] = tuple(corpus.paths)
         try:
@@ -152,7 +156,7 @@ class ShardSource(grain.sources.ArrayRecordDataSource):
 
 
 def record_lanes(
-    corpora: Iterable[Any],
+    corpora: Iterable[EncodedCorpus],
     weights: tuple[float, ...] = (),
     *,
     seed: int = 0,
@@ -161,8 +165,8 @@ def record_lanes(
     lanes: Iterable[int] = (0,),
     of: int = 1,
     reader_threads: int = 0,
-    read: Callable[[bytes], Any] = read_record,
-) -> dict[int, grain.IterDataset[Any]]:
+    read: Callable[[bytes], AnyRecord] = read_record,
+) -> dict[int, Records]:
     """Opens encoded corpora (`EncodedCorpus`) as one stream of records, which is dealt out to `of` lanes in turn.
 
     Args:
@@ -193,17 +197,21 @@ def record_lanes(
     return {lane: whole[lane::of].to_iter_dataset(options).map(read) for lane in lanes}
 
 
-def record_dataset(corpora: Iterable[Any], weights: tuple[float, ...] = (), **options: Any) -> grain.IterDataset:
+def record_dataset(corpora: Iterable[EncodedCorpus], weights: tuple[float, ...] = (), **options: Option) -> Records:
     """Returns the records of `record_lanes` in one stream."""
     return record_lanes(corpora, weights, **options)[0]
 
 
 @contextlib.contextmanager
-def training_records(config: Any, corpora: Iterable[Any], read: Callable[[bytes], Any] = read_record) -> Iterator[Any]:
+def training_records(
+    config: ml_collections.ConfigDict,
+    corpora: Iterable[EncodedCorpus],
+    read: Callable[[bytes], AnyRecord] = read_record,
+) -> Iterator[AnyRecord]:
     """Gives an endless stream of training records, shuffled as in training, for measuring budgets.
 
     Args:
-      config: of the run.
+      config: the config of the run.
       corpora, read: as in `record_lanes`.
     """
     order = {"seed": config.seed, "shuffle": True, "repeat": True}

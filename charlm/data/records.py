@@ -1,6 +1,7 @@
 """Records of encoded text (consecutive sentences as integer arrays): how they are written, read, stored and counted.
 
-`charlm.data.encode` writes them in shards of ArrayRecord files, `charlm.data.pipeline` reads them for training.
+`charlm.data.encode` writes them in shards of ArrayRecord files, `charlm.data.pipeline` reads them for training. Open it
+to see the bytes of a record.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from charlm.core import stores
 from charlm.core.durable import write_text
+from charlm.core.local_paths import is_address
 from charlm.core.reading import read_json
+from charlm.data.text_records import TextRecord
 
 LONGEST_COUNTED = 255  # characters; a longer word is counted as a word of this length
 ENCODER_VERSION = 1  # raise it when the same text and settings would give other records
@@ -97,8 +101,8 @@ class CorpusStats:
         total["slots_histogram"] = [a + b for a, b in columns]
         return CorpusStats(**total)
 
-    def add_record(self, record: Any) -> None:
-        """Adds a record, an `EncodedRecord` or a `TextRecord`, to the counts in place."""
+    def add_record(self, record: EncodedRecord | TextRecord) -> None:
+        """Adds a record to the counts in place."""
         self.records += 1
         self.sentences += len(record.sentences)
         self.words += len(record.words)
@@ -184,7 +188,11 @@ def remedy_of(corpus: str) -> str:
 
 
 def shard_paths(spec: str, key: str) -> list[str]:
-    """Returns the shards that match a path or glob; raises ValueError when there are none."""
+    """Returns the shards that match a path or glob (copies of objects in a store); ValueError if none does."""
+    if is_address(spec):
+        with contextlib.suppress(ValueError):  # not all have them
+            stores.matching(counts_file(spec), key)
+        return stores.matching(spec, key)
     path = os.path.expanduser(spec)
     paths = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True))
     if not paths:

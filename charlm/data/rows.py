@@ -1,4 +1,7 @@
-"""Reads rows of labelled data, with their places: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets."""
+"""Reads rows of labelled data, with their places: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets.
+
+`charlm.data.tables` builds examples from these rows; open this module to support another format.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.core.reading import LINE, Held, TooLarge, loads, scaled, shown, too_large
+from charlm.core.types import Json
 from charlm.data.examples import Skipped
 from charlm.data.files import open_parquet, parquet_batches
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
-from charlm.data.parts import clear_read_errors, nearest
+from charlm.data.parts import clear_read_errors
 from charlm.data.tfds_source import open_prepared, tfds_parts
 
 Column = str | int
@@ -20,7 +25,7 @@ JSON_EXTENSIONS = (".jsonl", ".ndjson", ".json")
 _TFDS_BATCH = 256
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """A row.
 
     Attributes:
@@ -31,7 +36,7 @@ class Row(NamedTuple):
 
     place: str
     name: str
-    cells: tuple[Any, ...]
+    cells: tuple[Json, ...]
 
 
 def read_rows(
@@ -42,7 +47,7 @@ def read_rows(
     delimiter: str | None = None,
     quoting: bool | None = None,
     skipped: Skipped | None = None,
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     """Yields the requested columns of every row; blank lines are skipped and counted.
 
     Args:
@@ -51,7 +56,7 @@ def read_rows(
         objects); .parquet; all other files are TSV.
       columns: name of each column, or its number from 0 (negative: from the end; TSV and CSV only).
       header: whether the first line holds names; None: yes when a column is requested by name.
-      delimiter: of TSV and CSV; None: a comma in .csv, else a tab.
+      delimiter: the delimiter of TSV and CSV; None: a comma in .csv, else a tab.
       quoting: whether double quotes enclose cells; None: in .csv only, since GLUE's files hold unbalanced quotes.
       skipped: counts blank lines.
 
@@ -119,7 +124,7 @@ def _as_number(column: Column) -> int | None:
 
 def _delimited_rows(
     path: str, records: Iterator[tuple[int, list[str]]], columns: Sequence[Column], header: bool
-) -> Iterator[Row]:
+) -> Iterator[FileRow]:
     name, names = os.path.basename(path), None
     numbers = [_as_number(column) for column in columns]
     if header:
@@ -136,7 +141,7 @@ def _delimited_rows(
         if names is not None and len(cells) > len(names) and any(cells[len(names) :]):
             raise ValueError(f"{place}: row has {len(cells)} columns; expected {len(names)} as in the header")
         picked = tuple(_cell(place, cells, i, column) for i, column in zip(numbers, columns, strict=True))
-        yield Row(place, f"{name}:{number}", picked)
+        yield FileRow(place, f"{name}:{number}", picked)
 
 
 def _cell(place: str, cells: list[str], index: int | None, column: Column) -> str:
@@ -157,12 +162,12 @@ def _named_number(place: str, column: Column, names: list[str]) -> int:
     return number
 
 
-def _listed(names: Iterable[Any]) -> str:
+def _listed(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
 def _known(column: str, names: Sequence[str]) -> str:
-    return f"columns: {_listed(names)}{nearest(column, names)}"
+    return f"columns: {_listed(names)}{did_you_mean(column, names, ALIKE)}"
 
 
 def _names_only(path: str, columns: Sequence[Column]) -> list[str]:
@@ -172,7 +177,7 @@ def _names_only(path: str, columns: Sequence[Column]) -> list[str]:
     return [str(column) for column in columns]
 
 
-def _json_rows(path: str, columns: Sequence[Column], skipped: Skipped) -> Iterator[Row]:
+def _json_rows(path: str, columns: Sequence[Column], skipped: Skipped) -> Iterator[FileRow]:
     keys, name = _names_only(path, columns), os.path.basename(path)
     for where, item in _json_items(path, skipped):
         place = f"{path}{where}"
@@ -180,16 +185,16 @@ def _json_rows(path: str, columns: Sequence[Column], skipped: Skipped) -> Iterat
             raise ValueError(f"{place}: not a JSON object; expected one with {_listed(keys)}, got {_kind(item)}")
         for key in keys:
             if key not in item:
-                raise ValueError(f"{place}: no key {key!r}; keys: {_listed(item)}{nearest(key, [*item])}")
-        yield Row(place, f"{name}{where}", tuple(item[key] for key in keys))
+                raise ValueError(f"{place}: no key {key!r}; keys: {_listed(item)}{did_you_mean(key, [*item], ALIKE)}")
+        yield FileRow(place, f"{name}{where}", tuple(item[key] for key in keys))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: Json) -> str:
     names = {dict: "an object", list: "an array", str: "a string", type(None): "null", bool: "true or false"}
     return names.get(type(value), "a number")
 
 
-def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Any]]:
+def _json_items(path: str, skipped: Skipped) -> Iterator[tuple[str, Json]]:
     """Yields each JSON value and its place: ":LINE" in JSON lines, "[3]" or "['key']" when JSON is in one piece."""
     lines = []
     for number, line in numbered_lines(path):
@@ -221,7 +226,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
+def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[FileRow]:
     keys, name = _names_only(path, columns), os.path.basename(path)
     with clear_read_errors(path), open_parquet(path) as file:
         names = file.schema_arrow.names
@@ -234,7 +239,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
                 held.add(batch.nbytes, batch.num_rows)
                 picked = [batch.column(key).to_pylist() for key in keys]
                 for i, cells in enumerate(zip(*picked, strict=True), start):
-                    yield Row(f"{path}[{i}]", f"{name}[{i}]", cells)
+                    yield FileRow(f"{path}[{i}]", f"{name}[{i}]", cells)
                 start += batch.num_rows
         except TooLarge:
             raise
@@ -242,7 +247,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[Row]:
             raise ValueError(f"{path}: damaged Parquet file ({error})") from error
 
 
-def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
+def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[FileRow]:
     keys = _names_only(spec, columns)
     parts, _ = tfds_parts(spec, keys[0], "data")  # also checks the name, the split and the format
     builder = open_prepared(parts[0].path)
@@ -255,10 +260,10 @@ def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[Row]:
         batch = examples.__getitems__(list(range(start, min(start + _TFDS_BATCH, stop))))
         for i, example in enumerate(batch, start):
             cells = tuple(_tfds_value(example[key], features[key], f"{spec}[{i}]") for key in keys)
-            yield Row(f"{spec}[{i}]", f"{spec}[{i}]", cells)
+            yield FileRow(f"{spec}[{i}]", f"{spec}[{i}]", cells)
 
 
-def _tfds_value(value: Any, feature: Any, place: str) -> Any:
+def _tfds_value(value: Any, feature: Any, place: str) -> Json:  # TFDS gives both without types
     """Returns a value as JSON would hold it; TFDS gives text as bytes, numbers as NumPy's and classes as numbers."""
     if isinstance(value, list) or getattr(value, "ndim", 0):
         inner = getattr(feature, "feature", feature)

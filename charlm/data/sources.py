@@ -2,11 +2,13 @@
 
 `open_source` turns one corpus of the config (`data.train`, `data.heldout`) into a `Source`: a list of parts that can be
 read independently and in any order, each an iterator of documents (`str`). A document that cannot be read as text is
-skipped and counted under a reason, never repaired silently; a file that is not text at all stops the run.
+skipped and counted under a reason, never repaired silently; a file that is not text at all stops the run. Open it to
+add a source of text.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,11 +17,14 @@ import ml_collections
 
 from charlm.core.files import cache_dir as cache_dir_of
 from charlm.core.files import stable_hash
+from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.data.builtin import fingerprint as builtin_fingerprint
 from charlm.data.builtin import read_builtin
-from charlm.data.files import file_parts, file_sha256, matching_files, read_jsonl, read_lines, read_parquet
-from charlm.data.parts import BAD_UTF8, MAX_DOCUMENT_CHARS, TOO_LONG, Part, clear_read_errors, is_heldout, nearest
+from charlm.data.digests import file_digests
+from charlm.data.files import file_parts, matching_files, read_jsonl, read_lines, read_parquet
+from charlm.data.parts import BAD_UTF8, MAX_DOCUMENT_CHARS, TOO_LONG, Part, clear_read_errors, is_heldout
 from charlm.data.tfds_source import read_tfds, tfds_parts
+from charlm.data.wet import read_wet
 
 SPLITS = ("train", "heldout", "all")
 
@@ -27,6 +32,7 @@ _READERS = {
     "lines": read_lines,
     "jsonl": read_jsonl,
     "parquet": read_parquet,
+    "wet": read_wet,
     "tfds": read_tfds,
     "builtin": read_builtin,
 }
@@ -67,7 +73,13 @@ class Source:
             return stable_hash("builtin", builtin_fingerprint())
         kinds = sorted({(part.kind, part.detail) for part in self.parts})
         key = "" if kinds == [("lines", "")] else self._text_key
-        return stable_hash(kinds, key, [file_sha256(path, self._cache_dir) for path in self._files])
+        return stable_hash(kinds, key, file_digests(self._files, self._cache_dir))
+
+    def without_parts(self) -> Source:
+        """Returns a source that reads the same documents, but holds no list of parts and files: small to send."""
+        small = copy.copy(self)
+        small.parts, small._files, small.skipped = [], [], Counter()
+        return small
 
     def documents(self, part: Part) -> Iterator[str]:
         """Yields the documents of `part` in the source's split, in order; counts in `skipped` those that are unusable.
@@ -109,9 +121,9 @@ def open_source(
 
     Args:
       spec: "builtin"; a path or glob (.txt, .text, .jsonl, .json with one object per line, each also with .gz;
-        .parquet; other extensions are read as plain text, one document per line); or
-        "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" for a data set that is prepared in $TFDS_DATA_DIR or in TFDS's
-        default folder (nothing is ever downloaded).
+        .parquet; .wet, also with .gz, Common Crawl's text of pages; other extensions are read as plain text, one
+        document per line); or "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" for a data set that is prepared in $TFDS_DATA_DIR
+        or in TFDS's default folder (nothing is ever downloaded).
       text_key: field or column of the text (JSONL, Parquet, TFDS).
       split: "train", "heldout" or "all".
       heldout_fraction: share of documents held out, in [0, 1). The built-in corpus ignores it: it holds out whole
@@ -123,7 +135,7 @@ def open_source(
       ValueError: unknown `spec` or `split`, missing or unreadable file, data set or column; says what was expected.
     """
     if split not in SPLITS:
-        raise ValueError(f"split={split!r}: expected one of {', '.join(SPLITS)}{nearest(split, SPLITS)}")
+        raise ValueError(f"split={split!r}: expected one of {', '.join(SPLITS)}{did_you_mean(split, SPLITS, ALIKE)}")
     if not 0 <= heldout_fraction < 1:
         raise ValueError(f"data.heldout_fraction={heldout_fraction}: expected at least 0 and below 1")
     if spec == "builtin":

@@ -1,6 +1,7 @@
 """Reads questions in SQuAD's JSON (1.1, 2.0, XQuAD, JSQuAD, ARCD), and writes predictions for its evaluation script.
 
-Offsets count the characters of the unchanged context; a U+FEFF at its beginning counts, too.
+Offsets count the characters of the unchanged context; a U+FEFF at its beginning counts, too. Open it when questions are
+skipped or answers are found at the wrong place.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from charlm.core.durable import replacing
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.core.types import Json, JsonObject
 from charlm.data.examples import Answer, QuestionExample, Skipped
 from charlm.data.lines import parsed_json, whole_text
-from charlm.data.parts import nearest
+
+T = TypeVar("T")
 
 _MOVED = "answer moved to its nearest occurrence in the context"
 _SPACED = "answer found with other spaces in the context"
@@ -65,7 +69,9 @@ def read_squad(path: str, *, training: bool = False, skipped: Skipped | None = N
         if known and bool(qa.get("is_impossible", impossible)) != impossible:
             skipped.repair("is_impossible contradicts the answers, which count", place)
         if training and not known:
-            raise ValueError(f"{where}: missing 'answers'; keys: {', '.join(qa)}{nearest('answers', [*qa])}")
+            raise ValueError(
+                f"{where}: missing 'answers'; keys: {', '.join(qa)}{did_you_mean('answers', [*qa], ALIKE)}"
+            )
         absent = sum(answer.start < 0 for answer in answers)
         if training and answers and absent == len(answers):
             skipped.skip("no answer is in the context", place)
@@ -78,7 +84,7 @@ def read_squad(path: str, *, training: bool = False, skipped: Skipped | None = N
     return examples
 
 
-def _questions(root: Any, prefix: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _questions(root: Json, prefix: str) -> Iterator[tuple[str, str, JsonObject]]:
     """Yields each question's path within the file, its context and its object."""
     _checked(root, f"{prefix}top level", dict)
     for i, article in enumerate(_value(root, f"{prefix}top level", "data", list)):
@@ -93,22 +99,20 @@ def _questions(root: Any, prefix: str) -> Iterator[tuple[str, str, dict[str, Any
                 yield where, context, _checked(qa, where, dict)
 
 
-def _value(item: Mapping[str, Any], where: str, key: str, *kinds: type) -> Any:
+def _value(item: Mapping[str, Json], where: str, key: str, *kinds: type[T]) -> T:
     if key not in item:
-        raise ValueError(f"{where}: missing {key!r}; keys: {', '.join(item)}{nearest(key, [*item])}")
+        raise ValueError(f"{where}: missing {key!r}; keys: {', '.join(item)}{did_you_mean(key, [*item], ALIKE)}")
     return _checked(item[key], f"{where}.{key}", *kinds)
 
 
-def _checked(value: Any, where: str, *kinds: type) -> Any:
+def _checked(value: Json, where: str, *kinds: type[T]) -> T:
     if not isinstance(value, kinds) or isinstance(value, bool):
         expected = " or ".join(_KINDS[kind] for kind in kinds)
         raise ValueError(f"{where}: expected {expected}, got {json.dumps(value)[:40]}")
     return value
 
 
-def _answers(
-    qa: dict[str, Any], where: str, context: str, place: str, skipped: Skipped
-) -> tuple[tuple[Answer, ...], bool]:
+def _answers(qa: JsonObject, where: str, context: str, place: str, skipped: Skipped) -> tuple[tuple[Answer, ...], bool]:
     """Returns the answers, and whether they are known: those of test sets are not."""
     if "answers" not in qa:
         return (), False
@@ -186,14 +190,8 @@ def write_squad_null_odds(path: str, odds: Mapping[str, float]) -> None:
     _write_json(path, {key: float(value) for key, value in odds.items()})
 
 
-def _write_json(path: str, value: Any) -> None:
+def _write_json(path: str, value: Json) -> None:
     # UTF-8 cannot hold half a surrogate pair; its backslash form is also its escape in JSON.
     data = json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(data + b"\n")
-
-
-def read_squad_predictions(path: str) -> dict[str, str]:
-    """Reads the predicted answer to each question; raises ValueError when the file has another content."""
-    value = _checked(parsed_json(whole_text(path), path), f"{path}: top level", dict)
-    return {key: _checked(text, f"{path}: {key}", str) for key, text in value.items()}

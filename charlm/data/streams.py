@@ -9,12 +9,18 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import grain
 import numpy as np
 
-from charlm.data.lanes import lane_batches
+from charlm.core.types import JsonObject, Tree
+from charlm.data.lanes import AnyRecord, Records, lane_batches
+
+# A part of a record. The `SequenceMaker` of a family makes parts and joins them to sequences; streams only keep them.
+AnyPart: TypeAlias = Any
+# A sequence, which the `SequenceMaker` of a family makes and its `Shard` takes; streams only pass it on.
+AnySequence: TypeAlias = Any
 
 SAMPLE_SHARDS = 24  # shards that are read to measure the budgets
 
@@ -27,7 +33,7 @@ def generator(*numbers: int) -> np.random.Generator:
 class SequenceMaker(Protocol):
     """Builds sequences from the parts of records; a part is a sentence or a word, depending on the family."""
 
-    def parts(self, record: Any, number: int, /) -> Iterable[Any]:
+    def parts(self, record: AnyRecord, number: int, /) -> Iterable[AnyPart]:
         """Returns the parts of a record in order; each part fits into a sequence on its own.
 
         Args:
@@ -35,7 +41,7 @@ class SequenceMaker(Protocol):
         """
         ...
 
-    def filled(self, used: Any, part: Any, /) -> Any:
+    def filled(self, used: Any, part: AnyPart, /) -> Any:  # each maker counts what it must
         """Returns how full a sequence is after one more part, or None when the part does not fit.
 
         Args:
@@ -43,19 +49,19 @@ class SequenceMaker(Protocol):
         """
         ...
 
-    def make(self, parts: list[Any], number: tuple[int, ...], /) -> Any:
+    def make(self, parts: list[AnyPart], number: tuple[int, ...], /) -> AnySequence:
         """Returns a sequence made of some parts; random draws depend on the seed and `number` alone."""
         ...
 
-    def halves(self, sequence: Any, /) -> tuple[Any, Any]:
+    def halves(self, sequence: AnySequence, /) -> tuple[AnySequence, AnySequence]:
         """Cuts a sequence that exceeds the budgets of a shard on its own into two."""
         ...
 
-    def held(self, parts: Sequence[Any], returned: Sequence[Any], /) -> dict[str, Any]:
+    def held(self, parts: Sequence[AnyPart], returned: Sequence[AnySequence], /) -> JsonObject:
         """Returns the parts and the whole sequences that still wait for a shard, in a form that JSON can store."""
         ...
 
-    def restored(self, state: dict[str, Any], /) -> tuple[Iterable[Any], Iterable[Any]]:
+    def restored(self, state: JsonObject, /) -> tuple[Iterable[AnyPart], Iterable[AnySequence]]:
         """Returns the parts and sequences that were given to `held`."""
         ...
 
@@ -69,20 +75,20 @@ class SequenceStream:
     """
 
     def __init__(
-        self, records: Iterator[Any], maker: SequenceMaker, lane: int = 0, lanes: int = 1, by_record: bool = False
+        self, records: Iterator[AnyRecord], maker: SequenceMaker, lane: int = 0, lanes: int = 1, by_record: bool = False
     ) -> None:
         self._records, self._maker = records, maker
         self._lane, self._lanes, self._by_record = lane, lanes, by_record
-        self._parts: deque[Any] = deque()
-        self._returned: deque[Any] = deque()
+        self._parts: deque[AnyPart] = deque()
+        self._returned: deque[AnySequence] = deque()
         self._made = 0  # sequences made so far; with `by_record`, from the current record
         self._read_records = 0
 
-    def next(self) -> Any | None:
+    def next(self) -> AnySequence | None:
         """Returns the next sequence, or None when the records are used up."""
         if self._returned:
             return self._returned.popleft()
-        taken: list[Any] = []
+        taken: list[AnyPart] = []
         used = None
         while self._parts or (not (taken and self._by_record) and self._read()):
             used = self._maker.filled(used, self._parts[0])
@@ -96,11 +102,11 @@ class SequenceStream:
         self._made += 1
         return sequence
 
-    def give_back(self, *sequences: Any) -> None:
+    def give_back(self, *sequences: AnySequence) -> None:
         """Puts sequences back in front of the stream; `next` returns them first, in the given order."""
         self._returned.extendleft(reversed(sequences))
 
-    def halve(self, sequence: Any) -> None:
+    def halve(self, sequence: AnySequence) -> None:
         """Puts the halves of a sequence in front of the stream."""
         self.give_back(*self._maker.halves(sequence))
 
@@ -117,12 +123,12 @@ class SequenceStream:
                 return True
         return False
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the counters and the parts and sequences not yet handed out, in a form that JSON can store."""
         counts = {"made": self._made, "records": self._read_records}
         return counts | self._maker.held(self._parts, self._returned)
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Restores the state that `get_state` returned."""
         self._made, self._read_records = state["made"], state["records"]
         self._parts, self._returned = map(deque, self._maker.restored(state))
@@ -140,11 +146,11 @@ class Shard(Protocol):
         """Returns the number of sequences in the shard."""
         ...
 
-    def add(self, sequence: Any, /) -> bool:
+    def add(self, sequence: AnySequence, /) -> bool:
         """Takes the sequence if it fits; returns whether it did. A refused sequence changes nothing."""
         ...
 
-    def build(self) -> Any:
+    def build(self) -> Tree:
         """Returns the shard's arrays, which have a fixed shape and no shard axis."""
         ...
 
@@ -155,7 +161,7 @@ class ShardLane:
     def __init__(self, stream: SequenceStream, start: Callable[[], Shard]) -> None:
         self._stream, self._start = stream, start
 
-    def shard(self) -> tuple[Any, bool]:
+    def shard(self) -> tuple[Tree, bool]:
         """Returns the next shard, and whether it holds any sequence."""
         shard = self._start()
         while not shard.full and (sequence := self._stream.next()) is not None:
@@ -167,17 +173,17 @@ class ShardLane:
             self._stream.halve(sequence)
         return shard.build(), len(shard) > 0
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the state of the stream behind the lane."""
         return self._stream.get_state()
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Restores the state that `get_state` returned."""
         self._stream.set_state(state)
 
 
 def sequence_batches(
-    lanes: Mapping[int, grain.IterDataset[Any]],
+    lanes: Mapping[int, Records],
     maker: SequenceMaker,
     start: Callable[[], Shard],
     *,
@@ -185,7 +191,7 @@ def sequence_batches(
     accumulation: int,
     prefetch: int,
     by_record: bool = False,
-) -> grain.IterDataset[Any]:
+) -> grain.IterDataset[Tree]:
     """Returns batches [accumulation, S', ...] with one shard for each lane of records.
 
     Args:
@@ -194,15 +200,15 @@ def sequence_batches(
       prefetch: number of batches prepared ahead in a thread, whose iterators must then be closed; 0: no thread.
     """
 
-    def lane(number: int, records: Iterator[Any]) -> ShardLane:
+    def lane(number: int, records: Iterator[AnyRecord]) -> ShardLane:
         return ShardLane(SequenceStream(records, maker, number, of, by_record), start)
 
     return lane_batches(lanes, lane, of=of, accumulation=accumulation, prefetch=prefetch)
 
 
 def sampled(
-    records: Iterable[Any], maker: SequenceMaker, sequences: int, shards: int = SAMPLE_SHARDS
-) -> list[list[Any]]:
+    records: Iterable[AnyRecord], maker: SequenceMaker, sequences: int, shards: int = SAMPLE_SHARDS
+) -> list[list[AnySequence]]:
     """Returns the first sequences of the records as that many shards, to measure budgets on.
 
     A short corpus is read repeatedly, because budgets must hold whole shards.

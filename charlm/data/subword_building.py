@@ -1,6 +1,8 @@
 """Builds subword vocabularies (WordPiece and byte-level BPE) from the words of corpora, and keeps them in the cache.
 
-The name of a cached file is a hash of what it was built from; the same words always give the same vocabulary.
+CharBERT, CharacterBERT and XRayEmb use it when the config names no vocabulary. Open it to change how subwords are
+chosen, or from how many words. The name of a cached file is a hash of what it was built from; the same words always
+give the same vocabulary.
 """
 
 from __future__ import annotations

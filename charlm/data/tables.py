@@ -1,15 +1,19 @@
-"""Reads labelled texts from tables (classes, pairs, numbers, ranked passages) and writes tables of predictions."""
+"""Reads labelled texts from tables (classes, pairs, numbers, ranked passages) and writes tables of predictions.
+
+The tasks of classification and ranking read and write their files here. Open it to see which rows are skipped, or to
+change the columns of the predictions.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from charlm.core.durable import replacing
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.core.types import Json
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.labels import MULTI_LABEL, LabelRule, plain, shown, text_cell
-from charlm.data.parts import nearest
 from charlm.data.rows import JSON_EXTENSIONS, Column, read_rows
 
 
@@ -51,7 +55,7 @@ def read_texts(
         at all; one line that says where, what, expected and got.
     """
     if multi_label not in MULTI_LABEL:
-        near = nearest(multi_label, MULTI_LABEL)
+        near = did_you_mean(multi_label, MULTI_LABEL, ALIKE)
         raise ValueError(f"multi_label={multi_label!r}: expected one of {', '.join(MULTI_LABEL)}{near}")
     skipped = skipped or Skipped()
     rule = None
@@ -75,7 +79,7 @@ def read_texts(
 def _example(
     place: str,
     name: str,
-    cells: Mapping[str, Any],
+    cells: Mapping[str, Json],
     columns: Mapping[str, Column],
     rule: LabelRule | None,
     skipped: Skipped,
@@ -157,7 +161,7 @@ def read_passages(
     return examples
 
 
-def _candidates(value: Any, place: str, key: str) -> list[Any]:
+def _candidates(value: Json, place: str, key: str) -> list[Json]:
     if isinstance(value, list):
         return value
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
@@ -167,11 +171,13 @@ def _candidates(value: Any, place: str, key: str) -> list[Any]:
     raise ValueError(f"{place}: {key!r} holds {shown(value)}; expected a list of candidates")
 
 
-def _value(candidate: Any, key: str, place: str) -> Any:
+def _value(candidate: Json, key: str, place: str) -> Json:
     if not isinstance(candidate, dict):
         raise ValueError(f"{place}: candidate is {shown(candidate)}; expected an object")
     if key not in candidate:
-        raise ValueError(f"{place}: no key {key!r}; keys: {', '.join(candidate)}{nearest(key, [*candidate])}")
+        raise ValueError(
+            f"{place}: no key {key!r}; keys: {', '.join(candidate)}{did_you_mean(key, [*candidate], ALIKE)}"
+        )
     return candidate[key]
 
 
@@ -225,5 +231,5 @@ def _table(
         yield _line([example.id, label, *(float(score) for score in row)])
 
 
-def _line(cells: Sequence[Any]) -> str:
+def _line(cells: Sequence[object]) -> str:
     return "\t".join(" ".join(str(cell).replace("\r", "\n").replace("\t", "\n").split("\n")) for cell in cells) + "\n"

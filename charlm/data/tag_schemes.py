@@ -2,7 +2,8 @@
 
 Entities are read as conlleval, the script of the CoNLL shared tasks, reads them, whatever the scheme: an I- opens an
 entity when no entity of its type is open. E-, S- and the letters of BILOU and BMES are read as seqeval reads IOBES;
-conlleval, which knows only B, I and O, would join neighbours of one type.
+conlleval, which knows only B, I and O, would join neighbours of one type. Open this module to support another scheme,
+or when entities are counted differently than expected.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def to_iob2(tags: Sequence[str], scheme: str = "auto") -> list[str]:
     """Returns the tags of a sentence in IOB2, with the same entities; tags that do not mark entities stay unchanged.
 
     Args:
-      tags: of one sentence.
+      tags: the tags of one sentence.
       scheme: "none": the tags mark no entities; "auto": they do if `is_iob` says so; any other: they must.
 
     Raises:

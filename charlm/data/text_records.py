@@ -1,4 +1,7 @@
-"""Records that keep the words of consecutive sentences as text, for families that cut words into subwords."""
+"""Records that keep the words of consecutive sentences as text, for families that cut words into subwords.
+
+Open it to see the bytes of such a record; `charlm.data.records` has the form with character ids.
+"""
 
 from __future__ import annotations
 

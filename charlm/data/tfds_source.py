@@ -1,4 +1,7 @@
-"""Reads prepared TFDS data sets as a source of text, without TensorFlow; nothing is ever downloaded."""
+"""Reads prepared TFDS data sets as a source of text, without TensorFlow; nothing is ever downloaded.
+
+Open it when a prepared data set is not found, or its text column is not read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from charlm.core import extras
-from charlm.data.parts import Part, column_texts, nearest
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.data.parts import Part, column_texts
 
 PART_EXAMPLES = 50_000  # examples in one part
 
@@ -37,7 +41,7 @@ def tfds_parts(spec: str, text_key: str, key: str) -> tuple[list[Part], list[str
     base = re.split(r"[\[+]", split)[0]
     if base not in [*splits, "all"]:
         known = ", ".join(splits)
-        raise ValueError(f"{key}: {spec!r} has no split {base!r}; splits: {known}{nearest(base, splits)}")
+        raise ValueError(f"{key}: {spec!r} has no split {base!r}; splits: {known}{did_you_mean(base, splits, ALIKE)}")
     try:
         size = len(builder.as_data_source(split=split))
     except ValueError as error:
@@ -48,7 +52,7 @@ def tfds_parts(spec: str, text_key: str, key: str) -> tuple[list[Part], list[str
     return parts, files
 
 
-def _builder(full_name: str, spec: str, key: str) -> Any:
+def _builder(full_name: str, spec: str, key: str) -> Any:  # see `open_prepared`
     """Opens a data set from its files alone: none of its code runs, and nothing is downloaded."""
     tfds = extras.load(f"{key}: {spec!r}", "tensorflow_datasets")
     from tensorflow_datasets.core import read_only_builder
@@ -64,8 +68,8 @@ def _builder(full_name: str, spec: str, key: str) -> Any:
         ) from error
 
 
-def open_prepared(folder: str) -> Any:
-    """Returns the builder of a prepared data set as Any, because TFDS's decorators hide its signature."""
+def open_prepared(folder: str) -> Any:  # a `DatasetBuilder`, whose methods TFDS's decorators leave without types
+    """Returns the builder of a prepared data set."""
     from tensorflow_datasets.core import read_only_builder
 
     return read_only_builder.builder_from_directory(folder)

@@ -1,1 +1,4 @@
-"""The families of models, one folder each; `family` defines and lists them, the other modules are their interfaces."""
+"""The families of models, one folder each, and the interfaces that every family implements.
+
+Begin with `family`, which defines what a family is and lists all of them.
+"""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.convert.heads import FINE_TUNED, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
+from charlm.core.types import ModelConfig, Option, Tree
 from charlm.nn.embed import Dense, dense
 
 
@@ -31,7 +31,7 @@ class ForLabels(nn.Module):
         and its parameters lie beside those of the head.
     """
 
-    config: Any
+    config: ModelConfig
     labels: int
     kind: str
     encoder: type[nn.Module]
@@ -54,7 +54,7 @@ class ForLabels(nn.Module):
         """Whether dropout is applied to the input of the output layer."""
         return self.kind != QUESTION_ANSWERING
 
-    def __call__(self, *inputs: Any, deterministic: bool = True, **options: Any) -> jax.Array:
+    def __call__(self, *inputs: Tree, deterministic: bool = True, **options: Option) -> jax.Array:
         """Returns float32 logits, [N, labels] for sequences, else [N, L, labels]; they are meaningless at padding.
 
         The arguments are those of the encoder.
@@ -64,15 +64,15 @@ class ForLabels(nn.Module):
         x = read(output, deterministic, *inputs, **options)
         return self.label(self.dropout(x, deterministic=deterministic or not self.drops)).astype(jnp.float32)
 
-    def positions(self, output: Any, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+    def positions(self, output: Tree, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the states [N, L, E] of all positions."""
         return output.states_BLD
 
-    def sequences(self, output: Any, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+    def sequences(self, output: Tree, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the vectors [N, E] of sequences."""
         raise NotImplementedError(f"{type(self).__name__} reads no sequences")
 
 
-def label_heads(model: type[ForLabels], **fields: Any) -> dict[str, Callable[..., ForLabels]]:
+def label_heads(model: type[ForLabels], **fields: Option) -> dict[str, Callable[..., ForLabels]]:
     """Returns for each kind of head a function (config, labels) -> model; `fields` are further fields of the model."""
     return {kind: functools.partial(model, kind=kind, **fields) for kind in FINE_TUNED}

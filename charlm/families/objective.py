@@ -1,21 +1,36 @@
 """The interface of pre-training: each family implements it as a subclass of `Objective`.
 
-The loop (`charlm.training.loop`) takes batches, steps, reports, evaluates, saves and resumes; the `Objective` defines
-the batches, their loss, and the log lines about them. Pre-training of a new family needs a subclass, a module of config
-keys, and a `charlm.families.family.Family` that names both.
+Open it to see what pre-training asks of a family. The loop (`charlm.training.loop`) takes batches, steps, reports,
+evaluates, saves and resumes; the `Objective` defines the batches, their loss, and the log lines about them.
+Pre-training of a new family needs a subclass, a module of config keys, and a `charlm.families.family.Family` that names
+both.
 """
 
 from __future__ import annotations
 
 import abc
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import grain
 import jax
 import ml_collections
 
 from charlm.core.learning import Batch, Learning
+from charlm.core.types import JsonObject, Params
+
+# The text of a run: its vocabularies and the encoded corpora `train` and `heldout`. Each family has a NamedTuple of its
+# own for it, which only the family's objective and data look into.
+RunData: TypeAlias = Any
+
+
+def first_of(batches: grain.IterDataset[Batch]) -> Batch:
+    """Returns the first of endless batches, and ends the thread that prepares others, if there is one."""
+    iterator = iter(batches)
+    try:
+        return next(iterator)
+    finally:
+        getattr(iterator, "close", lambda: None)()
 
 
 class Objective(Learning):
@@ -42,11 +57,12 @@ class Objective(Learning):
     has_files: ClassVar[bool] = False
     watched: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, config: ml_collections.ConfigDict, data: Any, shards: int) -> None:
+    def __init__(self, config: ml_collections.ConfigDict, data: RunData, shards: int) -> None:
         """Creates the objective; measures on the data what the config leaves open.
 
         Args:
-          data: the result of `prepare`. shards: S, the table shards of a micro-batch.
+          data: the result of `prepare`.
+          shards: S, the table shards of a micro-batch.
 
         Raises:
           ValueError: config and data do not fit each other.
@@ -57,7 +73,7 @@ class Objective(Learning):
 
     @staticmethod
     @abc.abstractmethod
-    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:
+    def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> RunData:
         """Returns the vocabularies and the encoded corpora of a run, `train` and `heldout` (`EncodedCorpus` each).
 
         Args:
@@ -69,7 +85,7 @@ class Objective(Learning):
 
     @staticmethod
     @abc.abstractmethod
-    def check_vocab(checkpoint: Path, data: Any) -> None:
+    def check_vocab(checkpoint: Path, data: RunData) -> None:
         """Raises ValueError, with what to do, if a checkpoint's vocabularies differ from those of `data`."""
 
     @staticmethod
@@ -91,19 +107,24 @@ class Objective(Learning):
     def empty(self, shards: int) -> Batch:
         """Returns a batch [1, shards, ...] without text."""
 
+    def sample(self) -> Batch:
+        """Returns a training batch [accumulation, 1, ...] of the first shard, for counts of what a step does."""
+        return first_of(self.train_batches((0,)))
+
     # Model
 
     @abc.abstractmethod
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters; traceable."""
 
     @abc.abstractmethod
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the initial parameters from the source `init_from`, and logs where they are from.
 
         Args:
-          source: the config's `init_from`. abstract_params: shapes and placement of this run's parameters. fresh:
-            random parameters, for those that the source does not have.
+          source: the config's `init_from`.
+          abstract_params: shapes and placement of this run's parameters.
+          fresh: random parameters, for those that the source does not have.
 
         Raises:
           ValueError: the source has no parameters, or they do not fit.
@@ -112,11 +133,11 @@ class Objective(Learning):
     # What a person reads, and what is stored
 
     @abc.abstractmethod
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the config keys that were measured, with their values; a resumed run reuses them."""
 
     @abc.abstractmethod
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns a checkpoint's metadata beside its config, JSON-able: enough to use the model without the text."""
 
     @abc.abstractmethod
@@ -131,7 +152,7 @@ class Objective(Learning):
     def heldout_line(self, metrics: dict[str, float]) -> str:
         """Returns the text about held-out metrics for a log line."""
 
-    def watch(self, params: Any) -> None:
+    def watch(self, params: Params) -> None:
         """Logs details of the model at every evaluation; the default logs nothing.
 
         Args:
@@ -140,7 +161,7 @@ class Objective(Learning):
         del params
 
     @abc.abstractmethod
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs predictions of the trained model for some held-out words, `train.examples` of each kind.
 
         Args:

@@ -1,6 +1,7 @@
 """The interface of predictors, which apply a trained model to texts, and the types of their results.
 
-The module needs no JAX, so that `charlm.predict --help` starts fast.
+Open it to write the predictor of a new family, or to see what `encode`, `fill_mask` and the other methods return. The
+module needs no JAX, so that `charlm.predict --help` starts fast.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import abc
 import math
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from charlm.families.family import family, load
+from charlm.core.registry import load
+from charlm.core.types import Option
+from charlm.families.family import family
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
@@ -27,16 +30,17 @@ CANNOT = {  # for each ability, the message about a model without it
 }
 
 LENGTH_DIGITS = 18  # most digits of a word's length: more cannot be a length, and int() would refuse very many
+GAPS_AT_A_TIME = 8  # most rows of a call with gaps; each gap needs logits over the whole vocabulary
 
 
 class Encoding(NamedTuple):
     """The vectors of one text.
 
     Attributes:
-      words: the words, or the pieces as the vocabulary spells them. offsets: their character positions (start, end) in
-        the text.
-      vectors_WD: float32, one contextual vector per word. sentence_D: float32, the mean over all positions that the
-        model read; zeros if there was none.
+      words: the words, or the pieces as the vocabulary spells them.
+      offsets: their character positions (start, end) in the text.
+      vectors_WD: float32, one contextual vector per word.
+      sentence_D: float32, the mean over all positions that the model read; zeros if there was none.
     """
 
     words: list[str]
@@ -67,7 +71,8 @@ class Score(NamedTuple):
     """How likely a text is, piece by piece.
 
     Attributes:
-      pieces: as the vocabulary spells them. offsets: their character positions (start, end) in the text.
+      pieces: as the vocabulary spells them.
+      offsets: their character positions (start, end) in the text.
       log_probs_P: float32, nats, of each piece given all before it; NaN for a first piece that was not scored.
       chars: number of characters of the text that were scored.
     """
@@ -93,8 +98,8 @@ class Generation(NamedTuple):
 
     Attributes:
       text: the generated text, without the prompt and special tokens.
-      ids: ids of the generated tokens, including the end-of-text token. log_probs_T: float32, nats, the model's
-        log-probability of each of them, before temperature, top-k or top-p.
+      ids: ids of the generated tokens, including the end-of-text token.
+      log_probs_T: float32, nats, the model's log-probability of each of them, before temperature, top-k or top-p.
       finished: whether the model ended the text itself.
     """
 
@@ -114,9 +119,10 @@ class Predictor(abc.ABC):
     """A model together with all that it needs to read text.
 
     Attributes:
-      name: name of the kind of model. suited: names of the methods that models of this kind support.
-      headless: "", or for a model that supports only `encode`, the message about what it lacks. unknown_words: the
-        message about words that `known_words` leaves out.
+      name: name of the kind of model.
+      suited: names of the methods that models of this kind support.
+      headless: "", or for a model that supports only `encode`, the message about what it lacks.
+      unknown_words: the message about words that `known_words` leaves out.
     """
 
     name: str
@@ -125,12 +131,12 @@ class Predictor(abc.ABC):
     unknown_words: str = "are too long for the model or hold characters that it does not know"
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Option) -> Self:
         """Returns the predictor of a model, loaded by `charlm.families.pretrained.from_pretrained`.
 
         Args:
-          path: a workdir, checkpoint or Hugging Face folder. options: options of `from_pretrained`, e.g.
-            `head="encoder"`, `dtype=jnp.bfloat16`.
+          path: a workdir, checkpoint or Hugging Face folder.
+          options: options of `from_pretrained`, e.g. `head="encoder"`, `dtype=jnp.bfloat16`.
 
         Raises:
           ValueError: there is no model, it does not fit its config, or it is not of this class of predictors.
@@ -200,8 +206,8 @@ class Predictor(abc.ABC):
         """Returns the likeliest words for each "[MASK]" of the text, best first.
 
         Args:
-          length: number of characters of the words, for gaps without a number ("[MASK:5]" has one). top: number of
-            words per gap.
+          length: number of characters of the words, for gaps without a number ("[MASK:5]" has one).
+          top: number of words per gap.
           known: rank only these words; None: all that the model can write.
 
         Raises:
@@ -283,8 +289,9 @@ def words_of(
     """Returns the spans of the words that have at least one piece, and their vectors [W, D], the means of their pieces.
 
     Args:
-      spans: characters (start, end) of each word. offsets: characters of each piece. inner_PD: float32, vectors of the
-        pieces.
+      spans: characters (start, end) of each word.
+      offsets: characters of each piece.
+      inner_PD: float32, vectors of the pieces.
     """
     starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
     found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]

@@ -1,4 +1,7 @@
-"""Loads and saves models with their weights, of any family and format: `from_pretrained` and `save_pretrained`."""
+"""Loads and saves models with their weights, of any family and format: `from_pretrained` and `save_pretrained`.
+
+These are the two functions that users of the library call first; open it to see which paths they accept.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -17,12 +20,14 @@ from charlm.convert.files import find_state, new_folder
 from charlm.convert.heads import FINE_TUNED
 from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
+from charlm.core.types import Json, ModelConfig, Option, Params
 from charlm.families.family import FAMILIES
-from charlm.families.registry import converter_of, recognise
+from charlm.families.lookup import converter_of, recognise
+from charlm.families.stored import family_of, metadata_of
 from charlm.text.chars import CharVocab
 from charlm.text.subwords import SubwordTokenizer
 
-FORMATS = ("charlm", "pytorch")
+WEIGHT_FORMATS = ("charlm", "pytorch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +36,19 @@ class Pretrained:
 
     Attributes:
       config: the model's shape, a dataclass of the family.
-      family: name of the family, see `charlm.families.family`. head: name of the head, see `charlm.convert.heads`.
-      folder: the folder it was read from. metadata: its description, as stored in a checkpoint.
+      family: name of the family, see `charlm.families.family`.
+      head: name of the head, see `charlm.convert.heads`.
+      folder: the folder it was read from.
+      metadata: its description, as stored in a checkpoint.
     """
 
     model: nn.Module
-    params: Any
-    config: Any
+    params: Params
+    config: ModelConfig
     family: str
     head: str
     folder: Path
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Json]
 
     def tokenizer(self) -> SubwordTokenizer:
         """Returns the tokenizer from the files beside the model.
@@ -80,8 +87,8 @@ class Pretrained:
           ValueError: the parameters do not fit the config; `path` is not empty or cannot be written; the folder that
             the model was read from is gone; or the code that reads the format has no such model.
         """
-        if format not in FORMATS:
-            raise ValueError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+        if format not in WEIGHT_FORMATS:
+            raise ValueError(f"format={format!r} is not one of {', '.join(WEIGHT_FORMATS)}")
         if not self.folder.is_dir():
             raise ValueError(f"{self.folder}, where the model was read and its tokenizer lay, is gone")
         converter = converter_of(self.family)
@@ -107,7 +114,7 @@ def is_encoder(pretrained: Pretrained) -> bool:
     return isinstance(pretrained.model, converter_of(pretrained.family).encoders)
 
 
-def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Any) -> Pretrained:
+def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Option) -> Pretrained:
     """Loads a model onto the first device; nothing is downloaded.
 
     Args:
@@ -117,11 +124,11 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
       family: name of the family, see `charlm.families.family`. Needed only if an old config does not name it; an error
         if the model is of another family.
       head: keep only this head, such as "encoder"; "": the whole model.
-      changes: config fields that do not depend on the weights. For all families: dtype, remat, dropout,
-        attention_dropout, embed_dropout, attention_kernel, compat_reference, as far as the config has them. For
-        Char2Subword: mode ("full" or "hybrid": what text is turned into), and splitter and language (how text is split
-        into words, see `charlm.text.words.get_splitter`). For XRayEmb: policy and eval_policy (which words are read as
-        characters).
+      changes: config fields that do not depend on the weights. For all families: dtype, remat, scan_layers (False if
+        it is not given, whatever the training run had), dropout, attention_dropout, embed_dropout, attention_kernel,
+        compat_reference, as far as the config has them. For Char2Subword: mode ("full" or "hybrid": what text is turned
+        into), and splitter and language (how text is split into words, see `charlm.text.words.get_splitter`). For
+        XRayEmb: policy and eval_policy (which words are read as characters).
 
     Raises:
       ValueError: there is no model, it is damaged or of another family, or it does not fit the changed config.
@@ -130,12 +137,16 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")
     converter, model = _read(path, family, head, changes)
     target = converter.target(model.metadata, str(model.source))
+    if getattr(target.config, "scan_layers", False) and "scan_layers" not in changes:
+        # The training run chose it for large batches; with one sentence, to stack the parameters takes too long.
+        model = model._replace(metadata=converter.with_changes(model.metadata, {"scan_layers": False}))
+        target = converter.target(model.metadata, str(model.source))
     params = jax.device_put(model.params, jax.local_devices()[0])
     head = converter.head_of(model.metadata)
     return Pretrained(target.module, params, target.config, converter.name, head, model.folder, model.metadata)
 
 
-def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[str, Any]) -> tuple[Converter, Model]:
+def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[str, Option]) -> tuple[Converter, Model]:
     try:
         checkpoint = checkpoints.find(path)
     except ValueError as no_checkpoint:
@@ -148,6 +159,6 @@ def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[st
         converter = converter_of(family) if family else recognise(str(path))
         model = converter.read(str(path), head)
         return converter, model._replace(metadata=converter.change(model.metadata, changes, str(model.source)))
-    metadata = checkpoints.read_metadata(checkpoint, (family,) if family else tuple(FAMILIES))
-    converter = converter_of(checkpoints.family_of(metadata))
+    metadata = metadata_of(checkpoint, (family,) if family else tuple(FAMILIES))
+    converter = converter_of(family_of(metadata))
     return converter, converter.load(checkpoint, metadata, head, **changes)

@@ -14,7 +14,8 @@ import grain
 import ml_collections
 
 from charlm.core.learning import Batch
-from charlm.data.lanes import empty_batch
+from charlm.core.types import Option
+from charlm.data.lanes import AnyRecord, Records, empty_batch
 from charlm.data.pipeline import record_lanes
 from charlm.data.streams import SequenceMaker, Shard, sequence_batches
 from charlm.data.text_records import read_text_record
@@ -49,24 +50,24 @@ class TextObjective(Objective):
       model: the model that is trained.
     """
 
-    model: Any  # a flax module of the family
-    shape: Any  # a tuple of the family
+    model: Any  # a module of the family, of a class with methods of its own
+    shape: Any  # a NamedTuple of the family
 
     @staticmethod
-    def read(data: bytes) -> Any:
+    def read(data: bytes) -> AnyRecord:
         """Parses a record of the corpora; by default a record of text."""
         return read_text_record(data)
 
     @abc.abstractmethod
     def maker(self, seed: int, hiding: bool) -> SequenceMaker:
-        """Returns what makes sequences; with `hiding`, all chosen words become the mask, none is shown or random."""
+        """Returns the maker of sequences; with `hiding`, all chosen words become the mask, none is kept or random."""
 
     @abc.abstractmethod
     def shard(self) -> Shard:
         """Returns an empty shard."""
 
     @functools.cached_property
-    def training_maker(self) -> Any:
+    def training_maker(self) -> Any:  # of the class that the subclass's `maker` returns
         """The maker of training sequences."""
         return self.maker(self.config.seed, hiding=False)
 
@@ -84,13 +85,18 @@ class TextObjective(Objective):
         return self.batches(records, self.maker(EVAL_MASKS, hiding=True), accumulation=1, by_record=True)
 
     def batches(
-        self, records: Mapping[int, grain.IterDataset[Any]], maker: Any, *, accumulation: int, by_record: bool = False
+        self,
+        records: Mapping[int, Records],
+        maker: Any,  # of the same class
+        *,
+        accumulation: int,
+        by_record: bool = False,
     ) -> grain.IterDataset[Batch]:
         """Returns batches of the lanes' records; see `charlm.data.streams.sequence_batches`."""
         sizes = {"of": self.shards, "accumulation": accumulation, "prefetch": self.config.data.prefetch}
         return sequence_batches(records, maker, self.shard, **sizes, by_record=by_record)
 
-    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Any]:
+    def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Option]:
         threads = self.config.data.reader_threads
         return {"lanes": lanes, "of": self.shards, "reader_threads": threads, "read": self.read}
 

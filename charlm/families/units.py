@@ -1,7 +1,7 @@
 """The interface for reading text in fine-tuning: text becomes units (words of an HLM, pieces of a subword model).
 
-Tasks cut, join and label units without knowing what they are, so every task works with every family. Each family
-implements a subclass of `Units`.
+Tasks cut, join and label units without knowing what they are, so every task works with every family. Open it to
+implement a subclass of `Units` for a new family.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.core.types import ModelConfig, Params
 from charlm.nn.apply import applied
-from charlm.text.words import Splitter
+from charlm.text.words import Span, Splitter
 
-Span = tuple[int, int]
 Shape = TypeVar("Shape")  # of a packed batch
 Inputs = TypeVar("Inputs")  # a packed batch, as the model reads it
 
@@ -58,11 +58,12 @@ class Joined(NamedTuple):
 
     Attributes:
       content: the family's data of all positions, special ones included.
-      length: number of positions. first, second: position of the first unit of each text. whole: the position whose
-        state represents the whole row.
+      length: number of positions.
+      first, second: position of the first unit of each text.
+      whole: the position whose state represents the whole row.
     """
 
-    content: Any
+    content: Any  # each family packs what it has put there
     length: int
     first: int
     second: int
@@ -73,8 +74,8 @@ class Lost(NamedTuple):
     """The share of words that a model cannot read fully.
 
     Attributes:
-      unknown: share of units (for an HLM: characters) that the vocabulary lacks. cut: share of words that lose
-        characters because they are too long; 0 for models without a limit.
+      unknown: share of units (for an HLM: characters) that the vocabulary lacks.
+      cut: share of words that lose characters because they are too long; 0 for models without a limit.
     """
 
     unknown: float
@@ -135,7 +136,7 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     def pack(self, rows: Sequence[Joined], shape: Shape) -> Inputs | None:
         """Returns the rows as the model's input, arrays without leading axes; None if they do not fit the shape."""
 
-    def apply(self, model: nn.Module, params: Any, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
+    def apply(self, model: nn.Module, params: Params, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.
 
         Args:
@@ -145,11 +146,12 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
         return applied(model, {"params": params}, rngs)(inputs, deterministic=dropout is None)
 
     @abc.abstractmethod
-    def states(self, config: Any, params: Any, inputs: Inputs) -> jax.Array:
+    def states(self, config: ModelConfig, params: Params, inputs: Inputs) -> jax.Array:
         """Returns the last states [N, L, D] of packed rows, before any head.
 
         Args:
-          config: the model's config. params: all parameters of a model with a head.
+          config: the model's config.
+          params: all parameters of a model with a head.
         """
 
     @abc.abstractmethod
@@ -157,15 +159,17 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
         """Returns how much of sentences of words the model cannot read.
 
         Args:
-          sentences: sentences with at least one word in total. encoded: the result of `encode_words` for them.
+          sentences: sentences with at least one word in total.
+          encoded: the result of `encode_words` for them.
         """
 
     @abc.abstractmethod
-    def forward_flops(self, config: Any, inputs: Inputs) -> float:
+    def forward_flops(self, config: ModelConfig, inputs: Inputs) -> float:
         """Returns the useful operations of the encoder's forward pass on packed rows; see `charlm.core.flops`.
 
         Args:
-          config: the model's config. inputs: packed rows on the host, with any leading axes.
+          config: the model's config.
+          inputs: packed rows on the host, with any leading axes.
         """
 
     def training(self, seed: int, epoch: int) -> Self:
@@ -180,13 +184,13 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
 def texts_in_words(
     texts: Sequence[str], splitter: Splitter, content: Callable[[Sequence[str]], np.ndarray]
 ) -> list[Encoded]:
-    """Returns the words of texts, a unit each; `content`: what the family needs of some words."""
+    """Returns the words of texts, one unit each; `content` computes what the family stores for some words."""
     spans = [tuple(splitter.spans(text)) for text in texts]
     return [Encoded(content([t[a:b] for a, b in s]), s) for t, s in zip(texts, spans, strict=True)]
 
 
 def given_words(sentences: Sequence[Sequence[str]], content: Callable[[Sequence[str]], np.ndarray]) -> list[Encoded]:
-    """Returns words that are split already, a unit each; `content`: what the family needs of some words."""
+    """Returns words that are already split, one unit each; `content` computes what the family stores for some words."""
     return [
         Encoded(content(words), tuple((0, len(word)) for word in words), tuple(range(len(words))))
         for words in sentences
@@ -197,7 +201,10 @@ def check_ids(where: object, what: str, size: int, rows: int) -> None:
     """Raises ValueError when a vocabulary has ids that a model has no rows for.
 
     Args:
-      where: the model is. what: "the tokenizer has". size: of the vocabulary. rows: of the model's table.
+      where: where the model is, for the message.
+      what: the subject and verb of the message, such as "the tokenizer has".
+      size: the number of ids of the vocabulary.
+      rows: the number of rows of the model's table.
     """
     if size > rows:
         raise ValueError(

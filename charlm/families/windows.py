@@ -1,11 +1,15 @@
-"""Batches for predictors: cuts texts of any length into windows, and batches them by length in a few shapes."""
+"""Batches for predictors: cuts texts of any length into windows, and batches them by length in a few shapes.
+
+Predictors of all families use it; open it to change how long texts are cut or how many rows a call gets.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from charlm.nn.kernels import this_machine
@@ -13,7 +17,8 @@ from charlm.text.subwords import Subwords
 
 T = TypeVar("T")
 
-SHORTEST = 16  # positions of the smallest batch
+SHORTEST_BATCH = 16  # positions of the smallest batch
+MASKS_A_ROW = 64  # most masks that are predicted in one row, since each needs logits over the vocabulary
 CPU_POSITIONS = 1024  # positions per encoder call on a CPU: with more, intermediate arrays no longer fit its caches
 
 
@@ -21,7 +26,8 @@ class Window(NamedTuple):
     """A part of a text as the input of a model.
 
     Attributes:
-      ids: the ids of its pieces with the special tokens around them. before: number of special tokens in front.
+      ids: the ids of its pieces with the special tokens around them.
+      before: number of special tokens in front.
       start, end: the range of the text's pieces that it holds, counted without special tokens.
     """
 
@@ -35,8 +41,8 @@ class Text(NamedTuple):
     """An encoded text: ids, offsets and words of its pieces, and separately the special tokens around them.
 
     Attributes:
-      prefix, suffix: ids of the special tokens before and after the pieces. text: the text that offsets refer to; ""
-        if it is not needed.
+      prefix, suffix: ids of the special tokens before and after the pieces.
+      text: the text that offsets refer to; "" if it is not needed.
     """
 
     ids: list[int]
@@ -91,14 +97,17 @@ def read_windows(
     texts: Sequence[Text],
     longest: int,
     width: int,
-    run: Callable[[list[tuple[int, Window]]], Iterator[tuple[list[int], Any]]],
+    run: Callable[[list[tuple[int, Window]]], Iterator[tuple[list[int], jax.Array]]],
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns the states of texts of any length, float32: of a text's pieces [P, width], and of all it was read as.
+    """Returns the states of texts of any length, as two float32 arrays for each text.
+
+    The first, [P, width], has the states of the text's pieces; the second, [N, width], those of all positions of its
+    windows, special tokens included.
 
     Args:
-      longest: positions of a window.
-      run: of all windows, each with the number of its text, starts one batch after another: which windows are in it,
-        and their states [B, L, width] on the device.
+      longest: the largest number of positions of a window, special tokens included.
+      run: gets all windows, each with the number of its text, and computes them batch by batch. It yields for each
+        batch the indices of its windows, and their states [B, L, width] on the device.
     """
     parts = [(t, window) for t, text in enumerate(texts) for window in windows(text, longest) if window.ids]
     found: dict[int, np.ndarray] = {}
@@ -126,12 +135,20 @@ def window_around(text: Text, at: int, count: int, longest: int) -> Window:
     return Window(text.prefix + text.ids[start:end] + text.suffix, len(text.prefix), start, end)
 
 
+def together(rows: Iterable[Hashable], most: int = MASKS_A_ROW) -> list[list[int]]:
+    """Returns the indices of equal rows together, at most `most` in a list, so that a model reads such a row once."""
+    by_row: dict[Hashable, list[int]] = {}
+    for n, row in enumerate(rows):
+        by_row.setdefault(row, []).append(n)
+    return [equal[at : at + most] for equal in by_row.values() for at in range(0, len(equal), most)]
+
+
 def rounded(n: int, limit: int | None = None) -> int:
     """Returns the smallest of 16, 24, 32, 48, 64, 96, ... that is at least n, but at most `limit` (which is >= n).
 
     This gives few shapes, each compiled once; above the smallest size, at most a third of a batch is such padding.
     """
-    size = SHORTEST
+    size = SHORTEST_BATCH
     while size < n:
         size = size * 3 // 2 if size & (size - 1) == 0 else size // 3 * 4
     return size if limit is None else min(size, limit)
@@ -157,7 +174,8 @@ def of_like_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterat
     """Yields the indices of the rows of each batch, the shortest rows first.
 
     Args:
-      lengths: length of each row. most: largest number of rows in a batch, by the length of its longest row.
+      lengths: length of each row.
+      most: largest number of rows in a batch, by the length of its longest row.
     """
     order = sorted(range(len(lengths)), key=lambda n: lengths[n])
     start = 0

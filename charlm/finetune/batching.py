@@ -1,6 +1,7 @@
 """Packs rows of any length into batches of a few shapes: rows of similar length together, each shape compiled once.
 
-The content of a batch depends only on seed and epoch, so a resumed run continues with exactly the next batch.
+The content of a batch depends only on seed and epoch, so a resumed run continues with exactly the next batch. Open it
+to change which rows share a batch, or how many shapes are compiled.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from charlm.core.types import Array, Tree
 from charlm.families.units import Units
 from charlm.tasks.base import Row
 
 QUANTILES = (0.5, 0.9, 1.0)  # quantiles of the rows' lengths that become lengths of batches
 STEP = 8  # lengths of batches are rounded up to a multiple of this
-SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
-MEASURED = 64  # number of batches of each length that a shape is measured on
+TRAINING_SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
+MEASURED_GROUPS = 64  # number of batches of each length that a shape is measured on
 
 
 class Group(NamedTuple):
@@ -27,17 +29,17 @@ class Group(NamedTuple):
     rows: list[int]
 
 
-class Batch(NamedTuple):
+class TaskBatch(NamedTuple):
     """A batch: the model's input, and the targets of the loss by name; leading axes [A, S]: micro-batches, shards."""
 
-    inputs: Any
-    targets: dict[str, Any]
+    inputs: Tree
+    targets: dict[str, Array]
 
 
 class Packed(NamedTuple):
     """A batch as one process packs it: arrays [A, S', ...] with its shards, and the number of rows in them."""
 
-    batch: Batch
+    batch: TaskBatch
     rows: int
 
 
@@ -94,8 +96,11 @@ class Packer:
     """Packs groups of rows into batches of a few shapes: for each length the measured ones, and one that fits any rows.
 
     Args:
-      units: text side of the model. batch_size: rows per batch. accumulation: A, micro-batches per batch. shards: S,
-        shards per micro-batch. slack: share of room that a shape has beyond what was measured.
+      units: text side of the model.
+      batch_size: rows per batch.
+      accumulation: A, micro-batches per batch.
+      shards: S, shards per micro-batch.
+      slack: share of room that a shape has beyond what was measured.
       local: indices of the shards of this process, ascending; None: all.
     """
 
@@ -105,7 +110,7 @@ class Packer:
         batch_size: int,
         accumulation: int = 1,
         shards: int = 1,
-        slack: float = SLACK,
+        slack: float = TRAINING_SLACK,
         local: Sequence[int] | None = None,
     ) -> None:
         if batch_size < 1 or batch_size % (accumulation * shards):
@@ -116,12 +121,12 @@ class Packer:
         self._units, self._pieces, self._shards, self._slack = units, accumulation * shards, shards, slack
         self._rows = batch_size // self._pieces
         self._local = list(range(shards) if local is None else local)
-        self._shapes: dict[int, list[Any]] = {}
+        self._shapes: dict[int, list[Any]] = {}  # by length; each family has a type of its own
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
         """Adds a shape for the first groups of each length, unless a known shape fits them: every shape is compiled."""
         for length in {group.length for group in groups}:
-            chosen = [group for group in groups if group.length == length][:MEASURED]
+            chosen = [group for group in groups if group.length == length][:MEASURED_GROUPS]
             parts = [[row.joined for row in part] for group in chosen for part in self._cut(rows, group)]
             known = self._shapes.setdefault(length, [])
             fits = lambda shape, parts=parts: all(self._units.pack(part, shape) is not None for part in parts)
@@ -152,9 +157,9 @@ class Packer:
         targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
         here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
         own = lambda of: self._stack([of[piece] for piece in here])
-        return Packed(Batch(own(packed), own(targets)), sum(len(parts[piece]) for piece in here))
+        return Packed(TaskBatch(own(packed), own(targets)), sum(len(parts[piece]) for piece in here))
 
-    def _stack(self, parts: list[Any]) -> Any:
+    def _stack(self, parts: list[Tree]) -> Tree:
         def lay(*arrays: np.ndarray) -> np.ndarray:
             stacked = np.stack(arrays)
             return stacked.reshape(len(arrays) // len(self._local), len(self._local), *stacked.shape[1:])

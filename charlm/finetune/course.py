@@ -1,4 +1,7 @@
-"""The course of a fine-tuning run: evaluates on development examples after each epoch, and keeps the best model."""
+"""The course of a fine-tuning run: evaluates on development examples after each epoch, and keeps the best model.
+
+Open it to change when a run stops, or what counts as the best model.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import logging
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 import optax
@@ -15,10 +17,11 @@ import optax
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.state import TrainState
+from charlm.core.types import JsonObject
 from charlm.families.pretrained import Pretrained
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 from charlm.training.loop import Course, Judgement
 from charlm.training.progress import read_metrics
 
@@ -29,9 +32,14 @@ class Epochs(Course):
     """Trains for `train.epochs` epochs, or fewer if the score does not improve for `train.patience` epochs.
 
     Args:
-      steps: steps of all epochs. rate: learning-rate schedule. batches: the run's batches. evaluator: evaluates its
-        model. dev: development examples.
-      model: the model to save, without parameters. metadata: saved with it. folder: the run's folder.
+      steps: steps of all epochs.
+      rate: learning-rate schedule.
+      batches: the run's batches.
+      evaluator: predicts the development examples.
+      dev: development examples.
+      model: the model to save, without parameters.
+      metadata: the metadata saved with it.
+      folder: the run's folder.
     """
 
     judged_on = "development"
@@ -44,9 +52,9 @@ class Epochs(Course):
         rate: optax.Schedule,
         batches: EpochBatches,
         evaluator: Evaluator,
-        dev: list[Any],
+        dev: list[AnyExample],
         model: Pretrained,
-        metadata: dict[str, Any],
+        metadata: JsonObject,
         folder: Path,
     ) -> None:
         train = config.train
@@ -58,13 +66,21 @@ class Epochs(Course):
         self._batches, self._evaluator, self._dev = batches, evaluator, evaluator.prepare(dev)
         self._model, self._metadata, self._folder = model, metadata, folder
         self._score = f"dev_{self._task.metric}"
-        past = (metrics[self._score] for metrics in read_metrics(folder) if "dev_loss" in metrics)
-        self._best = batches.position.best_among(past)
+        self.went_back(0)
         self._seconds = 0.0  # duration of the last evaluation
 
     @property
-    def _task(self) -> Task[Any, Any]:
+    def _task(self) -> AnyTask:
         return self._evaluator.task
+
+    def went_back(self, step: int) -> None:
+        """Takes over the best score of the position that the batches were moved to."""
+        past = (metrics[self._score] for metrics in read_metrics(self._folder) if "dev_loss" in metrics)
+        self._best = self._batches.position.best_among(past)
+
+    def may_go_back(self) -> bool:
+        """Returns whether the last batch taken was not its epoch's last: no epoch may end without its evaluation."""
+        return not self._batches.epoch_ended
 
     def over(self, step: int) -> bool:
         """Returns whether all epochs are done, or the patience has run out."""

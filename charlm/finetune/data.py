@@ -1,17 +1,20 @@
-"""Reads the examples of a fine-tuning run, splits them into parts or folds, and adds noise to them."""
+"""Reads the examples of a fine-tuning run, splits them into parts or folds, and adds noise to them.
+
+Open it to change how development examples are set aside, how folds are made, or how noise is drawn for each epoch.
+"""
 
 from __future__ import annotations
 
 import logging
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_collections
 import numpy as np
 
 from charlm.data.files import matching_files
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 from charlm.text.noise import Noise, Noiser
 from charlm.text.noise.misspellings import Misspellings
 
@@ -21,9 +24,9 @@ log = logging.getLogger("charlm")
 class Examples(NamedTuple):
     """Examples: `train` to learn from, `dev` to choose the best epoch by, `test` to predict at the end."""
 
-    train: list[Any]
-    dev: list[Any]
-    test: list[Any]
+    train: list[AnyExample]
+    dev: list[AnyExample]
+    test: list[AnyExample]
 
 
 def check_files(config: ml_collections.ConfigDict) -> None:
@@ -45,7 +48,7 @@ def read_misspellings(path: str) -> Misspellings | None:
         raise ValueError(f"data.misspellings={path} cannot be read: {error.strerror}") from error
 
 
-def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
+def read(config: ml_collections.ConfigDict, task: AnyTask) -> Examples:
     """Returns the examples that a config names, and sets the task's labels.
 
     Raises:
@@ -65,7 +68,7 @@ def read(config: ml_collections.ConfigDict, task: Task[Any, Any]) -> Examples:
     return Examples(train, dev, test)
 
 
-def _check_ids(examples: Sequence[Any], key: str) -> None:
+def _check_ids(examples: Sequence[AnyExample], key: str) -> None:
     """Checks that ids are unique, because predictions are written under them."""
     places: dict[str, str] = {}
     for example in examples:
@@ -82,7 +85,7 @@ def _files(specs: Sequence[str], key: str) -> list[str]:
     return found
 
 
-def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int) -> Examples:
+def set_aside(examples: Examples, task: AnyTask, share: float, seed: int) -> Examples:
     """Returns the examples with a random part of `train` moved to `dev`, if `dev` is empty.
 
     Examples about one context stay together, and so do examples that the task scores together, such as the passages of
@@ -103,14 +106,14 @@ def set_aside(examples: Examples, task: Task[Any, Any], share: float, seed: int)
         what = "example" if len(groups) == len(examples.train) else "context or group of examples"
         raise ValueError(f"data.train: {len(groups)} {what} is too few to set some aside; name data.dev")
     chosen = {groups[n] for n in np.random.default_rng([seed, 1]).permutation(len(groups))[:count]}
-    parts: tuple[list[Any], list[Any]] = ([], [])
+    parts: tuple[list[AnyExample], list[AnyExample]] = ([], [])
     for group, example in zip(of, examples.train, strict=True):
         parts[group in chosen].append(example)
     log.info("data.dev is empty: %d of %d examples set aside", len(parts[1]), len(examples.train))
     return examples._replace(train=parts[0], dev=parts[1])
 
 
-def folds_of(config: ml_collections.ConfigDict, examples: Sequence[Any]) -> list[str]:
+def folds_of(config: ml_collections.ConfigDict, examples: Sequence[AnyExample]) -> list[str]:
     """Returns the fold of every example: that of `data.fold_column`, or else dealt in turn after a shuffle."""
     if config.data.folds > len(examples):
         raise ValueError(f"data.folds={config.data.folds}, but there are {len(examples)} examples")
@@ -127,7 +130,8 @@ class NoisyExamples:
     """Adds noise to examples as `data.noise` says: different noise in each epoch, the same for the same seed.
 
     Args:
-      kinds: kinds of noise, of which one is drawn for each example. share: share of examples that get noise.
+      kinds: kinds of noise, of which one is drawn for each example.
+      share: share of examples that get noise.
     """
 
     def __init__(self, kinds: Sequence[str], share: float, seed: int, misspellings: str = "") -> None:
@@ -138,7 +142,7 @@ class NoisyExamples:
     def __bool__(self) -> bool:
         return bool(self._noisers)
 
-    def draw(self, task: Task[Any, Any], examples: Sequence[Any], key: str) -> list[Any]:
+    def draw(self, task: AnyTask, examples: Sequence[AnyExample], key: str) -> list[AnyExample]:
         """Returns the examples with noise; the same `key` gives the same noise."""
         if not self._noisers:
             return list(examples)

@@ -1,12 +1,16 @@
-"""The batches of a fine-tuning run over all epochs, and its position in them, which is saved with checkpoints."""
+"""The batches of a fine-tuning run over all epochs, and its position in them, which is saved with checkpoints.
+
+Open it when a resumed run continues at the wrong batch.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from charlm.core.types import JsonObject
 from charlm.finetune.batching import Group, Packed, Packer
 from charlm.tasks.base import Row
 
@@ -35,19 +39,19 @@ class Best:
         return better
 
 
-class Position:
+class RunPosition:
     """The position of a run: its next batch, and its best score so far."""
 
     def __init__(self) -> None:
         self.place = Place(0, 0)
         self.best: Best | None = Best()  # None after loading a checkpoint that does not store it
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the position as JSON-able values."""
         best = self.best and {"score": self.best.score, "since": self.best.since}
         return self.place._asdict() | {"best": best}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Moves to a saved position."""
         self.place = Place(state["epoch"], state["batch"])
         self.best = Best(**state["best"]) if state.get("best") else None
@@ -65,18 +69,20 @@ class EpochBatches:
     """An endless iterator over packed batches, epoch after epoch; `charlm.training.loop.Loop` reads it.
 
     Args:
-      rows_of: epoch -> its rows, and the groups of rows that form batches. packer: packs them.
+      rows_of: epoch -> its rows, and the groups of rows that form batches.
+      packer: packs them.
       ahead: number of batches that a thread packs in advance.
 
     Attributes:
-      position: position of the next batch. taken: epoch of the last batch taken and its number in the epoch, both from
-        1, and the number of batches of that epoch.
+      position: position of the next batch.
+      taken: epoch of the last batch taken and its number in the epoch, both from 1, and the number of batches of that
+        epoch.
     """
 
     def __init__(
         self, rows_of: Callable[[int], tuple[Sequence[Row], Sequence[Group]]], packer: Packer, ahead: int
     ) -> None:
-        self.position = Position()
+        self.position = RunPosition()
         self.taken = (1, 0, 1)
         self._rows_of, self._packer, self._ahead = rows_of, packer, ahead
         self._source: Generator[Packed, None, None] | None = None
@@ -118,11 +124,11 @@ class EpochBatches:
         """Whether the last batch taken was the last of its epoch."""
         return self.taken[1] == self.taken[2]
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the position as JSON-able values."""
         return self.position.get_state()
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Moves to a saved position."""
         self.close()
         self.position.set_state(state)

@@ -1,29 +1,34 @@
-"""Predicts examples with a model: packs their rows, runs the compiled model, and turns logits into predictions."""
+"""Predicts examples with a model: packs their rows, runs the compiled model, and turns logits into predictions.
+
+Evaluation during training and prediction with a fine-tuned model both go through it. Open it to change how examples are
+batched for prediction.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from charlm.core.sharding import batch_sharding, local_shards, place_batch, place_state, state_sharding
+from charlm.core.types import Params
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.finetune.batching import Batch, Group, Packer, eval_groups, grid
-from charlm.tasks.base import Row, Task
+from charlm.finetune.batching import Group, Packer, TaskBatch, eval_groups, grid
+from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row, TaskSums
 
 # Share of room that a shape has beyond the text it was measured on: for other texts, and for typos, which turn
 # occurrences of one word into different words.
-SLACK = 0.25
+EVALUATION_SLACK = 0.25
 
 
 class Prepared(NamedTuple):
     """Examples with their rows and batches, prepared once and predicted any number of times."""
 
-    examples: list[Any]
+    examples: list[AnyExample]
     rows: list[Row]
     groups: list[Group]
 
@@ -36,20 +41,22 @@ class Evaluator:
       batch_size: rows of a batch, rounded up to a multiple of the devices it is sharded over.
     """
 
-    def __init__(self, model: Pretrained, task: Task[Any, Any], units: Units, mesh: Mesh, batch_size: int) -> None:
+    def __init__(self, model: Pretrained, task: AnyTask, units: Units, mesh: Mesh, batch_size: int) -> None:
         self.task, self.units = task, units
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._batch_size = -(-batch_size // shards) * shards
         # One packer for all texts, so that they share shapes: compiling a shape takes longer than running it.
-        self.packer = Packer(units, self._batch_size, shards=shards, slack=SLACK, local=local_shards(mesh, shards))
+        self.packer = Packer(
+            units, self._batch_size, shards=shards, slack=EVALUATION_SLACK, local=local_shards(mesh, shards)
+        )
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
         self._place = lambda tree: place_state(tree, state_sharding(tree, mesh))
         self._place_batch = lambda packed: place_batch(packed.batch, mesh, shards)
 
-        def logits(params: Any, batch: Batch) -> jax.Array:
+        def logits(params: Params, batch: TaskBatch) -> jax.Array:
             return units.apply(model.model, params, jax.tree.map(lambda x: x[0], batch.inputs))
 
-        def sums(params: Any, batch: Batch) -> tuple[jax.Array, Any]:
+        def sums(params: Params, batch: TaskBatch) -> tuple[jax.Array, TaskSums]:
             found = logits(params, batch)
             targets = {name: x[0].reshape(-1, *x.shape[3:]) for name, x in batch.targets.items()}
             return found, task.row_sums(found, targets)
@@ -57,11 +64,11 @@ class Evaluator:
         self._logits = jax.jit(logits, in_shardings=(None, spread), out_shardings=everywhere)
         self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
 
-    def place(self, params: Any) -> Any:
+    def place(self, params: Params) -> Params:
         """Puts parameters onto the devices."""
         return self._place(params)
 
-    def prepare(self, examples: Sequence[Any]) -> Prepared:
+    def prepare(self, examples: Sequence[AnyExample]) -> Prepared:
         """Returns the rows and batches of examples."""
         rows = self.task.rows(examples, self.units, training=False)
         return Prepared(list(examples), rows, self.groups(rows))
@@ -72,7 +79,7 @@ class Evaluator:
         self.packer.measure(rows, groups)
         return groups
 
-    def logits(self, params: Any, prepared: Prepared) -> list[np.ndarray]:
+    def logits(self, params: Params, prepared: Prepared) -> list[np.ndarray]:
         """Returns the logits of each row, without padding."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         for group in prepared.groups:
@@ -86,11 +93,11 @@ class Evaluator:
                 of_positions = row_logits.ndim > 1
                 found[index] = row_logits[: prepared.rows[index].joined.length] if of_positions else row_logits
 
-    def predict(self, params: Any, prepared: Prepared) -> list[Any]:
+    def predict(self, params: Params, prepared: Prepared) -> list[AnyPrediction]:
         """Returns the predictions of examples."""
         return self.task.predict(prepared.examples, prepared.rows, self.logits(params, prepared))
 
-    def predict_with_loss(self, params: Any, prepared: Prepared) -> tuple[list[Any], np.ndarray]:
+    def predict_with_loss(self, params: Params, prepared: Prepared) -> tuple[list[AnyPrediction], np.ndarray]:
         """Returns the predictions of labelled examples, and the loss and weight of each, [E, 2]."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         losses_E2 = np.zeros((len(prepared.examples), 2))

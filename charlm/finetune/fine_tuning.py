@@ -1,6 +1,7 @@
 """One fine-tuning run, for one seed and fold: builds, trains or resumes the model, and writes the result.
 
-`charlm.finetune.run` starts one such run for each seed and fold of a command.
+`charlm.finetune.run` starts one such run for each seed and fold of a command. Open this module to follow a single run
+from its examples to its scores.
 """
 
 from __future__ import annotations
@@ -8,13 +9,12 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 from flax import traverse_util
 from jax.sharding import Mesh
@@ -25,27 +25,32 @@ from charlm.core import hosts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_json
 from charlm.core.frozen import at_start
+from charlm.core.local_store import LocalCheckpoints
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.reading import read_json
 from charlm.core.sharding import local_shards, make_mesh, place_state
-from charlm.core.state import TrainState
+from charlm.core.spikes import new_history
+from charlm.core.state import TrainState, new_state
+from charlm.core.types import JsonObject, Params
 from charlm.families.family import family
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.registry import units_of
-from charlm.finetune.batching import Group, Packer, epoch_groups, lengths_of
+from charlm.finetune.batching import Group, Packed, Packer, epoch_groups, lengths_of
 from charlm.finetune.course import Epochs, shown
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
 from charlm.finetune.learning import TaskLearning, optimizer_of, rate_of
 from charlm.finetune.model import first_params, held_params, with_task
-from charlm.tasks.base import Row, Task
-from charlm.tasks.registry import from_settings
+from charlm.tasks.base import AnyExample, AnyTask, Row
+from charlm.tasks.create import from_settings
+from charlm.training.first_state import resumed
 from charlm.training.goodput import Goodput
 from charlm.training.loop import Loop
 from charlm.training.program import make_program
 from charlm.training.recovery import check_newest
+from charlm.training.spikes import Spikes
 
 log = logging.getLogger("charlm")
 
@@ -62,9 +67,18 @@ class FineTuning:
     """One fine-tuning run.
 
     Args:
-      config: config of fine-tuning. seed: seed of this run. source: the pre-trained model. task: the task, with its
-        labels set.
-      examples: the examples of this run. folder: the folder of this run. profile: folder for a trace; "": none.
+      config: config of fine-tuning.
+      seed: seed of this run.
+      source: the pre-trained model.
+      task: the task, with its labels set.
+      examples: the examples of this run.
+      folder: the folder of this run.
+      profile: folder for a trace; "": none.
+      devices: the devices of the mesh, which may be only described, as in `charlm.plan`; None: all that there are.
+
+    Attributes:
+      program: the compiled step of the run.
+      steps: number of steps that the run does at most.
     """
 
     def __init__(
@@ -72,44 +86,50 @@ class FineTuning:
         config: ml_collections.ConfigDict,
         seed: int,
         source: Pretrained,
-        task: Task[Any, Any],
+        task: AnyTask,
         examples: Examples,
         folder: Path,
         profile: str = "",
+        devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # a class of C++
     ) -> None:
         self._config, self._seed, self._task, self._folder, self._data = config, seed, task, folder, examples
         self._model, target = with_task(source, task, config.model.label_head)
         self._units = units_of(self._model, config.data.max_length)
-        mesh = make_mesh(config)
+        mesh = make_mesh(config, devices)
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._evaluator = Evaluator(self._model, task, self._units, mesh, config.data.eval_batch_size)
         self._noise = NoisyExamples(config.data.noise, config.data.noise_share, seed, config.data.misspellings)
         self._rows = task.rows(examples.train, self._units.training(seed, 0), training=True)
         self._lengths = lengths_of(self._rows, self._units.longest)
         size, parts = config.data.batch_size, config.data.accumulation
-        packer = Packer(self._units, size, parts, shards, local=local_shards(mesh, shards))
-        packer.measure(*self._epoch(0))
-        self._batches = EpochBatches(self._epoch, packer, config.data.prefetch)
-        self._steps = config.train.epochs * math.ceil(len(self._rows) / size)
+        self._packer = Packer(self._units, size, parts, shards, local=local_shards(mesh, shards))
+        self._packer.measure(*self._epoch(0))
+        self._batches = EpochBatches(self._epoch, self._packer, config.data.prefetch)
+        self.steps = config.train.epochs * math.ceil(len(self._rows) / size)
         self._build(source, target, mesh, shards)
-        self._profiler = StepProfiler(profile if hosts.is_primary() else "")
+        self._profiler = StepProfiler(profile)
+
+    def sample(self) -> Packed:
+        """Returns a batch of the first epoch with the longest rows, which needs most memory."""
+        rows, groups = self._epoch(0)
+        return self._packer.pack(rows, max(groups, key=lambda group: (group.length, len(group.rows))))
 
     def _build(self, source: Pretrained, target: Target, mesh: Mesh, shards: int) -> None:
         config = self._config
         params = first_params(source, self._model, target, self._seed)
         held = held_params(source)
         new = {name for name, x in traverse_util.flatten_dict(params, sep="/").items() if held.get(name) is not x}
-        self._rate = rate_of(config, self._steps)
-        optimizer = optimizer_of(config, self._steps, family(source.family), new)
+        self._rate = rate_of(config, self.steps)
+        optimizer = optimizer_of(config, self.steps, family(source.family), new)
 
-        def init(params: Any) -> TrainState:
-            return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+        def init(params: Params) -> TrainState:
+            return new_state(params, optimizer, new_history(config.train))
 
-        learning = TaskLearning(self._task, self._model, self._units, config)
+        learning = TaskLearning(self._task, self._model, self._units)
         abstract = jax.eval_shape(init, params)
         program = make_program(config, self._seed, mesh, shards, learning, optimizer, abstract)
         placed, place = program.placement, program.place
-        self._program = replace(program, place=lambda packed: place(packed.batch))
+        self.program = replace(program, place=lambda packed: place(packed.batch))
         self._init = lambda: jax.jit(init, out_shardings=placed)(place_state(params, placed.params))
 
     def _epoch(self, epoch: int) -> tuple[list[Row], list[Group]]:
@@ -125,14 +145,15 @@ class FineTuning:
         """Whether the run has a result file."""
         return hosts.from_primary((self._folder / RESULT_FILE).exists())
 
-    def run(self, skip_damaged: bool = False) -> dict[str, Any]:
+    def run(self, skip_damaged: bool = False) -> JsonObject:
         """Trains, or resumes training, and returns the result, which is also written to `RESULT_FILE`.
 
         Args:
           skip_damaged: as in `charlm.training.train.train`.
 
         Raises:
-          ValueError: training diverged. Stopped: a signal stopped the run.
+          ValueError: training diverged.
+          Stopped: a signal stopped the run.
         """
         done = self._folder / RESULT_FILE
         if self.finished:
@@ -153,14 +174,15 @@ class FineTuning:
         with ExitStack() as stack:
             stack.callback(store.close)
             stack.callback(batches.close)
-            latest, unreported, past = store.latest, [], {}
+            latest, unreported, past, local = store.latest, [], {}, None
+            if config.train.local_dir:
+                local = LocalCheckpoints(config.train, folder, new=latest is None)
+                stack.callback(local.close)
             if latest is None:
                 state = self._init()
             else:
-                log.info("resuming at step %d", latest)
-                state = store.restore(latest, self._program.abstract_state, batches)
-                unreported = checkpoints.unreported(store.folder(latest))
                 past = checkpoints.description(store.folder(latest))
+                state, latest, unreported = resumed(store, local, self.program.abstract_state, batches)
             frozen = at_start(state.params, config.optim.freeze, past)
             store.describe(frozen=frozen)
             writer = goodput = None
@@ -171,25 +193,29 @@ class FineTuning:
             stack.callback(self._profiler.close)
             metadata = {**self._model.metadata, "fine_tuning": config.to_dict(), "seed": self._seed}
             evaluator, model = self._evaluator, self._model
-            course = Epochs(config, self._steps, self._rate, batches, evaluator, self._dev(), model, metadata, folder)
-            program, profiler = self._program, self._profiler
-            loop = Loop(program, course, state, batches, store, writer, goodput, folder, profiler, frozen)
+            course = Epochs(config, self.steps, self._rate, batches, evaluator, self._dev(), model, metadata, folder)
+            program, profiler = self.program, self._profiler
+            spikes = Spikes(config.train, folder, latest or 0)
+            loop = Loop(
+                program, course, state, batches, store, writer, goodput, folder, profiler, frozen, spikes, local
+            )
+            del state  # the loop alone holds it, or it could not free its memory
             loop.run(latest or 0, unreported)
         if loop.stopped:
             raise Stopped
 
-    def _dev(self) -> list[Any]:
+    def _dev(self) -> list[AnyExample]:
         if not self._config.data.noise_dev:
             return self._data.dev
         return self._noise.draw(self._task, self._data.dev, "dev")
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> JsonObject:
         """Predicts with the best epoch's model, writes the predictions and returns the scores."""
         hosts.total(0)  # a barrier: after it, process 0 has written the model
         best = from_pretrained(self._folder)
         self._task = self._evaluator.task = from_settings(best.metadata["task"])
         params = self._evaluator.place(best.params)
-        result: dict[str, Any] = {"seed": self._seed, "step": int(checkpoints.find(self._folder).name)}
+        result: JsonObject = {"seed": self._seed, "step": int(checkpoints.find(self._folder).name)}
         for name, examples in ((DEV, self._dev()), (TEST, self._data.test)):
             if not examples:
                 continue

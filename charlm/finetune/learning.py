@@ -1,9 +1,11 @@
-"""What the training loop needs to fine-tune a task: its loss as a `Learning`, its learning rate and its optimizer."""
+"""What the training loop needs to fine-tune a task: its loss as a `Learning`, its learning rate and its optimizer.
+
+Open it to change the learning rate or the optimizer of fine-tuning. The loss itself is the task's (`charlm.tasks`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import jax
 import ml_collections
@@ -12,11 +14,12 @@ import optax
 from charlm.core.flops import TRAINING
 from charlm.core.learning import Learning
 from charlm.core.optimizer import learning_rate, make_optimizer
+from charlm.core.types import Params
 from charlm.families.family import Family
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.finetune.batching import Batch, Packed
-from charlm.tasks.base import Task, TaskSums
+from charlm.finetune.batching import Packed, TaskBatch
+from charlm.tasks.base import AnyTask, TaskSums
 
 
 def rate_of(config: ml_collections.ConfigDict, steps: int, peak: float | None = None) -> optax.Schedule:
@@ -30,7 +33,9 @@ def optimizer_of(
     """Returns the optimizer of a fine-tuning run.
 
     Args:
-      steps: length of the whole run. family: family of the model. new: names of randomly initialised parameters.
+      steps: length of the whole run.
+      family: family of the model.
+      new: names of randomly initialised parameters.
     """
     head = config.optim.head_learning_rate
     own_rate = rate_of(config, steps, head) if head else None
@@ -41,20 +46,18 @@ class TaskLearning(Learning):
     """The loss of a task and its metrics.
 
     Args:
-      task: the task, with its labels set. model: a model with the task's head. units: text side of the model.
-      config: config of fine-tuning.
+      task: the task, with its labels set.
+      model: a model with the task's head.
+      units: text side of the model.
     """
 
     sums = TaskSums
     unit = "rows"
 
-    def __init__(
-        self, task: Task[Any, Any], model: Pretrained, units: Units, config: ml_collections.ConfigDict
-    ) -> None:
+    def __init__(self, task: AnyTask, model: Pretrained, units: Units) -> None:
         self._task, self._model, self._units = task, model, units
-        self._frozen = bool(config.optim.freeze)
 
-    def loss_sums(self, params: Any, micro_batch: Batch, dropout_key: jax.Array | None) -> TaskSums:
+    def loss_sums(self, params: Params, micro_batch: TaskBatch, dropout_key: jax.Array | None) -> TaskSums:
         """Returns the sums of a micro-batch [S, ...]."""
         logits = self._units.apply(self._model.model, params, micro_batch.inputs, dropout_key)
         targets = {name: x.reshape(-1, *x.shape[2:]) for name, x in micro_batch.targets.items()}
@@ -65,12 +68,7 @@ class TaskLearning(Learning):
         return batch.rows
 
     def training_flops(self, batch: Packed) -> float:
-        """Returns the useful operations of a step, without the task's small head; 0 if parameters are frozen.
-
-        With frozen parameters, the cost of the backward pass depends on which ones are frozen.
-        """
-        if self._frozen:
-            return 0.0
+        """Returns the useful operations of a step, without the task's small head."""
         return TRAINING * self._units.forward_flops(self._model.config, batch.batch.inputs)
 
     def summarize(self, sums: TaskSums) -> dict[str, float]:

@@ -1,23 +1,29 @@
-"""Applies a fine-tuned model to texts: tags of words, classes, numbers, answers or ranking scores."""
+"""Applies a fine-tuned model to texts: tags of words, classes, numbers, answers or ranking scores.
+
+`charlm.predict` and the robustness report use it; open it to add another kind of answer.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jax.sharding import Mesh
 
 from charlm.core.sharding import one_device
+from charlm.core.types import Option
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.registry import units_of
 from charlm.finetune.evaluate import Evaluator
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
 from charlm.tasks.classification import ClassPrediction
+from charlm.tasks.create import task_of_model
 from charlm.tasks.question_answering import AnswerPrediction
-from charlm.tasks.registry import task_of_model
 from charlm.text.words import Span, get_splitter
+
+T = TypeVar("T")
 
 
 class TaggedText(NamedTuple):
@@ -32,24 +38,26 @@ class FineTuned:
     """A fine-tuned model with its task and text side.
 
     Args:
-      pretrained: a model with a head for labels, from a run or imported. batch_size: rows per batch.
+      pretrained: a model with a head for labels, from a run or imported.
+      batch_size: rows per batch.
 
     Attributes:
-      task: the task it was fine-tuned for. evaluator, params: for predicting examples of the task directly.
+      task: the task it was fine-tuned for.
+      evaluator, params: for predicting examples of the task directly.
     """
 
     def __init__(self, pretrained: Pretrained, batch_size: int = 32, mesh: Mesh | None = None) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: expected at least 1")
         self.pretrained = pretrained
-        self.task: Task[Any, Any] = task_of_model(pretrained)
+        self.task: AnyTask = task_of_model(pretrained)
         fine_tuning = pretrained.metadata.get("fine_tuning", {})
         units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
 
     @classmethod
-    def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Any) -> FineTuned:
+    def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Option) -> FineTuned:
         """Loads a fine-tuned model from the workdir of a run, a checkpoint, or a folder in Hugging Face's format.
 
         Args:
@@ -70,11 +78,11 @@ class FineTuned:
         if ability != self.ability:
             raise ValueError(f"this model was fine-tuned for {self.task.name}: it can {self.ability}, not {ability}")
 
-    def _predict(self, ability: str, examples: list[Any]) -> list[Any]:
+    def _predict(self, ability: str, examples: list[AnyExample]) -> list[AnyPrediction]:
         self.require(ability)
         return self.predict(examples)
 
-    def predict(self, examples: Sequence[Any]) -> list[Any]:
+    def predict(self, examples: Sequence[AnyExample]) -> list[AnyPrediction]:
         """Returns the predictions for examples of the model's task."""
         return self.evaluator.predict(self.params, self.evaluator.prepare(examples)) if examples else []
 
@@ -129,7 +137,7 @@ class FineTuned:
         return self._predict("answer", [QuestionExample(str(n), "", q, c) for n, (q, c) in enumerate(pairs)])
 
 
-def _several(texts: Iterable[Any]) -> list[Any]:
+def _several(texts: Iterable[T]) -> list[T]:
     if isinstance(texts, str):
         raise ValueError("expected a list of texts; for one text write [text]")
     return list(texts)

@@ -1,31 +1,35 @@
-"""The fine-tuning command: trains one run for each seed and fold, and writes a summary of all of them."""
+"""The fine-tuning command: trains one run for each seed and fold, and writes a summary of all of them.
+
+Open it to change how seeds and folds are run one after another, or what `summary.json` holds.
+"""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import logging
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from charlm import metrics
-from charlm.config import flatten, to_json
+from charlm.config import to_json
 from charlm.convert.changes import NotChangeable
 from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import read_json
-from charlm.families.family import families, families_with_option
+from charlm.core.types import JsonObject, Option
+from charlm.families.family import FAMILIES, families, families_with_option, model_options
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.fine_tuning import DEV, SUMS, TEST, FineTuning, Stopped
-from charlm.tasks.base import Task
-from charlm.tasks.registry import task_of
+from charlm.tasks.base import AnyTask
+from charlm.tasks.create import task_of
 from charlm.training import workdir as workdirs
 
 log = logging.getLogger("charlm")
@@ -33,21 +37,11 @@ log = logging.getLogger("charlm")
 SUMMARY_FILE = "summary.json"
 ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
-MAY_CHANGE = (
-    "train.log_every",
-    "train.checkpoint_every",
-    "train.stall_minutes",
-    "data.prefetch",
-    "data.eval_batch_size",
-    "model.attention_kernel",
-    "mesh.",
-    "seeds",
-)
 
 
 def fine_tune(
     config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """Fine-tunes as `config` says, or resumes what is found in `workdir`; returns the summary of all runs.
 
     The summary is {} if a signal stopped training.
@@ -64,22 +58,19 @@ def fine_tune(
     smaller = f"lower {now['batch_size']} or raise {now['accumulation']} where it trains, lower"
     smaller += f" {now['eval_batch_size']} where it predicts, or {now['max_length']}"
     try:
-        with ExitStack() as stack:
-            hosts.primary_first(lambda: stack.enter_context(workdirs.created(folder)))
+        with workdirs.opened(folder), clear_exhaustion(smaller):
             finished = hosts.from_primary((folder / SUMMARY_FILE).exists())
             if not finished:  # a finished run may lie on a read-only disk
                 hosts.primary_first(lambda: workdirs.check_writable(folder))
                 workdirs.check_shared(folder)
-            hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            with clear_exhaustion(smaller):
-                return _fine_tune(config, folder, profile, skip_damaged)
+            return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
 
 
-def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> dict[str, Any]:
+def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> JsonObject:
     workdirs.check_same_config(config)
-    _check_same(config, folder)
+    workdirs.check_same_run(config, folder)
     check_files(config)
     source = load_source(config)
     task = task_of(config)
@@ -91,7 +82,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     )  # fmt: skip
     digests = _digests(examples)
     _check_same_data(digests, folder)
-    runs = _runs(config, task, examples)
+    runs = _runs(config, examples)
     parts = {name: set_aside(part, task, config.data.dev_share, seed) for name, (seed, part) in runs.items()}
     results = {}
     for name, (seed, _) in runs.items():
@@ -100,7 +91,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         own = copy.deepcopy(task)
         run = FineTuning(config, seed, source, own, parts[name], place, profile)
         if not run.finished and hosts.is_primary():
-            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
+            write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
             write_json(folder / DATA_FILE, digests)
         results[name] = run.run(skip_damaged)
     summary = _summary(results, task)
@@ -116,7 +107,27 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     return summary
 
 
-def _read_summary(folder: Path) -> dict[str, Any] | None:
+def first_run(
+    config: ml_collections.ConfigDict,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # a class of C++, no stub
+) -> tuple[FineTuning, int]:
+    """Returns the first run of a config, which writes nothing until it is run, and how many runs there are.
+
+    Args:
+      devices: as in `FineTuning`.
+
+    Raises:
+      ValueError: config, data or model are not usable.
+    """
+    check_files(config)
+    source, task = load_source(config), task_of(config)
+    runs = _runs(config, read(config, task))
+    seed, part = next(iter(runs.values()))
+    part = set_aside(part, task, config.data.dev_share, seed)
+    return FineTuning(config, seed, source, task, part, Path(), devices=devices), len(runs)
+
+
+def _read_summary(folder: Path) -> JsonObject | None:
     try:
         return read_json(folder / SUMMARY_FILE)
     except (OSError, ValueError):
@@ -126,29 +137,32 @@ def _read_summary(folder: Path) -> dict[str, Any] | None:
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     """Returns the model to fine-tune; ValueError if there is none, or if keys are set that its family does not have."""
     model = config.model
-    changes: dict[str, Any] = {"dtype": jnp.dtype(model.dtype)}
+    changes: dict[str, Option] = {"dtype": jnp.dtype(model.dtype)}
     changes |= {name: model[name] for name in ("remat", "attention_kernel")}
+    changes |= {"scan_layers": True} if model.scan_layers else {}
     changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
-    changes |= {name: model[name] for one in families() for name in one.check_options if model.get(name)}
-    if model.policy:  # an eval_policy stored with the model belongs to the policy that is replaced here
-        changes["eval_policy"] = model.eval_policy
+    keys = {name: option.key for name, option in model_options(families()).items() if option.key is not None}
+    chosen = {name: model.get(name, key.default) for name, key in keys.items()}
+    own = {name: value for name, value in chosen.items() if value != keys[name].default}
+    changes |= own
+    for name in own:
+        changes |= {other: chosen[other] for other in families_with_option(name)[0].options[name].resets}
     try:
         return from_pretrained(config.init_from, **changes)
     except NotChangeable as error:
-        if unknown := [name for name in error.names if not families_with_option(name)]:
+        if unknown := [name for name in error.names if name not in keys]:
             raise ValueError(f"model.{unknown[0]}: {error}") from None
-        name = next(name for name in error.names if model[name])
+        name = next(name for name in error.names if name in own)
         owners = families_with_option(name)
-        kinds, files = " or ".join(o.title for o in owners), ", ".join(f"configs/{o.name}_base.py" for o in owners)
+        made_by = ", ".join(f"configs/{one.name}_base.py" for one in owners if one.name in FAMILIES.own)
+        kinds = " or ".join(one.title for one in owners) + (f" (made by {made_by})" if made_by else "")
         raise ValueError(
-            f"model.{name}={model[name]} needs a model of the kind {kinds} (made by {files}), and is left empty for a "
-            f"{error.family}"
+            f"model.{name}={own[name]} needs a model of the kind {kinds}, and is left "
+            f"{'empty' if keys[name].default == '' else keys[name].default} for a {error.family}"
         ) from None
 
 
-def _runs(
-    config: ml_collections.ConfigDict, task: Task[Any, Any], examples: Examples
-) -> dict[str, tuple[int, Examples]]:
+def _runs(config: ml_collections.ConfigDict, examples: Examples) -> dict[str, tuple[int, Examples]]:
     """Returns the seed and the examples of each run, by its name."""
     seeds = range(config.seed, config.seed + config.seeds)
     if not config.data.folds and not config.data.fold_column:
@@ -165,14 +179,14 @@ def _runs(
     return runs
 
 
-def _summary(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[str, Any]:
+def _summary(results: dict[str, JsonObject], task: AnyTask) -> JsonObject:
     """Returns all results, the mean and standard deviation of every score, and the scores of all folds together.
 
     For the scores of all folds, every example is predicted by the run that was not trained on it, and all predictions
     are scored at once; a mean over folds would give examples of small folds more weight. With several seeds, the mean
     and standard deviation of these scores are given.
     """
-    scores: dict[str, Any] = {}
+    scores: JsonObject = {}
     for part in (DEV, TEST):
         held = [result[part] for result in results.values() if part in result]
         names = [name for name in (held[0] if held else {}) if all(name in one for one in held)]
@@ -181,8 +195,8 @@ def _summary(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[s
     return {"runs": results, "scores": scores, ALL_FOLDS: _all_folds(results, task)}
 
 
-def _all_folds(results: dict[str, dict[str, Any]], task: Task[Any, Any]) -> dict[str, Any]:
-    by_seed: dict[int, list[dict[str, Any]]] = {}
+def _all_folds(results: dict[str, JsonObject], task: AnyTask) -> JsonObject:
+    by_seed: dict[int, list[JsonObject]] = {}
     for result in results.values():
         if SUMS in result:
             by_seed.setdefault(result["seed"], []).append(result[SUMS])
@@ -228,25 +242,6 @@ def _check_same_data(digests: dict[str, str], folder: Path) -> None:
         )
 
 
-def _mean_and_sd(values: list[float]) -> dict[str, Any]:
+def _mean_and_sd(values: list[float]) -> JsonObject:
     found = metrics.mean_and_sd(values)._asdict()
     return found | ({"sd": None} if len(values) == 1 else {})  # JSON has no NaN
-
-
-def _check_same(config: ml_collections.ConfigDict, folder: Path) -> None:
-    """Checks that the run found in a folder has the same config, except for the keys `MAY_CHANGE`.
-
-    Raises:
-      ValueError: the configs differ; names the keys.
-    """
-    found = workdirs.saved_config(folder)
-    if found is None:
-        return
-    saved = flatten(found)
-    differing = [
-        f"{key} is {value}, there {saved.get(key)}"
-        for key, value in flatten(config).items()
-        if saved.get(key) != value and not key.startswith(MAY_CHANGE)
-    ]
-    if differing:
-        raise ValueError(f"{folder} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -2,7 +2,8 @@
 
 Answers are normalised: lower case, no ASCII punctuation, no a/an/the, single spaces. Exact match compares the
 normalised texts; F1 compares them as bags of words; the best score over the annotators' answers counts. For a question
-without an answer, only an empty prediction is right.
+without an answer, only an empty prediction is right. Open this module when charlm's numbers differ from those of the
+evaluation script.
 
 Undefined cases: scores of a kind of question that does not occur (HasAns or NoAns) are left out; if there are no
 questions at all, a ValueError is raised.
@@ -19,8 +20,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.data.examples import QuestionExample
-from charlm.data.parts import nearest
 from charlm.metrics.classification import divide
 
 SPLITTING = ("words", "mixed", "characters")
@@ -86,7 +87,7 @@ def per_example_answers(
       ValueError: there are no questions, a prediction is missing, or the answer of a question is unknown.
     """
     if splitting not in SPLITTING:
-        near = nearest(splitting, SPLITTING)
+        near = did_you_mean(splitting, SPLITTING, ALIKE)
         raise ValueError(f"splitting={splitting!r}: expected one of {', '.join(SPLITTING)}{near}")
     _check_answers(examples, predictions)
     if threshold is not None:

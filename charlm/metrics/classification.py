@@ -1,4 +1,7 @@
-"""Scores of classification and regression, from 0 to 1 (correlations from -1 to 1).
+"""Scores of classification and regression, from 0 to 1 (correlations from -1 to 1): accuracy, F1, Matthews and others.
+
+Open it to add a score for classes or numbers; the tasks of `charlm.tasks.classification` report what
+it returns.
 
 Undefined cases: if the classes or numbers never vary, Matthews, Pearson and Spearman are 0; a class that is never
 predicted or never right has precision, recall and F1 0; if there is nothing to score, a ValueError is raised.
@@ -8,12 +11,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from charlm.core import extras
-from charlm.metrics.optional import check_lengths
+from charlm.metrics.checks import check_lengths
 
 _NO_VARIANCE = 1e-12  # a variance below this share of the sum of squares is a rounding error
 
@@ -162,7 +164,7 @@ def per_example_numbers(gold: Sequence[float], predicted: Sequence[float]) -> np
     return np.stack(columns, axis=1)
 
 
-def number_scores_from_sums(sums_RS: np.ndarray) -> dict[str, Any]:
+def number_scores_from_sums(sums_RS: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the scores of `regression_scores` from sums over `per_example_numbers`."""
     total = sums_RS[:, 0]
     return {

@@ -1,5 +1,10 @@
 """Compares systems: means over several runs, and confidence intervals from resampled examples (bootstrap).
 
+The robustness report uses it for its intervals and the fine-tuning command for means over seeds. Scores such as entity
+F1 or Matthews are not means over examples, but functions of sums over examples. The functions `per_example_*` return
+the contribution of each example to these sums, and `score_from_statistics` computes scores from the sums. So all
+resamples are scored with one matrix product.
+
 Scores such as entity F1 or Matthews are not means over examples, but functions of sums over examples. The functions
 `per_example_*` return the contribution of each example to these sums, and `score_from_statistics` computes scores from
 the sums. So all resamples are scored with one matrix product.
@@ -8,18 +13,20 @@ the sums. So all resamples are scored with one matrix product.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from charlm.core.types import Option
 from charlm.metrics.answers import answer_scores_from_sums
 from charlm.metrics.classification import class_scores_from_sums, number_scores_from_sums
 from charlm.metrics.ranking import ranking_scores_from_sums
 from charlm.metrics.tagging import entity_scores_from_sums
 
+Scores: TypeAlias = dict[str, Any]  # by name: numbers, or arrays [R] for R resamples
 Metric = Callable[[np.ndarray], np.ndarray]
 
-_TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+_TASKS: dict[str, Callable[..., dict[str, np.ndarray]]] = {
     "classification": class_scores_from_sums,  # rows of per_example_classes; option: positive
     "regression": number_scores_from_sums,  # per_example_numbers
     "tags": class_scores_from_sums,  # per_example_tags
@@ -56,7 +63,7 @@ def mean_and_sd(values: Sequence[float]) -> MeanAndSd:
     return MeanAndSd(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan"), len(array))
 
 
-def score_from_statistics(task: str, sums: np.ndarray, **options: Any) -> dict[str, Any]:
+def score_from_statistics(task: str, sums: np.ndarray, **options: Option) -> Scores:
     """Returns the scores of a task from sums of its `per_example_*` rows.
 
     Args:
@@ -74,7 +81,7 @@ def score_from_statistics(task: str, sums: np.ndarray, **options: Any) -> dict[s
     return {name: float(value[0]) for name, value in scores.items()} if sums.ndim == 1 else scores
 
 
-def score_of(task: str, name: str, **options: Any) -> Metric:
+def score_of(task: str, name: str, **options: Option) -> Metric:
     """Returns one score of a task as a function of sums, for `paired_bootstrap`: `score_of("entities", "f1")`."""
 
     def metric(sums_RS: np.ndarray) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Scores of ranked passages, from 0 to 1, averaged over queries.
+"""Scores of ranked passages, from 0 to 1, averaged over queries: reciprocal rank, nDCG, average precision, recall.
+
+Open it to add a score for rankings, or to see how equal scores and queries without a right passage are treated.
 
 Passages with equal scores have no defined order, so every metric is averaged over all their orders (McSherry and
 Najork 2008, as in scikit-learn's nDCG). Taking the order of the file instead would favour data that lists the right
@@ -14,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from charlm.metrics.checks import check_lengths
 from charlm.metrics.classification import divide
-from charlm.metrics.optional import check_lengths
 
 RECALL_AT = (1, 5, 10)
 
@@ -55,7 +57,7 @@ def per_example_ranking(
     scores: Sequence[float],
     recall_at: Sequence[int] = RECALL_AT,
 ) -> np.ndarray:
-    """Returns a row for each query, in the order of their first passages: 1 and its scores.
+    """Returns a row for each query, in the order in which the queries first occur: a 1, then the query's scores.
 
     The row of a query without a right passage is zeros. The other arguments are those of `ranking_scores`.
     """
@@ -102,9 +104,9 @@ def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> l
 
 
 def _first_right(size: int, right: int) -> np.ndarray:
-    """Returns, for `size` passages in random order of which `right` are right, the chance of each place to be first.
+    """Returns the probability of each place, from 0 on, to hold the first right passage.
 
-    That is: chances[place] is the probability that the first right passage is at this place.
+    There are `size` passages in random order, and `right` of them are right.
     """
     chances, none_so_far = np.zeros(size), 1.0
     for place in range(size - right + 1):

@@ -1,4 +1,6 @@
-"""Scores of tags and of entities, from 0 to 1.
+"""Scores of tags and of entities, from 0 to 1: accuracy, precision, recall and F1.
+
+Open it when a score differs from that of conlleval or seqeval, or to add one for tags.
 
 Entities are counted as conlleval counts them, which is the default mode of seqeval; `strict` counts them as seqeval's
 strict mode for IOB2. Undefined cases, as conlleval prints them: without predicted entities precision is 0, without gold
@@ -14,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.data.tag_schemes import entities, is_iob, strict_entities
+from charlm.metrics.checks import check_lengths
 from charlm.metrics.classification import classification_scores, divide, per_example_classes
-from charlm.metrics.optional import check_lengths
 
 Tags = Sequence[Sequence[str]]
 

@@ -1,28 +1,44 @@
-"""Calls models with types: flax's `Module.apply` has no useful type, because it may return two kinds of things."""
+"""Calls models with types: flax's `Module.apply` has no useful type, because it may return two kinds of things.
+
+Use `applied` instead of `Module.apply` in new code that calls a model. Open it when a type checker rejects such a call.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import flax.linen as nn
+from flax.typing import RNGSequences, VariableDict
 
 Inputs = ParamSpec("Inputs")
 Output = TypeVar("Output")
 
 
 @overload
-def applied(model: Callable[Inputs, Output], variables: Any, rngs: Any = None) -> Callable[Inputs, Output]: ...
-@overload
 def applied(
-    model: nn.Module, variables: Any, rngs: Any = None, *, method: Callable[Concatenate[Any, Inputs], Output]
+    model: Callable[Inputs, Output], variables: VariableDict, rngs: RNGSequences | None = None
 ) -> Callable[Inputs, Output]: ...
 @overload
-def applied(model: nn.Module, variables: Any, rngs: Any = None, *, method: str | None = None) -> Callable[..., Any]: ...
 def applied(
-    model: Any, variables: Any, rngs: Mapping[str, Any] | None = None, *, method: str | Callable[..., Any] | None = None
-) -> Callable[..., Any]:
+    model: nn.Module,
+    variables: VariableDict,
+    rngs: RNGSequences | None = None,
+    *,
+    method: Callable[Concatenate[Any, Inputs], Output],  # its first argument is the module, of a subclass
+) -> Callable[Inputs, Output]: ...
+@overload
+def applied(
+    model: nn.Module, variables: VariableDict, rngs: RNGSequences | None = None, *, method: str | None = None
+) -> Callable[..., Any]: ...  # a name does not tell the type of the method
+def applied(
+    model: Any,  # a module, which the first overload takes as a callable to read the type of its `__call__`
+    variables: VariableDict,
+    rngs: RNGSequences | None = None,
+    *,
+    method: str | Callable[..., object] | None = None,
+) -> Callable[..., Any]:  # typed by the overloads
     """Returns a model with its parameters as a function of the model's inputs, typed as the model's `__call__`.
 
     Args:

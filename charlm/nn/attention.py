@@ -3,21 +3,24 @@
     A[q, k] = (Q_q . K_k  +  Q_q . Kr[d]  +  Qr[d] . K_k) / sqrt(3 K),      d = bucket(q - k)
 
 There is no gather. The distances within a window are a contiguous run of rows, so both position terms are scored
-against that run and skewed into place by a reshape, which is exact and faster.
+against that run and skewed into place by a reshape, which is exact and faster. On TPUs the same is done tile by tile
+inside a kernel (`charlm.nn.tiled`). HLM's encoder (`charlm.nn.transformer`) uses it; open it to change how positions
+enter the scores.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense
-from charlm.nn.kernels import attend, product
+from charlm.nn.kernels import attend, choose_tiled, product, this_machine
+from charlm.nn.tiled import Positions, tiled_attention
 
 QUERY_BLOCK = 512  # queries scored at once; a longer window is computed in blocks of this size
 PROJECTED = "projected"  # collection of values that depend on parameters alone; see `Encoder.project_positions`
@@ -93,7 +96,7 @@ class DisentangledAttention(nn.Module):
     attention_dropout: float
     position_dropout: float
     initializer: str
-    dtype: Any
+    dtype: DTypeLike
     kernel: str = "auto"
 
     @nn.compact
@@ -112,6 +115,10 @@ class DisentangledAttention(nn.Module):
         H, K = self.heads, D // self.heads
         first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         R = int(rows[-1]) + 1
+        reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
+        if choose_tiled(self.kernel, this_machine(), queries, L, reads) and not self.is_initializing():
+            table_RD = positions_RD, first, first + R
+            return self._by_tiles(x_BLD, mask_BL, table_RD, rows, queries, deterministic)
 
         # Heads come first and the batch's rows are laid end to end: no product below has to copy this layout.
         query_HNK = self._project("query", x_BLD[:, :queries])
@@ -122,9 +129,7 @@ class DisentangledAttention(nn.Module):
 
         to_position = product("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
         from_position = product("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
-        drops = self.attention_dropout > 0 and not deterministic
         drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
-        reads = self.is_mutable_collection("intermediates")
 
         def block(start: int) -> tuple[jax.Array, jax.Array | None]:
             stop = min(start + QUERY_BLOCK, queries)
@@ -141,6 +146,37 @@ class DisentangledAttention(nn.Module):
             self.sow("intermediates", "probs", jnp.concatenate(probs, axis=2).swapaxes(0, 1))
         mixed = jnp.concatenate(mixed, axis=2).transpose(1, 2, 0, 3).reshape(B, queries, D)
         self.sow("intermediates", "mixed", mixed)
+        return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
+
+    def _by_tiles(
+        self,
+        x_BLD: jax.Array,
+        mask_BL: jax.Array,
+        table: tuple[jax.Array, int, int],
+        rows: np.ndarray,
+        queries: int,
+        deterministic: bool,
+    ) -> jax.Array:
+        """Returns what `__call__` does, by `tiled_attention`; `table` has positions_RD and the range of rows in use."""
+        D = x_BLD.shape[-1]
+        project = lambda name, x: dense(D, D, self.initializer, self.dtype, name=name)(x)
+        query_BQD = project("query", x_BLD[:, :queries])
+        key_BLD, value_BLD = project("key", x_BLD), project("value", x_BLD)
+        pos_key_HRK, pos_query_HRK = self._project_positions(*table, deterministic)
+        side_by_side = lambda y_HRK: y_HRK.swapaxes(0, 1).reshape(-1, D)
+        drops = self.attention_dropout > 0 and not deterministic
+        mixed = tiled_attention(
+            query_BQD,
+            key_BLD,
+            value_BLD,
+            mask_BL,
+            heads=self.heads,
+            scale=1 / math.sqrt(3 * D / self.heads),
+            positions=Positions(side_by_side(pos_key_HRK[:, ::-1]), side_by_side(pos_query_HRK), rows),
+            rate=self.attention_dropout if drops else 0.0,
+            seed_2=jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32) if drops else None,
+            interpret=this_machine().platform != "tpu",
+        )
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
 
     def _project(self, name: str, x: jax.Array) -> jax.Array:

@@ -1,6 +1,8 @@
 """Plain Transformer layers with absolute positions: post-norm as in BERT, or pre-norm and causal as in GPT-2.
 
-Vaswani et al. (2017), sections 3.1 to 3.3. Radford et al. (2019), section 2.3, put the LayerNorms before the sublayers.
+BERT, RoBERTa, GPT-2 and the models on them are stacks of these layers. Open it to change such a layer or to add an
+activation. Sources: Vaswani et al. (2017), sections 3.1 to 3.3; Radford et al. (2019), section 2.3, put the LayerNorms
+before the sublayers.
 """
 
 from __future__ import annotations
@@ -9,17 +11,19 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense, gelu, layer_norm
-from charlm.nn.kernels import attend
+from charlm.nn.kernels import attend, choose_tiled, this_machine
+from charlm.nn.tiled import tiled_attention
 
 # gelu_new: the tanh approximation (Hendrycks and Gimpel), up to 5e-4 off. Weights need the form they were trained with.
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+ACTIVATION_FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
     "gelu_new": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
@@ -32,7 +36,7 @@ class BlockConfig:
 
     Attributes:
       pre_norm: True: x + f(LN(x)), as in GPT-2; False: LN(x + f(x)), as in BERT.
-      activation: one of `ACTIVATIONS`.
+      activation: one of `ACTIVATION_FUNCTIONS`.
       epsilon: epsilon of both LayerNorms.
       attention_kernel: one of `charlm.nn.kernels.KERNELS`.
     """
@@ -46,7 +50,7 @@ class BlockConfig:
     dropout: float
     attention_dropout: float
     initializer: str
-    dtype: Any
+    dtype: DTypeLike
     attention_kernel: str = "auto"
 
 
@@ -63,7 +67,7 @@ class Attention(nn.Module):
     heads: int
     dropout: float
     initializer: str
-    dtype: Any
+    dtype: DTypeLike
     kernel: str = "auto"
 
     @nn.compact
@@ -106,12 +110,31 @@ class Attention(nn.Module):
             put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
-        query, key, value = map(heads_first, (query, key, value))
         drops = self.dropout > 0 and not deterministic
+        if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities):
+            side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
+            mixed = tiled_attention(
+                side_by_side(query),
+                side_by_side(key),
+                side_by_side(value),
+                jnp.broadcast_to(visible_B1QN[:, 0, 0], (B, L)),
+                heads=self.heads,
+                rate=self.dropout if drops else 0.0,
+                seed_2=jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32) if drops else None,
+                interpret=this_machine().platform != "tpu",
+            )
+            return dense(D, D, self.initializer, self.dtype, name="output")(mixed), None, None
+        query, key, value = map(heads_first, (query, key, value))
         drop = nn.Dropout(self.dropout, deterministic=False) if drops else None
         mixed, probs = attend(self.kernel, query, key, value, visible_B1QN, drop=drop, probabilities=probabilities)
         mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
+
+    def _by_tiles(self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool) -> bool:
+        L = x_BLD.shape[1]
+        chosen = choose_tiled(self.kernel, this_machine(), L, L, probabilities)
+        # The tiles know masks of keys alone: causal attention, and that of a cache, are the other kernels'.
+        return chosen and cache is None and visible_B1QN.shape[1:3] == (1, 1) and not self.is_initializing()
 
 
 class Block(nn.Module):
@@ -140,7 +163,7 @@ class Block(nn.Module):
 
         def feed_forward(x_BLD: jax.Array) -> jax.Array:
             hidden_BLF = dense(cfg.ffn, cfg.hidden, cfg.initializer, cfg.dtype, name="ffn_in")(x_BLD)
-            hidden_BLF = ACTIVATIONS[cfg.activation](hidden_BLF)
+            hidden_BLF = ACTIVATION_FUNCTIONS[cfg.activation](hidden_BLF)
             return dense(cfg.hidden, cfg.ffn, cfg.initializer, cfg.dtype, name="ffn_out")(hidden_BLF)
 
         attended_from = attention_norm(x_BLD) if cfg.pre_norm else x_BLD
@@ -171,7 +194,26 @@ def at_positions(x_BLD: jax.Array, positions_BM: jax.Array | None) -> jax.Array:
     return jnp.take_along_axis(x_BLD, positions_BM[:, :, None], axis=1)
 
 
-def check_block(family: str, config: Any) -> None:
+class Sizes(Protocol):
+    """The part of a Transformer's config that `check_block` checks."""
+
+    @property
+    def hidden(self) -> int:
+        """Width D of the states."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Number of attention heads."""
+        ...
+
+    @property
+    def activation(self) -> str:
+        """Name of the activation, one of `ACTIVATION_FUNCTIONS`."""
+        ...
+
+
+def check_block(family: str, config: Sizes) -> None:
     """Checks the fields that the configs of all plain Transformers share.
 
     Raises:
@@ -182,8 +224,8 @@ def check_block(family: str, config: Any) -> None:
             raise ValueError(f"{family}: {name}={getattr(config, name)}, expected a positive number")
     if config.hidden % config.heads:
         raise ValueError(f"{family}: hidden={config.hidden} is not a multiple of heads={config.heads}")
-    if config.activation not in ACTIVATIONS:
-        raise ValueError(f"{family}: activation={config.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+    if config.activation not in ACTIVATION_FUNCTIONS:
+        raise ValueError(f"{family}: activation={config.activation!r} is not one of {', '.join(ACTIVATION_FUNCTIONS)}")
 
 
 def check_inputs(

@@ -1,10 +1,13 @@
-"""The names of kernels, initialisers and activations, for types, checks and command lines; imports no JAX."""
+"""The names of kernels, initialisers and activations, for types, checks and command lines; imports no JAX.
+
+Add the name here when you add a kernel (`kernels`), an initialiser (`embed`) or an activation (`blocks`).
+"""
 
 from typing import Literal, get_args
 
-Kernel = Literal["auto", "einsum", "cudnn"]  # how attention is computed, see `charlm.nn.kernels.choose`
-Initializer = Literal["bert", "torch", "lecun"]  # see `charlm.nn.embed.kernel_init`
-Activation = Literal["gelu", "gelu_new", "relu"]  # see `charlm.nn.blocks.ACTIVATIONS`
+Kernel = Literal["auto", "einsum", "cudnn", "pallas"]  # how attention is computed, see `charlm.nn.kernels.choose`
+InitializerName = Literal["bert", "torch", "lecun"]  # see `charlm.nn.embed.kernel_init`
+ActivationName = Literal["gelu", "gelu_new", "relu"]  # see `charlm.nn.blocks.ACTIVATION_FUNCTIONS`
 KERNELS: tuple[str, ...] = get_args(Kernel)
-INITIALIZERS: tuple[str, ...] = get_args(Initializer)
-ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+INITIALIZERS: tuple[str, ...] = get_args(InitializerName)
+ACTIVATIONS: tuple[str, ...] = get_args(ActivationName)

@@ -1,18 +1,22 @@
-"""Embeddings of characters and relative positions, and what all layers share: initialisers, Dense, LayerNorm, GELU."""
+"""Embeddings of characters and relative positions, and what all layers share: initialisers, Dense, LayerNorm, GELU.
+
+Open it to change how parameters are initialised, or how tables of word vectors are read by position.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from charlm.nn.kernels import summed_in_float32
 
-Initializer = Any  # (key, shape, dtype) -> jax.Array
+Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> an array
 
 
 def kernel_init(name: str) -> Initializer:
@@ -41,7 +45,7 @@ def table_init(name: str) -> Initializer:
     return nn.initializers.normal(0.02 if name == "bert" else 1.0)
 
 
-def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: Any, fan_in: int) -> jax.Array:
+def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike, fan_in: int) -> jax.Array:
     bound = 1 / math.sqrt(fan_in)
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
@@ -50,7 +54,7 @@ class Dense(nn.Module):
     """`nn.Dense` that sums in float32, also in the gradients of kernel and bias; see `kernels.sum_dtype`."""
 
     features: int
-    dtype: Any
+    dtype: DTypeLike
     kernel_init: Initializer
     bias_init: Initializer = nn.initializers.zeros
     use_bias: bool = True
@@ -67,12 +71,12 @@ class Dense(nn.Module):
         return y.astype(self.dtype)
 
 
-def dense(features: int, fan_in: int, initializer: str, dtype: Any, name: str | None = None) -> Dense:
+def dense(features: int, fan_in: int, initializer: str, dtype: DTypeLike, name: str | None = None) -> Dense:
     """Returns a Dense layer [..., fan_in] -> [..., features] with the named initialisation."""
     return Dense(features, dtype, kernel_init(initializer), bias_init(initializer, fan_in), name=name)
 
 
-def layer_norm(epsilon: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
+def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> nn.LayerNorm:
     """Returns a LayerNorm with float32, two-pass statistics (the one-pass variance loses digits)."""
     return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
@@ -112,7 +116,7 @@ class CharEmbed(nn.Module):
     epsilon: float
     dropout: float
     initializer: str
-    dtype: Any
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, chars: jax.Array, deterministic: bool) -> jax.Array:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from charlm.nn.embed import Dense, gelu, kernel_init, layer_norm
 from charlm.nn.kernels import sum_dtype
@@ -36,12 +37,12 @@ class Channels(Protocol):
         ...
 
     @property
-    def initializer(self) -> Any:
+    def initializer(self) -> str:
         """Name of the initialiser, see `charlm.nn.embed.kernel_init`."""
         ...
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DTypeLike:
         """Dtype of the inputs of matrix products, and of both channels."""
         ...
 

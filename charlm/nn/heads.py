@@ -1,12 +1,14 @@
-"""Parts that heads of several families share: selecting the positions they read, and the pooled state of a sequence."""
+"""Parts that heads of several families share: selecting the positions they read, and the pooled state of a sequence.
+
+The heads themselves are in the folders of the families. Open it when you write a head.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense
 
@@ -34,7 +36,7 @@ class Pooler(nn.Module):
 
     hidden: int
     initializer: str
-    dtype: Any
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Computes attention by the reference, or by cuDNN's fused kernel where that is possible, safe and faster.
+"""Chooses how attention is computed: by the reference, or by a fused kernel where that is possible, safe and better.
 
     mixed = softmax((query . key + sum of biases) * scale) . value
 
@@ -7,6 +7,10 @@ The reference keeps the scores in float32, and it can return probabilities or ap
 gradients always come from the reference, because cuDNN's have been NaN for some lengths and strongly negative scores
 (pytorch#196678, cudnn-frontend#1072), and training drops probabilities anyway. For cuDNN the biases are rounded to the
 dtype of the products; in float32 they have given NaN (jax#32242).
+
+The third way are kernels of our own for TPUs, `charlm.nn.tiled`, for inference and training, with dropout. They take
+relative positions before they become biases, so the modules that can use them ask `choose` and call them themselves.
+Open this module to add a kernel, or to see why one was chosen (`choose`).
 """
 
 from __future__ import annotations
@@ -15,16 +19,18 @@ import functools
 import operator
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
+from charlm.nn import tiled
 from charlm.nn.choices import KERNELS
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
-_, EINSUM, CUDNN = KERNELS
-SHORTEST = 128  # queries and keys in a tile of cuDNN's kernel; shorter windows would leave most of it empty
+AUTO, EINSUM, CUDNN, PALLAS = KERNELS
+SHORTEST_TILE = 128  # queries and keys in a tile of either kernel; shorter windows would leave most of it empty
 
 Biases = tuple[jax.Array, ...]
 Drop = Callable[[jax.Array], jax.Array]
@@ -54,7 +60,13 @@ def this_machine() -> Machine:
     return Machine(device.platform, (int(number[1]), int(number[2])) if number else None, devices)
 
 
-def sum_dtype(dtype: Any) -> Any:
+def device_count() -> int:
+    """Returns the number of devices, of all processes, of the backend that a program traced at this moment is for."""
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]  # set when JAX is loaded
+    return chosen.client.device_count() if isinstance(chosen, jax.Device) else jax.device_count()
+
+
+def sum_dtype(dtype: DTypeLike) -> DTypeLike:
     """Returns the dtype that a product's factors and result need so that it sums in float32.
 
     That is float32 on CPUs and `dtype` elsewhere. XLA for CPUs adds up the gradients of biases in bfloat16, and since
@@ -73,7 +85,7 @@ def product(subscripts: str, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.einsum(subscripts, *summed_in_float32(x, y), preferred_element_type=jnp.float32)
 
 
-def obstacle(machine: Machine, dtype: Any, head_dim: int) -> str:
+def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
     """Returns the reason why cuDNN's kernel cannot run, or ""; see jax/_src/cudnn/fused_attention_stablehlo.py."""
     if machine.platform != "gpu" or (machine.capability or (0, 0)) < (8, 0):
         return f"it needs an NVIDIA GPU of compute capability 8.0 or more, got {machine}"
@@ -84,11 +96,43 @@ def obstacle(machine: Machine, dtype: Any, head_dim: int) -> str:
     return ""
 
 
-def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabilities: bool) -> str:
-    """Returns the kernel to use, `EINSUM` or `CUDNN`.
+def choose_tiled(asked: str, machine: Machine, queries: int, keys: int, probabilities: bool) -> bool:
+    """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
+
+    That is so where "pallas" is asked for, and with "auto" on TPUs. Windows shorter than a tile, such as the characters
+    of a word, stay with the other kernels in both cases. On a CPU "pallas" runs in an interpreter, for tests. The
+    evidence is the compiler's alone: for a v5e, the kernels take a small part of the reference's memory and of its
+    traffic at 512 and 2,048 words (see the README). No TPU has run them.
 
     Args:
-      asked: "auto": the best one; "einsum": the reference; "cudnn": cuDNN for any length and on any mesh.
+      asked: as in `choose`.
+      probabilities: whether probabilities are returned, which only the reference can do. The kernels do drop them.
+
+    Raises:
+      ValueError: `asked` is not in `KERNELS`, or it is "pallas" where the kernels cannot run.
+    """
+    if asked not in KERNELS:
+        raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
+    why_not = tiled_obstacle(machine, queries, keys)
+    if asked == PALLAS and why_not:
+        raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
+    possible = not (why_not or probabilities) and min(queries, keys) >= SHORTEST_TILE
+    return possible and (asked == PALLAS or (asked == AUTO and machine.platform == "tpu"))
+
+
+def tiled_obstacle(machine: Machine, queries: int, keys: int) -> str:
+    """Returns the reason why the kernels of `charlm.nn.tiled` cannot run, or ""."""
+    if machine.platform not in ("tpu", "cpu"):
+        return f"it needs a TPU, or a CPU for tests, got {machine}"
+    return tiled.obstacle(queries, keys)
+
+
+def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabilities: bool) -> str:
+    """Returns the kernel of `attend`, `EINSUM` or `CUDNN`.
+
+    Args:
+      asked: "auto": the best one; "einsum": the reference; "cudnn": cuDNN for any length and on any mesh; "pallas": the
+        reference, since what the tiles compute does not come here (`choose_tiled`).
       keys: number of keys.
       probabilities: whether probabilities are returned or dropped, which only the reference can do.
 
@@ -101,10 +145,10 @@ def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabil
     why_not = obstacle(machine, query_XYQK.dtype, head_dim)
     if asked == CUDNN and why_not:
         raise ValueError(f"attention_kernel={CUDNN!r}: {why_not}")
-    if asked == EINSUM or why_not or probabilities:
+    if asked in (EINSUM, PALLAS) or why_not or probabilities:
         return EINSUM
     # Compute capability 10.3 needs cuDNN 9.11, and JAX does not say which version is installed.
-    best = min(queries, keys) >= SHORTEST and machine.devices == 1 and machine.capability != (10, 3)
+    best = min(queries, keys) >= SHORTEST_TILE and machine.devices == 1 and machine.capability != (10, 3)
     return CUDNN if best or asked == CUDNN else EINSUM
 
 
@@ -174,16 +218,18 @@ def _by_cudnn(
     return mixed.swapaxes(1, 2)
 
 
+# From the gradient of the result to those of query, key, value and biases.
+Pullback = Callable[[jax.Array], tuple[jax.Array, jax.Array, jax.Array, Biases]]
 _fused = jax.custom_vjp(_by_cudnn, nondiff_argnums=(5,))
 
 
 def _fused_forward(
     query: jax.Array, key: jax.Array, value: jax.Array, visible: jax.Array, biases: Biases, scale: float
-) -> tuple[jax.Array, Any]:
+) -> tuple[jax.Array, Pullback]:
     return jax.vjp(lambda q, k, v, b: _reference(q, k, v, visible, b, scale)[0], query, key, value, biases)
 
 
-def _fused_backward(scale: float, backward: Any, grad: jax.Array) -> tuple[Any, ...]:
+def _fused_backward(scale: float, backward: Pullback, grad: jax.Array) -> tuple[jax.Array | Biases | None, ...]:
     query, key, value, biases = backward(grad)
     return query, key, value, None, biases
 

@@ -1,4 +1,7 @@
-"""Sums cross entropy and hits over labelled positions, for all predictions of subwords and words."""
+"""Sums cross entropy and hits over labelled positions, for all predictions of subwords and words.
+
+The families' modules of losses call it; open it to change what counts as a hit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The outputs of Transformers and language models of all families."""
+"""The outputs of Transformers and language models of all families.
+
+Open it to see what a model returns beside its last states.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class TransformerOutput(NamedTuple):
     pooled_BD: jax.Array | None = None
     layers: tuple[jax.Array, ...] = ()
     attention: tuple[jax.Array, ...] = ()
-    cache: Any = None
+    cache: Any = None  # a `Cache` of GPT-2, a family, which this room must not import
 
     @property
     def transformer(self) -> TransformerOutput:

@@ -1,15 +1,19 @@
-"""A bidirectional GRU (Cho et al., EMNLP 2014) with PyTorch's gates, as CharBERT reads characters (section 3.3)."""
+"""A bidirectional GRU (Cho et al., EMNLP 2014) with PyTorch's gates, as CharBERT reads characters (section 3.3).
+
+It has a backward pass of its own; open it to change the recursion or to check its gradient.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 DIRECTIONS = ("forward", "backward")
 
@@ -32,7 +36,7 @@ class BiGRU(nn.Module):
     """
 
     units: int
-    dtype: Any
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, table_VE: jax.Array, ids_BN: jax.Array, mask_BN: jax.Array | None = None) -> jax.Array:
@@ -80,10 +84,12 @@ class _Direction(NamedTuple):
     bias_G: jax.Array
 
 
-Two = tuple[Any, Any]  # one value for the forward and one for the backward direction
+T = TypeVar("T")
+Two = tuple[T, T]  # one value for the forward and one for the backward direction
+_Saved = tuple[Two[_Direction], Two[jax.Array], Two[jax.Array], Two[jax.Array]]  # arguments of `_run` and its result
 
 
-def _each(function: Callable[..., Any], *columns: Two) -> Two:
+def _each(function: Callable[..., T], *columns: Two[object]) -> Two[T]:
     """Applies a function to each of the two directions."""
     forward, backward = (function(*arguments) for arguments in zip(*columns, strict=True))
     return forward, backward
@@ -106,7 +112,7 @@ def _sigmoid(x: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
-def _run(sides: Two, rows: Two, keep: Two) -> Two:
+def _run(sides: Two[_Direction], rows: Two[jax.Array], keep: Two[jax.Array]) -> Two[jax.Array]:
     """Returns the states [N, B, K] of both directions, each in its order of reading.
 
     Args:
@@ -121,7 +127,7 @@ def _run(sides: Two, rows: Two, keep: Two) -> Two:
         _, update, new, _ = _gates(input_BG, _product(h_BK, side.kernel_KG) + side.bias_G[None])
         return (new + update * (h_BK - new)) * keep_B1
 
-    def both(h: Two, x: Two) -> tuple[Two, Two]:
+    def both(h: Two[jax.Array], x: Two[Two[jax.Array]]) -> Two[Two[jax.Array]]:
         h = _each(one, sides, h, *x)
         return h, h
 
@@ -129,12 +135,12 @@ def _run(sides: Two, rows: Two, keep: Two) -> Two:
     return jax.lax.scan(both, (start, start), (rows, keep))[1]
 
 
-def _run_forward(sides: Two, rows: Two, keep: Two) -> tuple[Two, tuple[Two, Two, Two, Two]]:
+def _run_forward(sides: Two[_Direction], rows: Two[jax.Array], keep: Two[jax.Array]) -> tuple[Two[jax.Array], _Saved]:
     states = _run(sides, rows, keep)
     return states, (sides, rows, keep, states)
 
 
-def _run_backward(saved: tuple[Two, Two, Two, Two], gradients: Two) -> tuple[Two, None, None]:
+def _run_backward(saved: _Saved, gradients: Two[jax.Array]) -> tuple[Two[_Direction], None, None]:
     """Returns the gradients of both directions.
 
     Everything but the recursion itself is computed for all steps at once. Otherwise sums over steps, such as those of
@@ -143,7 +149,7 @@ def _run_backward(saved: tuple[Two, Two, Two, Two], gradients: Two) -> tuple[Two
     sides, rows, keep, states = saved
     slopes = _each(_slopes, sides, rows, keep, states)
 
-    def step(carry: Two, x: tuple[Two, Two]) -> tuple[Two, Two]:
+    def step(carry: Two[jax.Array], x: tuple[Two[jax.Array], Two[_Slopes]]) -> Two[Two[jax.Array]]:
         total = _each(operator.add, carry, x[0])
         return _each(_through, sides, x[1], total), total
 

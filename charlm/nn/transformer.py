@@ -1,16 +1,22 @@
-"""Post-norm Transformer encoder with disentangled relative attention (DeBERTa-v2 form; HLM, section 3.5)."""
+"""Post-norm Transformer encoder with disentangled relative attention (DeBERTa-v2 form; HLM, section 3.5).
+
+HLM stacks it twice, inside words and between words (`charlm.families.hlm.model`). Open it to change HLM's layers or
+their order.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from charlm.nn.attention import DisentangledAttention
 from charlm.nn.embed import RelativeTable, dense, gelu, layer_norm
+from charlm.nn.scan import in_turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +33,10 @@ class EncoderConfig:
     attention_dropout: float = 0.1
     epsilon: float = 1e-7  # of every LayerNorm; 1e-5 would shift outputs by 1e-4
     initializer: str = "bert"
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
     remat: bool = False
     attention_kernel: str = "auto"  # one of `charlm.nn.kernels.KERNELS`
+    scan_layers: bool = False  # see `charlm.nn.scan`
 
 
 class EncoderLayer(nn.Module):
@@ -78,18 +85,24 @@ class Encoder(nn.Module):
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the states [B, L, D]; mask_BL is True at real positions, and padding does not affect those."""
+        if self.config.scan_layers:  # with the last layer in the same loop, it is not compiled a second time
+            return self._through(self.layer, x_BLD, mask_BL, deterministic)
         return self.last(self.lower(x_BLD, mask_BL, deterministic), mask_BL, x_BLD.shape[1], deterministic)
 
     def lower(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the states [B, L, D] before the last layer."""
-        positions = self.positions()
-        for layer in self.layer[:-1]:
-            x_BLD = layer(x_BLD, mask_BL, positions, x_BLD.shape[1], deterministic)
-        return x_BLD
+        return self._through(self.layer[:-1], x_BLD, mask_BL, deterministic)
 
     def last(self, x_BLD: jax.Array, mask_BL: jax.Array, queries: int, deterministic: bool = True) -> jax.Array:
         """Returns the output [B, queries, D] of the last layer at the first `queries` positions."""
         return self.layer[-1](x_BLD, mask_BL, self.positions(), queries, deterministic)
+
+    def _through(
+        self, layers: Sequence[EncoderLayer], x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool
+    ) -> jax.Array:
+        positions = self.positions()
+        step = lambda x_BLD, layer: layer(x_BLD, mask_BL, positions, x_BLD.shape[1], deterministic)
+        return in_turn(self, step, x_BLD, layers, scan=self.config.scan_layers, remat=self.config.remat)
 
     def project_positions(self) -> None:
         """Fills the collection `PROJECTED`, when it is mutable, with every layer's projections of the position table.

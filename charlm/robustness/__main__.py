@@ -4,8 +4,8 @@
     python -m charlm.robustness --models runs/tag_hlm --data test.conll --noise keyboard spaces:0.1 --levels 0,.1 \\
         --adversarial 2 --out runs/report
 
-A kind of noise without a rate is measured at the levels, one that usually changes all it may (charbert, hlm_case) at
-that rate; KIND:RATE at RATE alone. What was measured before is not measured again.
+A kind of noise without a rate is measured at all levels, but a kind that usually changes everything it may (charbert,
+hlm_case) is measured at that rate only, and KIND:RATE at RATE only. What was measured before is not measured again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
-from charlm.robustness.settings import ALL, LEVELS, Settings, planned
+from charlm.core.logs import start_logging
+from charlm.core.types import JsonObject
+from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
 from charlm.text.noise import KINDS
 
 
@@ -32,21 +33,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", required=True, metavar="FOLDER", help="workdirs of models fine-tuned for the same task")
-    add("--data", nargs="+", required=True, metavar="FILE", help="examples with labels, as the models were trained on")
-    add("--out", required=True, metavar="FOLDER", help="where the report goes; what is there is used again")
+    add("--data", nargs="+", required=True, metavar="FILE", help="labelled examples, in the format of training data")
+    add("--out", required=True, metavar="FOLDER", help="folder of the report; its measurements are used again")
     add("--noise", nargs="+", default=[ALL], metavar="SPEC", help='kinds, kind:rate[:shortest word][@language]; "all"')
-    add("--levels", default=",".join(f"{x:g}" for x in LEVELS), help=f"rates, 0 for the text as it is {usual}")
-    add("--seeds", type=int, default=3, help=f"draws of each noise {usual}")
+    add("--levels", default=",".join(f"{x:g}" for x in LEVELS), help=f"rates of noise; 0: no noise {usual}")
+    add("--seeds", type=int, default=3, help=f"number of draws of each noise {usual}")
     add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling"')
-    add("--language", default="auto", help=f"of keyboards; auto: by script {usual}")
-    add("--task", default="", help="stop unless the models were fine-tuned for this one")
-    add("--adversarial", type=int, default=0, metavar="EDITS", help=f"most typos of an adversary; 0: off {usual}")
-    add("--adversarial-examples", type=int, default=100, metavar="N", help=f"examples that are attacked {usual}")
-    add("--train-words", default="", metavar="FILE", help="words seen in training; none: those of its files")
-    add("--tokenizer", default="", metavar="FOLDER", help="tells split words; none: that of the first model with one")
+    add("--language", default="auto", help=f"language of the keyboards; auto: by script {usual}")
+    add("--task", default="", help="stop unless the models were fine-tuned for this task")
+    add("--adversarial", type=int, default=0, metavar="EDITS", help=f"most typos per example; 0: no attack {usual}")
+    add("--adversarial-examples", type=int, default=100, metavar="N", help=f"number of attacked examples {usual}")
+    add("--train-words", default="", metavar="FILE", help="words seen in training; default: of the training files")
+    add("--tokenizer", default="", metavar="FOLDER", help="decides which words are split; default: the first model's")
     add("--batch-size", type=int, default=32, help=f"rows predicted at a time {usual}")
-    add("--examples", type=int, default=0, metavar="N", help="only the first so many; 0: all (default)")
-    add("--samples", type=int, default=1000, help=f"resamples behind each interval {usual}")
+    add("--examples", type=int, default=0, metavar="N", help="use only the first N examples; 0: all (default)")
+    add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
     return parser
 
 
@@ -64,11 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     return run_command(lambda: _run(options), smaller, interrupted="the same command goes on with what is in --out")
 
 
-def _run(options: dict[str, Any]) -> int:
+def _run(options: JsonObject) -> int:
     check_options(options, needed=("models", "data", "out"))
     options["levels"] = _levels(options["levels"])
-    planned(Settings(**options))  # check the settings before the models, which load slowly
-    from charlm.core.logs import start_logging
+    planned(ReportSettings(**options))  # check the settings before the models, which load slowly
     from charlm.robustness.measure import measure  # imported late, so that --help needs no JAX
     from charlm.robustness.render import write_report
 

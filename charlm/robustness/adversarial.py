@@ -2,19 +2,20 @@
 
 The search is greedy, after DeepWordBug (Gao et al., 2018). The words of an example are ranked by how much the loss
 grows if the word is replaced by an unknown word. Then, for the top words in turn, every single edit is tried, and the
-edit with the largest loss is kept if its loss exceeds the largest loss so far.
+edit with the largest loss is kept if its loss exceeds the largest loss so far. Open it to change the search itself;
+`attacks` runs it for the report.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from charlm.robustness.batches import Batches
-from charlm.robustness.versions import SPLITTER
-from charlm.tasks.base import Task
+from charlm.robustness.batches import ModelRunner
+from charlm.robustness.versions import WORD_SPLITTER
+from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
 from charlm.text.noise import single_edits
 from charlm.text.words import SplitText, split
 
@@ -40,15 +41,15 @@ class Attacked(NamedTuple):
       prediction, attacked_prediction: the prediction before and after the edits.
     """
 
-    example: Any
+    example: AnyExample
     edits: tuple[WordEdit, ...]
     loss: float
     attacked_loss: float
-    prediction: Any
-    attacked_prediction: Any
+    prediction: AnyPrediction
+    attacked_prediction: AnyPrediction
 
 
-class Part(NamedTuple):
+class Field(NamedTuple):
     """A field of an example: its number of words, and the gaps around them; None for a field that holds words."""
 
     field: str
@@ -65,19 +66,19 @@ class Editable(NamedTuple):
       words: the current words.
     """
 
-    example: Any
-    parts: tuple[Part, ...]
+    example: AnyExample
+    parts: tuple[Field, ...]
     words: tuple[str, ...]
 
     @classmethod
-    def of(cls, task: Task[Any, Any], example: Any) -> Editable:
+    def of(cls, task: AnyTask, example: AnyExample) -> Editable:
         """Makes it from the texts of an example that the task lets an adversary edit (`Task.attacked`)."""
-        parts: list[Part] = []
+        parts: list[Field] = []
         words: list[str] = []
         for field, text in task.attacked(example).items():
-            found = split(text, SPLITTER) if isinstance(text, str) else None
+            found = split(text, WORD_SPLITTER) if isinstance(text, str) else None
             own = text if found is None else found.words
-            parts.append(Part(field, len(own), None if found is None else found.gaps))
+            parts.append(Field(field, len(own), None if found is None else found.gaps))
             words += own
         return cls(example, tuple(parts), tuple(words))
 
@@ -85,7 +86,7 @@ class Editable(NamedTuple):
         """Returns a copy in which word `number` is replaced by `word`."""
         return self._replace(words=(*self.words[:number], word, *self.words[number + 1 :]))
 
-    def build(self) -> Any:
+    def build(self) -> AnyExample:
         """Returns the example with the current words."""
         words, fields = iter(self.words), {}
         for field, count, gaps in self.parts:
@@ -100,7 +101,7 @@ class _Best(NamedTuple):
     text: Editable
     edits: tuple[WordEdit, ...]
     loss: float
-    prediction: Any
+    prediction: AnyPrediction
 
 
 class _Variant(NamedTuple):
@@ -110,7 +111,7 @@ class _Variant(NamedTuple):
 
 
 def attack(
-    task: Task[Any, Any], batches: Batches, examples: Sequence[Any], edits: int, language: str = "auto"
+    task: AnyTask, batches: ModelRunner, examples: Sequence[AnyExample], edits: int, language: str = "auto"
 ) -> list[Attacked]:
     """Returns the result of the search for each example; it is the same in every run.
 
@@ -147,7 +148,9 @@ def _edits_of(word: str, language: str) -> list[str]:
     return single_edits(word, language) if any(char.isalnum() for char in word) else []
 
 
-def _ranked(batches: Batches, texts: Sequence[Editable], count: int, variants_of: Any) -> list[list[int]]:
+def _ranked(
+    batches: ModelRunner, texts: Sequence[Editable], count: int, variants_of: Callable[[str], list[str]]
+) -> list[list[int]]:
     """Returns, for each text, the `count` words that matter most to the loss, among those that can be edited."""
     unknown = (
         _Variant(n, text.replaced(at, FILLER * len(word)), WordEdit(at, word, ""))
@@ -161,7 +164,7 @@ def _ranked(batches: Batches, texts: Sequence[Editable], count: int, variants_of
     return [[at for _, at in sorted(pairs)[:count]] for pairs in found]
 
 
-def _losses(batches: Batches, variants: Iterable[_Variant]) -> Iterator[tuple[_Variant, float, Any]]:
+def _losses(batches: ModelRunner, variants: Iterable[_Variant]) -> Iterator[tuple[_Variant, float, AnyPrediction]]:
     """Yields each variant with its loss and prediction; at most `CHUNK` variants are in memory."""
     waiting = iter(variants)
     while chunk := list(itertools.islice(waiting, CHUNK)):

@@ -1,4 +1,7 @@
-"""Runs the adversarial search for each model, caches it in blocks of examples, and writes the attacked examples."""
+"""Runs the adversarial search for each model, caches it in blocks of examples, and writes the attacked examples.
+
+Open it to change what is written about each attacked example.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,34 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from charlm.core.durable import replacing
+from charlm.core.types import Json, JsonObject
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
-from charlm.robustness.settings import Settings
+from charlm.robustness.settings import ReportSettings
 from charlm.robustness.subjects import Subject
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 
 log = logging.getLogger("charlm")
 
-FOLDER = "adversarial"
-BLOCK = 16  # number of examples that are attacked and cached together; an interrupted run loses at most one block
+ADVERSARIAL_FOLDER = "adversarial"
+# Examples that are attacked and cached together; an interrupted run loses no more than these.
+EXAMPLES_AT_ONCE = 16
 
 
 def attacked(
-    subject: Subject, examples: Sequence[Any], depends_on: Any, settings: Settings, cells: Cells
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    subject: Subject, examples: Sequence[AnyExample], depends_on: Json, settings: ReportSettings, cells: Cells
+) -> tuple[JsonObject, list[JsonObject]]:
     """Returns the entry of a model in the results, and a row for each example.
 
     Args:
       depends_on: digests of the model and the examples, for the names of the cells.
     """
-    rows: list[dict[str, Any]] = []
-    for start in range(0, len(examples), BLOCK):
-        block = list(examples[start : start + BLOCK])
+    rows: list[JsonObject] = []
+    for start in range(0, len(examples), EXAMPLES_AT_ONCE):
+        block = list(examples[start : start + EXAMPLES_AT_ONCE])
         key = [depends_on, len(block), settings.adversarial, settings.language]
         compute = lambda block=block: _cell(subject, block, settings)
         rows += cells.get(f"adversarial-{subject.family}-{start}", key, compute).values["rows"]
@@ -40,12 +44,12 @@ def attacked(
     return _entry(subject, examples, rows, settings.adversarial), rows
 
 
-def _cell(subject: Subject, examples: Sequence[Any], settings: Settings) -> Cell:
+def _cell(subject: Subject, examples: Sequence[AnyExample], settings: ReportSettings) -> Cell:
     found = attack(subject.task, subject.batches, examples, settings.adversarial, settings.language)
     return Cell({"rows": [_row(subject.task, *pair) for pair in zip(examples, found, strict=True)]}, {})
 
 
-def _row(task: Task[Any, Any], example: Any, attacked: Attacked) -> dict[str, Any]:
+def _row(task: AnyTask, example: AnyExample, attacked: Attacked) -> JsonObject:
     return {
         "id": example.id,
         "place": example.place,
@@ -59,13 +63,13 @@ def _row(task: Task[Any, Any], example: Any, attacked: Attacked) -> dict[str, An
     }
 
 
-def _shown(task: Task[Any, Any], example: Any) -> Any:
+def _shown(task: AnyTask, example: AnyExample) -> Json:
     """Returns the texts of an example as a list, or the text itself if there is only one."""
     texts = [text if isinstance(text, str) else list(text) for text in task.texts(example).values()]
     return texts[0] if len(texts) == 1 else texts
 
 
-def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]], edits: int) -> dict[str, Any]:
+def _entry(subject: Subject, examples: Sequence[AnyExample], rows: list[JsonObject], edits: int) -> JsonObject:
     task = subject.task
     before, after = ([task.decoded(row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
     said = [(task.answer(a), task.answer(b)) for a, b in zip(before, after, strict=True)]
@@ -81,9 +85,10 @@ def _entry(subject: Subject, examples: Sequence[Any], rows: list[dict[str, Any]]
     }
 
 
-def write(folder: Path, subject: Subject, rows: Sequence[dict[str, Any]]) -> Path:
+def write(folder: Path, subject: Subject, rows: Sequence[JsonObject]) -> Path:
     """Writes the attacked examples as JSON lines; returns the file."""
-    path = folder / FOLDER / f"{quote(subject.name, safe=' ')}.jsonl"  # models a/b and a_b have files of their own
+    name = quote(subject.name, safe=" ")  # models a/b and a_b have files of their own
+    path = folder / ADVERSARIAL_FOLDER / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     task = subject.task
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

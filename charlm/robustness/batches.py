@@ -1,37 +1,40 @@
-"""Computes predictions, losses and hidden states of one model for many versions of the same text."""
+"""Computes predictions, losses and hidden states of one model for many versions of the same text.
+
+Every measurement runs a model through it. Open it to change how predictions or states are computed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
-from charlm.finetune.batching import Batch
+from charlm.core.types import Params
+from charlm.finetune.batching import TaskBatch
 from charlm.finetune.predictor import FineTuned
-from charlm.tasks.base import Row
+from charlm.tasks.base import AnyExample, AnyPrediction, Row
 
 
-class Batches:
+class ModelRunner:
     """Runs one model, on one device."""
 
     def __init__(self, model: FineTuned) -> None:
         self._model, self._evaluator = model, model.evaluator
         units, config = model.evaluator.units, model.pretrained.config
 
-        def states(params: Any, batch: Batch) -> jax.Array:  # typed, so that the result of `pack` is checked
+        def states(params: Params, batch: TaskBatch) -> jax.Array:  # typed, so that the result of `pack` is checked
             return units.states(config, params, jax.tree.map(lambda x: x[0], batch.inputs))  # the only micro-batch
 
         self._states = jax.jit(states)
 
-    def predict(self, examples: Sequence[Any]) -> list[Any]:
+    def predict(self, examples: Sequence[AnyExample]) -> list[AnyPrediction]:
         """Returns the model's predictions."""
         if not examples:
             return []
         return self._evaluator.predict(self._model.params, self._evaluator.prepare(examples))
 
-    def predict_with_loss(self, examples: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
+    def predict_with_loss(self, examples: Sequence[AnyExample]) -> tuple[list[AnyPrediction], np.ndarray]:
         """Returns the predictions and the mean loss of each example, [E]; the labels must be known."""
         if not examples:
             return [], np.zeros(0)

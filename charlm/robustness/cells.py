@@ -1,7 +1,7 @@
 """The cache of measurements: one small file ("cell") for each piece of work.
 
 The name of a file includes a hash of everything that the measurement depends on, so a report continues after an
-interruption and never uses outdated values.
+interruption and never uses outdated values. Open it to see what makes a measurement be computed again.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ import logging
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from charlm.core.durable import replacing
 from charlm.core.files import remove_stale, stable_hash
 from charlm.core.reading import check_zip, loads
+from charlm.core.types import Json, JsonObject, Option
 
 log = logging.getLogger("charlm")
 
-FOLDER = "cells"
-FORMAT = 2  # format of the cells; to be raised if their content, or how it is computed, changes
+CELLS_FOLDER = "cells"
+CELLS_FORMAT = 2  # format of the cells; to be raised if their content, or how it is computed, changes
 _META = "meta"
 
 
 class Cell(NamedTuple):
     """A measurement: JSON-able values, and arrays by name."""
 
-    values: dict[str, Any]
+    values: JsonObject
     arrays: dict[str, np.ndarray]
 
 
@@ -41,20 +42,20 @@ class Cells:
     """
 
     def __init__(self, out: Path) -> None:
-        self._folder = out / FOLDER
+        self._folder = out / CELLS_FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_stale(str(self._folder))
         self.found = self.computed = 0
 
-    def path(self, name: str, depends_on: Any) -> Path:
+    def path(self, name: str, depends_on: Json) -> Path:
         """Returns the file of a cell."""
-        return self._folder / f"{name}-{stable_hash(FORMAT, name, depends_on)[:24]}.npz"
+        return self._folder / f"{name}-{stable_hash(CELLS_FORMAT, name, depends_on)[:24]}.npz"
 
-    def has(self, name: str, depends_on: Any) -> bool:
+    def has(self, name: str, depends_on: Json) -> bool:
         """Says whether the file of a cell exists."""
         return self.path(name, depends_on).exists()
 
-    def get(self, name: str, depends_on: Any, compute: Callable[[], Cell]) -> Cell:
+    def get(self, name: str, depends_on: Json, compute: Callable[[], Cell]) -> Cell:
         """Returns a cell; if it is missing or damaged, computes it and writes its file.
 
         Args:
@@ -72,8 +73,8 @@ class Cells:
                 log.warning("%s is damaged (%s): computed again", path, error)
         cell = compute()
         self.computed += 1
-        # Any, since the type stubs of NumPy take each keyword for one of savez_compressed's own arguments.
-        arrays: dict[str, Any] = {_META: np.array(json.dumps(cell.values)), **cell.arrays}
+        # The types of NumPy take each keyword for one of savez_compressed's own arguments, so the values are open.
+        arrays: dict[str, Option] = {_META: np.array(json.dumps(cell.values)), **cell.arrays}
         with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **arrays)
         return _read(path)

@@ -1,14 +1,17 @@
-"""Scores by groups of words: in the vocabulary or split, seen or unseen in training, changed or unchanged by noise."""
+"""Scores by groups of words: in the vocabulary or split, seen or unseen in training, changed or unchanged by noise.
+
+Open it to add a group of words.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from charlm.core.reading import read_text
+from charlm.core.types import JsonObject
 from charlm.data.files import matching_files
 from charlm.metrics.compare import Metric
 from charlm.robustness.cells import Cell
@@ -16,7 +19,7 @@ from charlm.robustness.scoring import CHANGED, ENTITIES, RIGHT, STATISTICS
 from charlm.robustness.segmentation import pieces_of
 from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import sentences_of, split, words_of
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -73,7 +76,7 @@ def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[st
 
 
 def masks(
-    task: Task[Any, Any], examples: Sequence[Any], tokenizer: SubwordTokenizer | None, known: set[str] | None
+    task: AnyTask, examples: Sequence[AnyExample], tokenizer: SubwordTokenizer | None, known: set[str] | None
 ) -> dict[str, np.ndarray]:
     """Returns the groups by name, each a bool array over words (tagging) or over rows of the statistics.
 
@@ -93,7 +96,7 @@ def masks(
     return found
 
 
-def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metric) -> list[dict[str, Any]]:
+def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metric) -> list[JsonObject]:
     """Returns the entries of the results for all groups: group, count and score, over all draws of a noise.
 
     The count is the number of words or examples that were scored, added up over the draws; the score of an empty group
@@ -109,7 +112,7 @@ def entries(masks: Mapping[str, np.ndarray], cells: Sequence[Cell], metric: Metr
     return found
 
 
-def _entry(name: str, of_cells: list[np.ndarray] | None, cells: Sequence[Cell], metric: Metric) -> dict[str, Any]:
+def _entry(name: str, of_cells: list[np.ndarray] | None, cells: Sequence[Cell], metric: Metric) -> JsonObject:
     array = RIGHT if RIGHT in cells[0].arrays else STATISTICS
     parts = [cell.arrays[array] for cell in cells]
     if of_cells is not None:

@@ -1,6 +1,7 @@
 """The main function of the report: measures models under noise and writes all numbers to `results.json`.
 
-`DESCRIPTION` explains the contents of `results.json`.
+Begin reading here to follow a report from its options to its numbers; `render` writes the readable files. `DESCRIPTION`
+explains the contents of `results.json`.
 """
 
 from __future__ import annotations
@@ -9,29 +10,28 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import charlm
 from charlm.core.durable import write_text
+from charlm.core.types import JsonObject, Option
 from charlm.data.files import matching_files
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
-from charlm.robustness.results import plain, tables
-from charlm.robustness.settings import Level, Settings, planned
+from charlm.robustness.results import RESULTS_FORMAT, plain, tables
+from charlm.robustness.settings import Level, ReportSettings, planned
 from charlm.robustness.subjects import load
 from charlm.robustness.versions import sentences_of
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 from charlm.text.noise.misspellings import Misspellings
 from charlm.training import workdir as workdirs
 
 log = logging.getLogger("charlm")
 
 RESULTS_FILE = "results.json"
-FORMAT = 1  # format of the results
 
 DESCRIPTION = """
 format, task, metric, examples  of the file; the task's name and its score; how many examples were read
-settings       `charlm.robustness.settings.Settings`, and the version of charlm
+settings       `charlm.robustness.settings.ReportSettings`, and the version of charlm
 models         name, path, family, trained_with (noise in training), seed (of training)
 clean          of each model its scores
 noise          of each model, kind and level (0: clean, with no draw): spec; seen (such noise was in training); seeds;
@@ -50,18 +50,18 @@ Numbers that are not there are null.
 """
 
 
-def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any) -> dict[str, Any]:
+def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Option) -> JsonObject:
     """Measures models and returns the results, which are also written to `RESULTS_FILE` in the folder `out`.
 
     Earlier measurements of the same models, data and noise are read from `out`.
 
     Args:
-      models, data, out, options: see `charlm.robustness.settings.Settings`.
+      models, data, out, options: see `charlm.robustness.settings.ReportSettings`.
 
     Raises:
       ValueError: the settings are wrong, or data or models are missing, damaged or do not fit together.
     """
-    settings = Settings(tuple(models), tuple(data), str(out), **options)
+    settings = ReportSettings(tuple(models), tuple(data), str(out), **options)
     levels, notes = planned(settings)
     misspellings = _misspellings(settings.misspellings)
     files = [file for spec in settings.data for file in _files(spec)]
@@ -71,8 +71,8 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Any
 
 
 def _measure(
-    settings: Settings, levels: list[Level], notes: list[str], misspellings: Misspellings | None, files: list[str]
-) -> dict[str, Any]:
+    settings: ReportSettings, levels: list[Level], notes: list[str], misspellings: Misspellings | None, files: list[str]
+) -> JsonObject:
     subjects = load(settings.models, settings.batch_size, settings.task)
     task = subjects[0].task
     task.check_scores()
@@ -83,7 +83,7 @@ def _measure(
     if measured.sensitivity and len(sentences_of(task, examples)) > SENTENCES:
         notes.append(f"sensitivity is that of the first {SENTENCES} sentences")
     results = {
-        "format": FORMAT,
+        "format": RESULTS_FORMAT,
         "task": task.name,
         "metric": task.metric,
         "settings": settings.to_dict() | {"charlm": charlm.__version__},
@@ -112,7 +112,7 @@ def _files(spec: str) -> list[str]:
     return [spec] if spec.startswith("tfds:") else matching_files(spec, "--data")
 
 
-def _examples(task: Task[Any, Any], files: Sequence[str], settings: Settings) -> list[Any]:
+def _examples(task: AnyTask, files: Sequence[str], settings: ReportSettings) -> list[AnyExample]:
     """Returns the examples; raises ValueError if there are none, or if one has no label."""
     examples = first_of(task, task.read(files, training=False), settings.examples)
     if not examples:

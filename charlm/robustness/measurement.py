@@ -1,4 +1,7 @@
-"""Computes all cells of a report: every model reads the same noisy texts, one noise after the other."""
+"""Computes all cells of a report: every model reads the same noisy texts, one noise after the other.
+
+Open it to add a measurement, or to change the order in which models and noises are measured.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from charlm.core.files import stable_hash
+from charlm.core.types import Json, JsonObject
 from charlm.robustness import attacks, scoring
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.sensitivity import sensitivity_of, word_states
-from charlm.robustness.settings import Level, Settings
+from charlm.robustness.settings import Level, ReportSettings
 from charlm.robustness.subjects import Subject
-from charlm.robustness.versions import KEY, sentences_of, versions_of
-from charlm.tasks.base import Task
+from charlm.robustness.versions import STREAM, sentences_of, versions_of
+from charlm.tasks.base import AnyExample, AnyTask
 from charlm.text.noise import KINDS, Noise, Noiser
 from charlm.text.noise.misspellings import Misspellings
 
@@ -24,7 +30,7 @@ log = logging.getLogger("charlm")
 SENTENCES = 1000  # maximum number of sentences for the sensitivity, since their states are held in memory
 
 
-def first_of(task: Task[Any, Any], examples: Sequence[Any], count: int) -> list[Any]:
+def first_of(task: AnyTask, examples: Sequence[AnyExample], count: int) -> list[AnyExample]:
     """Returns the first `count` examples (0: all), and all examples that are scored in a group with one of them."""
     if not count:
         return list(examples)
@@ -43,8 +49,8 @@ class Measured(NamedTuple):
 
     clean: dict[str, Cell]
     noisy: dict[tuple[str, Level], list[Cell]]
-    sensitivity: list[dict[str, Any]]
-    adversarial: list[dict[str, Any]]
+    sensitivity: list[JsonObject]
+    adversarial: list[JsonObject]
 
 
 class Measurement:
@@ -60,11 +66,11 @@ class Measurement:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ReportSettings,
         levels: Sequence[Level],
         words: Misspellings | None,
         subjects: Sequence[Subject],
-        examples: list[Any],
+        examples: list[AnyExample],
     ) -> None:
         self._settings, self._levels = settings, levels
         self._words, self._subjects, self._examples = words, subjects, examples
@@ -73,14 +79,14 @@ class Measurement:
         self._versions = versions_of(self._task, examples, words)
         self._data_digest = self._digest(examples)
         self._words_digest = "" if words is None else stable_hash(Path(settings.misspellings).read_bytes().hex())
-        self._clean_states: dict[str, Any] = {}
+        self._clean_states: dict[str, np.ndarray] = {}
 
     def run(self) -> Measured:
         """Computes the missing cells and returns all measurements."""
         self._count_found()
         clean = {subject.name: self._scored(subject, None, 0) for subject in self._subjects}
         noisy: dict[tuple[str, Level], list[Cell]] = {}
-        sensed: list[dict[str, Any]] = []
+        sensed: list[JsonObject] = []
         for level in self._levels:
             for subject in self._subjects:
                 noisy[subject.name, level] = [clean[subject.name]] if level.noise is None else []
@@ -100,12 +106,12 @@ class Measurement:
             for seed, subject in itertools.product(range(self._settings.seeds), self._subjects):
                 yield level.noise, seed, subject
 
-    def _digest(self, examples: Sequence[Any]) -> str:
+    def _digest(self, examples: Sequence[AnyExample]) -> str:
         """Returns a digest of the examples and of the settings of the task that affect noise."""
         in_context = self._task.noise_context
         return stable_hash(self._task.name, in_context, [example._replace(place="") for example in examples])
 
-    def _depends(self, subject: Subject, noise: Noise | None, seed: int) -> list[Any]:
+    def _depends(self, subject: Subject, noise: Noise | None, seed: int) -> list[Json]:
         words = self._words_digest if noise is not None and KINDS[noise.kind].listed else ""
         return [subject.digest, self._data_digest, str(noise), seed, words]
 
@@ -131,21 +137,21 @@ class Measurement:
         compute = lambda: Cell(self._sensitivity(subject, noise), {})
         return self._cells.get(_name("sensitivity", subject, noise, 0), key, compute)
 
-    def _sensitivity(self, subject: Subject, noise: Noise) -> dict[str, Any]:
+    def _sensitivity(self, subject: Subject, noise: Noise) -> JsonObject:
         task = self._task
         sentences = [words for words in sentences_of(task, self._examples) if words][:SENTENCES]
         if task.by_word:  # use the same noisy text that is scored
             noisy = [words for words in sentences_of(task, self._versions(noise, 0).examples) if words][:SENTENCES]
         else:
             noiser = Noiser(noise, 0, self._words)
-            noisy = [noiser.words(words, f"{KEY}/{n}").words for n, words in enumerate(sentences)]
+            noisy = [noiser.words(words, f"{STREAM}/{n}").words for n, words in enumerate(sentences)]
         if subject.name not in self._clean_states:
             self._clean_states[subject.name] = word_states(subject.model, sentences, subject.batches)
         found = sensitivity_of(subject.model, sentences, noisy, subject.batches, self._clean_states[subject.name])
         log.info("%s  %s  sensitivity %.4f", subject.name, noise, found.all or 0.0)
         return found._asdict()
 
-    def _attacked(self) -> list[dict[str, Any]]:
+    def _attacked(self) -> list[JsonObject]:
         if not self._settings.adversarial:
             return []
         examples = first_of(self._task, self._examples, self._settings.adversarial_examples)

@@ -1,8 +1,8 @@
 """Draws the curves of the HTML report: one small SVG plot for each kind of noise, coloured by the style of the page.
 
-The SVG is written by hand, not by a plotting library, for four reasons: the policy of the page allows no inline styles,
-colours must follow light and dark mode, text must stay text, and equal numbers must give equal bytes whatever is
-installed.
+Open it to change how the plots look. The SVG is written by hand, not by a plotting library, for four reasons: the
+policy of the page allows no inline styles, colours must follow light and dark mode, text must stay text, and equal
+numbers must give equal bytes whatever is installed.
 """
 
 from __future__ import annotations

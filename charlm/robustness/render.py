@@ -2,24 +2,24 @@
 
     write_report(json.loads(Path("runs/report/report.json").read_text()), Path("elsewhere"))
 
-Equal measurements give equal bytes. Names, paths and notes are untrusted text, so both writers escape them. The HTML
-page is a single file that loads nothing and runs no scripts.
+Open it to write a report again without measuring. Equal measurements give equal bytes. Names, paths and notes are
+untrusted text, so both writers escape them. The HTML page is a single file that loads nothing and runs no scripts.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from charlm.core.durable import write_text
+from charlm.core.types import JsonObject
 from charlm.robustness.render_html import html
 from charlm.robustness.render_markdown import markdown
 from charlm.robustness.render_sections import report_of
 from charlm.robustness.render_view import View, plain
 
 
-def write_report(results: dict[str, Any], folder: Path) -> list[Path]:
+def write_report(results: JsonObject, folder: Path) -> list[Path]:
     """Writes the report into a folder, which is created if needed; a reader never sees a half-written file.
 
     Args:

@@ -1,14 +1,16 @@
-"""Builds the detailed sections of a report: pairs of models, groups of words, segmentation, sensitivity, attacks."""
+"""Builds the detailed sections of a report: pairs of models, groups of words, segmentation, sensitivity, attacks.
+
+`render_sections` puts them into the report; open this module to change one of these tables.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-from charlm.robustness.render_parts import NOTHING, Block, Name, Strong, Table, Text
+from charlm.core.types import JsonObject
+from charlm.robustness.render_parts import NOTHING, Name, PageBlock, Strong, Table, Text
 from charlm.robustness.render_view import View, fixed, noise_name, score_name, share, unique
 
 
-def comparisons(view: View) -> list[Block]:
+def comparisons(view: View) -> list[PageBlock]:
     """Returns a table of all pairs of models, and one for each pair."""
     rows = [row for row in view.results["comparisons"] if row["difference"] is not None]
     if not rows:
@@ -31,7 +33,7 @@ def comparisons(view: View) -> list[Block]:
     ]
 
 
-def _counts(view: View, pair: tuple[str, str, str], rows: list[dict[str, Any]]) -> list[Text]:
+def _counts(view: View, pair: tuple[str, str, str], rows: list[JsonObject]) -> list[Text]:
     """Returns the row of a pair: the clean difference, and how often each of the two is better under noise."""
     a, b, metric = pair
     clean = next((row for row in rows if not row["level"]), None)
@@ -41,7 +43,7 @@ def _counts(view: View, pair: tuple[str, str, str], rows: list[dict[str, Any]]) 
     return [Name(a), Name(b), score_name(metric), _gap(view, clean, metric), *counts]
 
 
-def _pair(view: View, number: int, pair: tuple[str, str, str], rows: list[dict[str, Any]]) -> Table | None:
+def _pair(view: View, number: int, pair: tuple[str, str, str], rows: list[JsonObject]) -> Table | None:
     """Returns the table of differences under noise: a row for each kind, a column for each level."""
     a, b, metric = pair
     cells = {(row["kind"], row["level"]): row for row in rows if row["level"]}
@@ -54,7 +56,7 @@ def _pair(view: View, number: int, pair: tuple[str, str, str], rows: list[dict[s
     return Table(f"table-pair-{number}", (f"{score_name(metric)}: ", Name(a), " minus ", Name(b), "."), header, table)
 
 
-def _gap(view: View, row: dict[str, Any] | None, metric: str) -> Text:
+def _gap(view: View, row: JsonObject | None, metric: str) -> Text:
     if row is None:
         return NOTHING
     gap = view.oriented(row, metric)
@@ -62,7 +64,7 @@ def _gap(view: View, row: dict[str, Any] | None, metric: str) -> Text:
     return Strong(text) if gap.excludes_zero else text
 
 
-def groups(view: View) -> list[Block]:
+def groups(view: View) -> list[PageBlock]:
     """Returns the scores of groups of words, with a column for each model."""
     rows = view.results["groups"]
     if not any(row["score"] is not None for row in rows):
@@ -80,7 +82,7 @@ def groups(view: View) -> list[Block]:
         caption = "Share of right tags in each group of words; in brackets, how many words were scored."
     else:
         caption = f"{view.metric_name} of each group of examples by their words; in brackets, how many were scored."
-    blocks: list[Block] = [
+    blocks: list[PageBlock] = [
         "Every draw of a noise counts anew. Scores of small groups mean little: mind the counts.",
         Table("table-groups", caption, header, table("score", "count"), row_headers=2),
     ]
@@ -90,13 +92,13 @@ def groups(view: View) -> list[Block]:
     return blocks
 
 
-def _group(view: View, row: dict[str, Any] | None, score: str, count: str) -> str:
+def _group(view: View, row: JsonObject | None, score: str, count: str) -> str:
     if row is None or row.get(score) is None:
         return NOTHING
     return view.number(row[score]) + ("" if row[count] is None else f" ({row[count]})")
 
 
-def segmentation(view: View) -> list[Block]:
+def segmentation(view: View) -> list[PageBlock]:
     """Returns the section on how words are cut into units."""
     rows = view.results["segmentation"]
     columns = ("units_per_word", "split", "unknown", "cut")
@@ -115,7 +117,7 @@ def segmentation(view: View) -> list[Block]:
     ]
 
 
-def sensitivity(view: View) -> list[Block]:
+def sensitivity(view: View) -> list[PageBlock]:
     """Returns the section on how far the hidden states of words move under noise."""
     rows = view.results["sensitivity"]
     if not any(row[column] is not None for row in rows for column in ("all", "changed")):
@@ -131,7 +133,7 @@ def sensitivity(view: View) -> list[Block]:
     ]
 
 
-def adversarial(view: View) -> list[Block]:
+def adversarial(view: View) -> list[PageBlock]:
     """Returns the section on the effect of adversarial edits on each model."""
     rows = view.results["adversarial"]
     if not rows:
@@ -153,7 +155,7 @@ def adversarial(view: View) -> list[Block]:
     ]
 
 
-def _by_noise(view: View, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[list[Text]]:
+def _by_noise(view: View, rows: list[JsonObject], columns: tuple[str, ...]) -> list[list[Text]]:
     """Returns a row of shares for each noise and model, grouped by noise; clean text occurs once."""
     models = _models(view, rows)
     cells = {}
@@ -167,10 +169,10 @@ def _by_noise(view: View, rows: list[dict[str, Any]], columns: tuple[str, ...]) 
     return found
 
 
-def _models(view: View, rows: list[dict[str, Any]]) -> list[str]:
+def _models(view: View, rows: list[JsonObject]) -> list[str]:
     there = {row["model"] for row in rows}
     return [model for model in view.models if model in there]
 
 
-def _noise(row: dict[str, Any]) -> str:
+def _noise(row: JsonObject) -> str:
     return noise_name(row["kind"], row["level"])

@@ -1,22 +1,25 @@
-"""Builds the sections of a report on how it was measured and how to reproduce it."""
+"""Builds the sections of a report on how it was measured and how to reproduce it.
+
+Open it to change what a report says about models, noise and settings, or the command that it prints.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
-from charlm.robustness.render_parts import NOTHING, Block, Code, Command, Name, Table, Text
+from charlm.core.types import Json
+from charlm.robustness.render_parts import NOTHING, Code, Command, Name, PageBlock, Table, Text
 from charlm.robustness.render_view import View, kind_of, mean, share, unique
 
 _COMMAND = "command"
 
 
-def how(view: View) -> list[Block]:
+def how(view: View) -> list[PageBlock]:
     """Returns the section on how it was measured: with which models, kinds of noise and settings."""
     examples = view.results["examples"]
-    blocks: list[Block] = [_done(view)] if view.conditions else []
+    blocks: list[PageBlock] = [_done(view)] if view.conditions else []
     if view.conditions:
         blocks.append(
             "A level is a probability: each of the things that a kind of noise can hit is hit with it, independently of"
@@ -44,7 +47,7 @@ def _done(view: View) -> Text:
     )
 
 
-def _models(view: View) -> list[Block]:
+def _models(view: View) -> list[PageBlock]:
     rows: list[list[Text]] = []
     for model in view.results["models"]:
         noise = ", ".join(str(spec) for spec in model["trained_with"] or ()) or "none"
@@ -56,7 +59,7 @@ def _models(view: View) -> list[Block]:
     return [Table("table-models", "The models.", header, rows, texts=len(header))]
 
 
-def _kinds(view: View) -> list[Block]:
+def _kinds(view: View) -> list[PageBlock]:
     """Returns a table of the kinds of noise, with the share of words that each changed at each level."""
     levels = sorted({level for _, level in view.conditions})
     if not levels:
@@ -77,7 +80,7 @@ def _changed(view: View, kind: str, level: float) -> float | None:
     return mean(found) if found else None
 
 
-def _settings(view: View) -> list[Block]:
+def _settings(view: View) -> list[PageBlock]:
     rows: list[list[Text]] = [
         [Code(str(key)), Code(_shown(value))] for key, value in sorted(view.settings.items()) if key != _COMMAND
     ]
@@ -86,14 +89,14 @@ def _settings(view: View) -> list[Block]:
     return [Table("table-settings", "The settings.", ["setting", "value"], rows, texts=2)]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Json) -> str:
     """Returns a setting in readable form."""
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return ", ".join(str(item) for item in value) or "none"
     return (value or "none") if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def reproduce(view: View) -> list[Block]:
+def reproduce(view: View) -> list[PageBlock]:
     """Returns the section with the command that made the report."""
     command: str | Sequence[str] | None = view.settings.get(_COMMAND)
     if not command:

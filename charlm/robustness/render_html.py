@@ -1,4 +1,7 @@
-"""Writes a report as one self-contained HTML page, whose content security policy forbids it to load or run anything."""
+"""Writes a report as one self-contained HTML page, whose content security policy forbids it to load or run anything.
+
+Open it to change the look of the page; the content comes from `render_sections`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from importlib import resources
 
 from charlm.robustness.plots import curves
 from charlm.robustness.render_parts import (
-    Block,
     Bullets,
     Code,
     Command,
     Curves,
     Inline,
     Name,
+    PageBlock,
     Report,
     Section,
     Strong,
@@ -79,7 +82,7 @@ def _section(section: Section, view: View) -> str:
     return f'<section id="{section.key}" aria-labelledby="{section.key}-title">\n{heading}\n{blocks}\n</section>'
 
 
-def _block(block: Block, view: View) -> str:
+def _block(block: PageBlock, view: View) -> str:
     match block:
         case Table():
             return _table(block)

@@ -1,16 +1,19 @@
-"""Writes a report as Markdown that GitHub renders well; only the HTML page has plots."""
+"""Writes a report as Markdown that GitHub renders well; only the HTML page has plots.
+
+Open it when a name or path is shown wrongly there; the content comes from `render_sections`.
+"""
 
 from __future__ import annotations
 
 import re
 
 from charlm.robustness.render_parts import (
-    Block,
     Bullets,
     Code,
     Command,
     Curves,
     Inline,
+    PageBlock,
     Report,
     Strong,
     Table,
@@ -32,7 +35,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-def _block(block: Block) -> str:
+def _block(block: PageBlock) -> str:
     match block:
         case Table():
             return _table(block)

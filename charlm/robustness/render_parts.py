@@ -1,6 +1,7 @@
 """The parts of a report, independent of Markdown and HTML: sections of paragraphs, tables, plots and commands.
 
-All text from measurements (names, paths, notes) is plain text here; the Markdown and the HTML writer escape it.
+Open it to add a kind of block, which both writers then have to know. All text from measurements (names, paths, notes)
+is plain text here; the Markdown and the HTML writer escape it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Curves:
     """The place of the plots in the HTML page; Markdown has no plots."""
 
 
-Block = Text | Table | Bullets | Command | Curves
+PageBlock = Text | Table | Bullets | Command | Curves
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Section:
 
     key: str
     title: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[PageBlock] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Builds a report from measurements, section by section.
 
-If something was not measured, its section has a sentence that says so instead of an empty table.
+Open it to add a section or to change their order. If something was not measured, its section has a sentence that says
+so instead of an empty table.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from charlm.robustness.render_details import (
     sensitivity,
 )
 from charlm.robustness.render_how import how, reproduce
-from charlm.robustness.render_parts import Block, Bullets, Curves, Inline, Name, Report, Section, Table, Text, listed
+from charlm.robustness.render_parts import (
+    Bullets,
+    Curves,
+    Inline,
+    Name,
+    PageBlock,
+    Report,
+    Section,
+    Table,
+    Text,
+    listed,
+)
 from charlm.robustness.render_summary import said
 from charlm.robustness.render_view import NOTHING, Condition, View, noise_name, score_name, unique
 
@@ -50,7 +62,7 @@ def report_of(view: View) -> Report:
     )
 
 
-def _clean(view: View) -> list[Block]:
+def _clean(view: View) -> list[PageBlock]:
     """Returns the table of all scores on clean text; the main score of the report comes first."""
     names = sorted({name for scores in view.results["clean"].values() for name in scores or {}} - {view.metric})
     names = [view.metric, *names]
@@ -66,7 +78,7 @@ def _clean(view: View) -> list[Block]:
     return [Table("table-clean", caption, header, rows)]
 
 
-def _curves(view: View) -> list[Block]:
+def _curves(view: View) -> list[PageBlock]:
     """Returns the plots and the numbers behind them."""
     if not view.conditions:
         return ["No noise was measured."]
@@ -91,7 +103,7 @@ def _with_spread(view: View, model: str, condition: Condition) -> str:
     return view.number(mean) + ("" if mean is None or sd is None else f" ± {view.number(sd)}")
 
 
-def _missing(view: View) -> list[Block]:
+def _missing(view: View) -> list[PageBlock]:
     """Returns a list that says under which kinds of noise each model was not measured; empty if there are none."""
     found: list[Text] = []
     for model in view.models:
@@ -105,12 +117,12 @@ def _missing(view: View) -> list[Block]:
     return [Bullets(found)] if found else []
 
 
-def _drops(view: View) -> list[Block]:
+def _drops(view: View) -> list[PageBlock]:
     """Returns the average losses, then the losses of each condition in two tables: unseen and seen noise."""
     if not any(view.measured(model, seen) for model in view.models for seen in (False, True)):
         return ["No loss under noise was measured."]
     better = "lower" if view.lower_is_better else "higher"
-    blocks: list[Block] = [
+    blocks: list[PageBlock] = [
         f"A loss is {view.metric_name} on clean text against {view.metric_name} under noise, for {better} is better:"
         " positive means worse under noise. In brackets, its bootstrap interval. The interval of an average is the"
         " mean of its conditions' bounds; all conditions are made from the same examples, so it is, if anything,"
@@ -169,6 +181,6 @@ def _losses(view: View, seen: bool) -> Table | None:
     return Table(f"table-{name}", caption, header, rows)
 
 
-def _notes(view: View) -> list[Block]:
+def _notes(view: View) -> list[PageBlock]:
     notes = [str(note) for note in view.results["notes"]]
     return [Bullets(notes)] if notes else ["There are none."]

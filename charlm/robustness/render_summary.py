@@ -1,4 +1,7 @@
-"""Writes the summary of a report: a few sentences that claim only what the numbers support."""
+"""Writes the summary of a report: a few sentences that claim only what the numbers support.
+
+Open it to change which claims the numbers must support, and how certain they must be.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,28 @@
-"""Gives the report ordered access to the measurements, computes averages, and formats numbers."""
+"""Gives the report ordered access to the measurements, computes averages, and formats numbers.
+
+All `render_*` modules read `results.json` through it. Open it to change how a number is averaged, named or formatted
+everywhere in the report.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from charlm.core.types import Json, JsonObject
 from charlm.robustness.render_parts import NOTHING
-from charlm.tasks.registry import task_named
+from charlm.robustness.results import RESULTS_FORMAT
+from charlm.tasks.create import task_named
 from charlm.text.noise import KINDS, Kind
 
-KEYS = (
+T = TypeVar("T")
+
+RESULT_KEYS = (
     *("format", "task", "metric", "settings", "models", "examples", "clean", "noise"),
     *("comparisons", "groups", "segmentation", "sensitivity", "adversarial", "notes"),
 )
-FORMAT = 1
 _LOWER_IS_BETTER = ("mse",)
 _NAMES = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "exact": "exact match", "mse": "MSE"}
 _NAMES |= {"mrr": "MRR", "map": "MAP", "matthews": "Matthews correlation", "pearson": "Pearson correlation"}
@@ -69,16 +76,16 @@ class Average(NamedTuple):
 class View:
     """The measurements in the order of the report, which does not depend on the order of dictionary keys."""
 
-    def __init__(self, results: dict[str, Any]) -> None:
+    def __init__(self, results: JsonObject) -> None:
         """Takes the measurements; raises ValueError if they do not have the expected keys and format."""
         check(results)
         self.results = results
         self.task: str = results["task"]
         self._task = task_named(self.task)
         self.metric: str = results["metric"]
-        self.settings: dict[str, Any] = results["settings"] or {}
+        self.settings: JsonObject = results["settings"] or {}
         # Level 0 of any kind is the clean text, so it is not a condition.
-        self.noise: list[dict[str, Any]] = [row for row in results["noise"] if row["level"]]
+        self.noise: list[JsonObject] = [row for row in results["noise"] if row["level"]]
         self.models = _model_names(results)
         self.lower_is_better = self.metric in _LOWER_IS_BETTER
         self.metric_name = score_name(self.metric)
@@ -95,7 +102,7 @@ class View:
         """Whether words are counted instead of examples."""
         return self._task.by_word
 
-    def row(self, model: str, condition: Condition) -> dict[str, Any] | None:
+    def row(self, model: str, condition: Condition) -> JsonObject | None:
         """Returns the measurement of a model under noise, or None."""
         return self._rows.get((model, *condition))
 
@@ -122,7 +129,7 @@ class View:
             return None
         return self.oriented(row["drop"])
 
-    def oriented(self, difference: dict[str, Any], score: str | None = None) -> Interval:
+    def oriented(self, difference: JsonObject, score: str | None = None) -> Interval:
         """Returns a difference a - b, turned if needed, so that positive means that a is better."""
         found = Interval(difference["difference"], difference.get("low"), difference.get("high"))
         return found.turned() if (score or self.metric) in _LOWER_IS_BETTER else found
@@ -180,16 +187,16 @@ class View:
         return f"{value} [{low}, {high}]" if found.known else f"{value} [no interval]"
 
 
-def check(results: dict[str, Any]) -> None:
+def check(results: JsonObject) -> None:
     """Raises ValueError unless the results have the keys and the format that the report reads."""
-    missing = [key for key in KEYS if key not in results]
+    missing = [key for key in RESULT_KEYS if key not in results]
     if missing:
-        raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(KEYS)}")
-    if results["format"] != FORMAT:
-        raise ValueError(f"robustness results: format {results['format']!r}, expected {FORMAT}")
+        raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(RESULT_KEYS)}")
+    if results["format"] != RESULTS_FORMAT:
+        raise ValueError(f"robustness results: format {results['format']!r}, expected {RESULTS_FORMAT}")
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Json:  # anything that a result may hold, NumPy's arrays and numbers among it
     """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
@@ -223,7 +230,7 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def unique(values: Iterable[Any]) -> list[Any]:
+def unique(values: Iterable[T]) -> list[T]:
     """Returns the distinct values in the order of their first occurrence."""
     return list(dict.fromkeys(values))
 
@@ -238,7 +245,7 @@ def kind_of(kind: str) -> Kind | None:
     return KINDS.get(re.split("[:@]", kind)[0])
 
 
-def _model_names(results: dict[str, Any]) -> list[str]:
+def _model_names(results: JsonObject) -> list[str]:
     """Returns the listed models, then any models that have measurements but are not listed."""
     measured = {row["model"] for key in ("noise", "groups", "segmentation", "sensitivity") for row in results[key]}
     measured |= {row["model"] for row in results["adversarial"]} | set(results["clean"])

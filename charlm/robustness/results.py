@@ -1,4 +1,7 @@
-"""Computes the results from cells: means over draws, losses under noise, and comparisons of models."""
+"""Computes the results from cells: means over draws, losses under noise, and comparisons of models.
+
+Open it to add a number to `results.json`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charlm import metrics
+from charlm.core.types import Json, JsonObject
 from charlm.metrics.compare import Metric
 from charlm.robustness import scoring
 from charlm.robustness.cells import Cell
@@ -17,6 +21,8 @@ from charlm.robustness.groups import entries
 from charlm.robustness.measurement import Measured
 from charlm.robustness.settings import Level
 from charlm.robustness.subjects import Subject
+
+RESULTS_FORMAT = 1  # of `results.json`; raise it when a reader of older files would misread new ones
 
 
 class _Place(NamedTuple):
@@ -27,14 +33,14 @@ class _Place(NamedTuple):
     level: float
     cells: Sequence[Cell]
 
-    def named(self) -> dict[str, Any]:
+    def named(self) -> JsonObject:
         """Returns the fields with which entries of the results begin."""
         return {"model": self.model, "kind": self.kind, "level": self.level}
 
 
 def tables(
     measured: Measured, subjects: Sequence[Subject], masks: Mapping[str, np.ndarray], samples: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Returns the parts of the results that are computed from cells of scores.
 
     Args:
@@ -58,7 +64,7 @@ def tables(
     }
 
 
-def _comparisons(places: Sequence[_Place], name: str, metric: Metric, samples: int) -> list[dict[str, Any]]:
+def _comparisons(places: Sequence[_Place], name: str, metric: Metric, samples: int) -> list[JsonObject]:
     """Returns the difference of every pair of models, on clean text and under each noise."""
     found = []
     for (kind, level), of_models in itertools.groupby(places, key=lambda place: (place.kind, place.level)):
@@ -70,7 +76,7 @@ def _comparisons(places: Sequence[_Place], name: str, metric: Metric, samples: i
 
 def _noise_entry(
     subject: Subject, level: Level, cells: Sequence[Cell], clean: Cell, metric: Metric, samples: int
-) -> dict[str, Any]:
+) -> JsonObject:
     of_draws = [cell.values["scores"] for cell in cells]
     scores = {}
     for name in of_draws[0]:
@@ -96,7 +102,7 @@ def _difference(a: Sequence[Cell], b: Sequence[Cell], metric: Metric, samples: i
     return {"difference": found.difference, "low": found.low, "high": found.high}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Json:  # whatever a result may hold
     """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}

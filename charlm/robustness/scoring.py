@@ -1,9 +1,11 @@
-"""Scores one model on one version of the text, and stores the statistics for intervals and groups."""
+"""Scores one model on one version of the text, and stores the statistics for intervals and groups.
+
+Open it to change what is stored of a score; `results` averages the scores.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,12 @@ from charlm.robustness.cells import Cell
 from charlm.robustness.segmentation import segmentation
 from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import Version, sentences_of
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask
 
 STATISTICS, RIGHT, CHANGED, ENTITIES = "statistics", "right", "changed", "entities"  # arrays of a cell
 
 
-def score(subject: Subject, examples: Sequence[Any], version: Version | None) -> Cell:
+def score(subject: Subject, examples: Sequence[AnyExample], version: Version | None) -> Cell:
     """Returns the cell of a model that reads a version of the examples; None: the examples without noise.
 
     Predictions are scored against the labels of the original examples.
@@ -62,7 +64,7 @@ def summed(kind: str, rows: np.ndarray) -> np.ndarray:
     return counts if (counts == rows).all() else rows
 
 
-def metric_of(task: Task[Any, Any], kind: str) -> Metric:
+def metric_of(task: AnyTask, kind: str) -> Metric:
     """Returns the metric of the task as a function of sums of statistics [R, S]."""
 
     def metric(sums_RS: np.ndarray) -> np.ndarray:

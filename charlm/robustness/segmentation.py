@@ -1,4 +1,7 @@
-"""Measures how the words of a text are cut into units: over-segmentation, and text that a model cannot read."""
+"""Measures how the words of a text are cut into units: over-segmentation, and text that a model cannot read.
+
+Open it to change what counts as over-segmentation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Measures how far noise moves the hidden states of words: S of CharBERT (Ma et al., 2020, Eq. 8)."""
+"""Measures how far noise moves the hidden states of words: S of CharBERT (Ma et al., 2020, Eq. 8).
+
+Open it to change how a word's state is taken or compared.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.finetune.predictor import FineTuned
-from charlm.robustness.batches import Batches
+from charlm.robustness.batches import ModelRunner
 from charlm.tasks.base import Row
 from charlm.tasks.tagging import word_rows
 
@@ -45,7 +48,7 @@ def sensitivity(clean_WD: np.ndarray, noisy_WD: np.ndarray) -> float:
     return float(found.mean())
 
 
-def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: Batches | None = None) -> np.ndarray:
+def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: ModelRunner | None = None) -> np.ndarray:
     """Returns the last hidden state of each word before the head, float32 [W, D].
 
     The state of a word is that of its first unit; in left-to-right models, that of its last unit.
@@ -53,9 +56,9 @@ def word_states(model: FineTuned, sentences: Sequence[Sequence[str]], batches: B
     Args:
       model: a model of any task.
       sentences: sentences of words, none empty; the result has the words of all sentences in order.
-      batches: the `Batches` of the model, if they exist already; this avoids compiling again.
+      batches: the `ModelRunner` of the model, if they exist already; this avoids compiling again.
     """
-    batches = batches or Batches(model)
+    batches = batches or ModelRunner(model)
     starts = np.concatenate([[0], np.cumsum([len(words) for words in sentences])]).astype(int)
     rows = word_rows(sentences, model.evaluator.units)
     found: dict[str, np.ndarray] = {}
@@ -72,7 +75,7 @@ def sensitivity_of(
     model: FineTuned,
     sentences: Sequence[Sequence[str]],
     noisy: Sequence[Sequence[str]],
-    batches: Batches | None = None,
+    batches: ModelRunner | None = None,
     clean_WD: np.ndarray | None = None,
 ) -> Sensitivity:
     """Returns how far noise moves the hidden states of words.
@@ -93,7 +96,7 @@ def sensitivity_of(
     pairs = [pair for words, others in zip(sentences, noisy, strict=True) for pair in zip(words, others, strict=True)]
     if not pairs:
         return Sensitivity(None, None)
-    batches = batches or Batches(model)
+    batches = batches or ModelRunner(model)
     if clean_WD is None:
         clean_WD = word_states(model, sentences, batches)
     found = distances(clean_WD, word_states(model, noisy, batches))

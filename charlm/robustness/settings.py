@@ -1,10 +1,14 @@
-"""The settings of a report, and the list of kinds of noise and levels that they lead to."""
+"""The settings of a report, and the list of kinds of noise and levels that they lead to.
+
+Open it to add an option of the report, or to see why a kind of noise is left out.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from charlm.core.types import JsonObject
 from charlm.text.noise import KINDS, Noise
 from charlm.text.noise.keyboards import AUTO
 
@@ -13,7 +17,7 @@ LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class ReportSettings:
     """The settings of a report.
 
     Attributes:
@@ -71,7 +75,7 @@ class Settings:
                 raise ValueError(f"levels: expected rates from 0 to 1, got {level}")
         object.__setattr__(self, "levels", tuple(sorted({float(level) for level in self.levels})))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the settings as a JSON-able dict."""
         return {name: list(x) if isinstance(x, tuple) else x for name, x in dataclasses.asdict(self).items()}
 
@@ -92,7 +96,7 @@ class Level(NamedTuple):
     noise: Noise | None
 
 
-def planned(settings: Settings) -> tuple[list[Level], list[str]]:
+def planned(settings: ReportSettings) -> tuple[list[Level], list[str]]:
     """Returns every noise and level to measure, and notes on those that are left out.
 
     A spec with a rate is measured at this rate only. A kind whose usual rate is 1 changes everything it can, as
@@ -122,7 +126,7 @@ def planned(settings: Settings) -> tuple[list[Level], list[str]]:
     return list(found), notes
 
 
-def _specs(settings: Settings, notes: list[str]) -> list[str]:
+def _specs(settings: ReportSettings, notes: list[str]) -> list[str]:
     specs: list[str] = []
     for spec in settings.noise:
         if spec != ALL:

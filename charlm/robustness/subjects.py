@@ -1,4 +1,7 @@
-"""Loads the models of a report, gives them unique names, and checks that they do the same task."""
+"""Loads the models of a report, gives them unique names, and checks that they do the same task.
+
+Open it when a model is refused, or named differently than you expect.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from flax import traverse_util
 
 from charlm.core.checkpoint import FOLDER
-from charlm.families.registry import converter_of
+from charlm.core.types import JsonObject
+from charlm.families.lookup import converter_of
 from charlm.finetune.predictor import FineTuned
-from charlm.robustness.batches import Batches
-from charlm.tasks.base import Task
+from charlm.robustness.batches import ModelRunner
+from charlm.tasks.base import AnyTask
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -29,7 +33,7 @@ class Subject(NamedTuple):
 
     Attributes:
       name: its unique name.
-      path: its path as given by the user.
+      path: the path as the user gave it.
       digest: a digest of everything that its predictions depend on.
       model, batches: compute its predictions, losses and states.
       tokenizer: the tokenizer of a model that reads subwords; else None.
@@ -39,11 +43,11 @@ class Subject(NamedTuple):
     path: str
     digest: str
     model: FineTuned
-    batches: Batches
+    batches: ModelRunner
     tokenizer: SubwordTokenizer | None
 
     @property
-    def task(self) -> Task[Any, Any]:
+    def task(self) -> AnyTask:
         """The task of the model; thresholds and scales may differ between models."""
         return self.model.task
 
@@ -67,7 +71,7 @@ class Subject(NamedTuple):
         """Says whether noise of this kind, at any rate, was in the training examples."""
         return _kind(spec) in map(_kind, self.trained_with)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Returns the entry of the model in the results."""
         seed = self.model.pretrained.metadata.get("seed")
         return {
@@ -79,7 +83,7 @@ def _kind(spec: str) -> str:
     return re.split("[:@]", spec)[0].strip()
 
 
-def _fine_tuning(subject: Subject) -> dict[str, Any]:
+def _fine_tuning(subject: Subject) -> JsonObject:
     return (subject.model.pretrained.metadata.get("fine_tuning") or {}).get("data") or {}
 
 
@@ -106,12 +110,12 @@ def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]
             _check_same(subjects[0], path, model.task)
         tokenizer = converter_of(model.pretrained.family).open_tokenizer(model.pretrained.folder)
         digest = digest_of(model, tokenizer)
-        subjects.append(Subject(name, path, digest, model, Batches(model), tokenizer))
+        subjects.append(Subject(name, path, digest, model, ModelRunner(model), tokenizer))
         log.info("%s: %s, %s", name, model.pretrained.family, path)
     return subjects
 
 
-def _check_same(first: Subject, path: str, task: Task[Any, Any]) -> None:
+def _check_same(first: Subject, path: str, task: AnyTask) -> None:
     if task.name != first.task.name:
         raise ValueError(f"--models: {path} was fine-tuned for {task.name}, {first.path} for {first.task.name}")
     ours, theirs = set(first.task.labels), set(task.labels)

@@ -1,19 +1,22 @@
-"""Makes noisy versions of examples, the same for every model, and records which words noise changed."""
+"""Makes noisy versions of examples, the same for every model, and records which words noise changed.
+
+Open it to change how noise is drawn for a report, or what counts as a changed word.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyExample, AnyTask, Trace
 from charlm.text.noise import Noise, NoisedText, NoisedWords, Noiser
 from charlm.text.noise.misspellings import Misspellings
 from charlm.text.words import RulesSplitter
 
-KEY = "robustness"  # makes the draws differ from those of training
-SPLITTER = RulesSplitter()
+STREAM = "robustness"  # makes the draws differ from those of training
+WORD_SPLITTER = RulesSplitter()
 
 
 class Version(NamedTuple):
@@ -25,8 +28,8 @@ class Version(NamedTuple):
       changed: bool [W]: whether noise changed each word, for all words of the texts it was applied to, in order.
     """
 
-    examples: list[Any]
-    traces: list[Any]
+    examples: list[AnyExample]
+    traces: list[Trace]
     changed: np.ndarray
 
 
@@ -51,10 +54,10 @@ class _Watched(Noiser):
 def changed_in_text(noised: NoisedText) -> list[bool]:
     """Returns, for each word, whether it changed: the splitter no longer finds the same word at its place."""
     if not noised.edits:
-        return [False] * len(SPLITTER.spans(noised.original))
-    there = set(SPLITTER.spans(noised.text))
+        return [False] * len(WORD_SPLITTER.spans(noised.original))
+    there = set(WORD_SPLITTER.spans(noised.text))
     found = []
-    for start, end in SPLITTER.spans(noised.original):
+    for start, end in WORD_SPLITTER.spans(noised.original):
         moved = noised.move(start, end)
         found.append(moved not in there or noised.text[moved[0] : moved[1]] != noised.original[start:end])
     return found
@@ -66,17 +69,17 @@ def changed_words(words: Sequence[str], noised: NoisedWords) -> list[bool]:
 
 
 def version_of(
-    task: Task[Any, Any], examples: Sequence[Any], noise: Noise, seed: int, misspellings: Misspellings | None
+    task: AnyTask, examples: Sequence[AnyExample], noise: Noise, seed: int, misspellings: Misspellings | None
 ) -> Version:
     """Returns examples with noise; equal examples, noise and seed give equal results, whatever the model."""
     noiser = _Watched(noise, seed, misspellings)
-    pairs = [task.noised(example, noiser, KEY) for example in examples]
+    pairs = [task.noised(example, noiser, STREAM) for example in examples]
     return Version([e for e, _ in pairs], [t for _, t in pairs], np.array(noiser.changed, bool))
 
 
 def split(text: str) -> list[str]:
     """Returns the words of a text."""
-    return [text[start:end] for start, end in SPLITTER.spans(text)]
+    return [text[start:end] for start, end in WORD_SPLITTER.spans(text)]
 
 
 def words_of(texts: Mapping[str, str | tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -84,7 +87,7 @@ def words_of(texts: Mapping[str, str | tuple[str, ...]]) -> list[tuple[str, ...]
     return [tuple(split(text)) if isinstance(text, str) else text for text in texts.values()]
 
 
-def sentences_of(task: Task[Any, Any], examples: Sequence[Any]) -> list[tuple[str, ...]]:
+def sentences_of(task: AnyTask, examples: Sequence[AnyExample]) -> list[tuple[str, ...]]:
     """Returns the words of every text of the examples: sentences that are given as words, texts, pairs, questions."""
     return [words for example in examples for words in words_of(task.texts(example))]
 
@@ -92,7 +95,7 @@ def sentences_of(task: Task[Any, Any], examples: Sequence[Any]) -> list[tuple[st
 Versions = Callable[[Noise, int], Version]
 
 
-def versions_of(task: Task[Any, Any], examples: Sequence[Any], misspellings: Misspellings | None) -> Versions:
+def versions_of(task: AnyTask, examples: Sequence[AnyExample], misspellings: Misspellings | None) -> Versions:
     """Returns a function that makes versions and caches the last one, since all models read it one after another."""
     last: dict[tuple[str, int], Version] = {}
 

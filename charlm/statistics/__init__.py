@@ -1,6 +1,6 @@
 """Statistics of texts and models: lengths in words and subwords, and numbers of parameters.
 
-The command line is `python -m charlm.statistics`.
+The command line is `python -m charlm.statistics`; begin with `lengths` for texts and with `parameters` for models.
 """
 
 from __future__ import annotations

@@ -1,23 +1,24 @@
-"""How long texts are in words and in subwords, and what a model's table of subwords costs.
+"""Measures how long texts are in words and in subwords, and counts the parameters of a model and of its subword table.
 
     python -m charlm.statistics --model=bert-base-multilingual-cased --data dev.conllu notes.txt.gz
     python -m charlm.statistics --model=vocab.txt --lowercase=no --data 'wiki/*.jsonl' --json
     python -m charlm.statistics --model=runs/char2subword
     python -m charlm.statistics --model=gpt2 --table --splitter=spaces --sample=100000 --data tweets.txt wiki.txt
 
-That is Table 5 of Char2Subword (Aguilar et al., 2021) for any text and any subword tokenizer, and the parameters of its
-section 5. The model is a tokenizer's folder or file, a model's folder as Hugging Face has it, a workdir of a run or one
-of its checkpoints; only of a model are the parameters counted. Files are plain text (a document a line), JSON lines,
-Parquet, tables, or words in CoNLL's columns, all but Parquet also with .gz.
+This is Table 5 of Char2Subword (Aguilar et al., 2021) for any text and any subword tokenizer, and the parameter counts
+of its section 5. The model is a tokenizer's folder or file, a model's folder in the format of Hugging Face, a workdir
+of a run, or one of its checkpoints; a tokenizer alone has no parameters to count. Files are plain text (one document
+per line), JSON lines, Parquet, tables, or words in CoNLL columns; all but Parquet may be compressed (.gz).
 
-With --table it is Table 3 of XRayEmb (Pinter et al., 2021), a row a file: instances, words and distinct words, the
-type/word ratio, the share of distinct words that are cut into several pieces, and how many tokens that adds in all. The
-ratio depends on the length of a text: --sample draws sentences that have as many words from each file.
+With --table this is Table 3 of XRayEmb (Pinter et al., 2021), with one row per file: instances, words and distinct
+words, the type/word ratio, the share of distinct words that are cut into several pieces, and how many tokens the cuts
+add in all. The ratio depends on the length of a text: --sample draws sentences with the same number of words in all
+from each file.
 
-Lengths are those of sentences. Words of CoNLL files are as they stand there, others as the splitter cuts them; subwords
-are the pieces of words, without special tokens; standard deviations are those of the sentences themselves (n in the
-denominator). A word is an entry of the vocabulary when it is one piece and not the unknown token, as the tokenizer
-reads it: one that lower-cases has "The" as "the".
+All lengths are lengths of sentences. The words of CoNLL files are taken as they are, those of other files are cut by
+the splitter. Subwords are the pieces of words, without special tokens. Standard deviations are those of the sentences
+themselves (n in the denominator). A word is an entry of the vocabulary if it is one piece other than the unknown token,
+as the tokenizer reads it: a tokenizer that lower-cases reads "The" as "the".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
 from charlm.statistics.lengths import (
-    FORMATS,
+    TEXT_FORMATS,
     Lengths,
     TextStatistics,
     read_sentences,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from charlm.statistics.parameters import Opened
 
 
-TABLE = "| text | instances | words | types | TTR | multitoks | token mass increase |\n|---" + "|---:" * 6 + "|"
+TABLE_HEAD = "| text | instances | words | types | TTR | multitoks | token mass increase |\n|---" + "|---:" * 6 + "|"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,16 +61,16 @@ def _parser() -> argparse.ArgumentParser:
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--model", required=True, metavar="PATH", help="tokenizer, model, workdir or checkpoint")
     add("--data", nargs="+", default=[], metavar="FILE", help='files or globs, "builtin", "tfds:NAME"')
-    add("--format", choices=FORMATS, default="auto", help=f"of the files; auto: by their ending {usual}")
-    add("--text", default="text", metavar="COLUMN", help=f"of tables, JSON lines and Parquet: of the text {usual}")
-    add("--word", type=int, metavar="N", help="of CoNLL columns: number of the words' (default: the format's own)")
-    add("--splitter", default="rules", help=f"of text: {', '.join(SPLITTERS)} {usual}")
-    add("--language", default="en", help=f"of the splitter spacy {usual}")
-    add("--lowercase", choices=("yes", "no"), help="for a vocab.txt of BERT that does not say")
-    add("--sample", type=int, metavar="N", help="of each file, sentences drawn at random that have N words")
-    add("--seed", type=int, default=0, help=f"of the sample {usual}")
-    add("--table", action="store_true", help="Table 3 of XRayEmb, as Markdown")
-    add("--json", action="store_true", help="a JSON object a line: the model, then each file")
+    add("--format", choices=TEXT_FORMATS, default="auto", help=f"file format; auto: by the names of the files {usual}")
+    add("--text", default="text", metavar="COLUMN", help=f"text column of tables, JSON lines and Parquet {usual}")
+    add("--word", type=int, metavar="N", help="number of the words' column in CoNLL files (default: the usual one)")
+    add("--splitter", default="rules", help=f"how text is cut into words: {', '.join(SPLITTERS)} {usual}")
+    add("--language", default="en", help=f"language for the splitter spacy {usual}")
+    add("--lowercase", choices=("yes", "no"), help="whether a vocab.txt of BERT lower-cases, if no file says so")
+    add("--sample", type=int, metavar="N", help="draw sentences with N words in all from each file")
+    add("--seed", type=int, default=0, help=f"seed of the sample {usual}")
+    add("--table", action="store_true", help="print Table 3 of XRayEmb, as Markdown")
+    add("--json", action="store_true", help="print one JSON object per line: the model, then each file")
     return parser
 
 
@@ -94,7 +95,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ValueError(f"--model={args.model} reads characters: it has no subwords to count")
     if not files and model.parameters is None:
         raise ValueError(f"--model={args.model} is a tokenizer alone: expected a model, or --data")
-    print(TABLE if args.table else _of_model(args.model, model, args.json), flush=True)
+    print(TABLE_HEAD if args.table else _of_model(args.model, model, args.json), flush=True)
     show = _row if args.table else _as_json if args.json else _of_text
     for path in files:
         assert model.tokenizer is not None  # checked above
@@ -137,7 +138,7 @@ def _as_json(name: str, found: TextStatistics) -> str:
 
 
 def _row(name: str, found: TextStatistics) -> str:
-    """Returns a row of `TABLE`."""
+    """Returns a row of `TABLE_HEAD`."""
     counts = f"{found.sentences:,} | {found.words:,} | {found.types:,} | {found.types_per_word:.3f}"
     return f"| {name} | {counts} | {found.cut_types:.2%} | {found.added_tokens:.2%} |"
 

@@ -1,4 +1,7 @@
-"""Measures lengths of sentences in words and in subwords, and how well a vocabulary covers the words."""
+"""Measures lengths of sentences in words and in subwords, and how well a vocabulary covers the words.
+
+Open it to change what the table about a text contains, or how sentences are read.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,20 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.core.types import JsonObject
 from charlm.data.conll import read_tagged
-from charlm.data.parts import nearest
 from charlm.data.sources import open_source
 from charlm.data.tables import read_texts
 from charlm.text.sentences import sentence_ends
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import SpacesSplitter, Splitter
 
-FORMATS = ("auto", "text", "table", "columns", "conllu", "iob2")
+TEXT_FORMATS = ("auto", "text", "table", "columns", "conllu", "iob2")
 _TAGGED = ("columns", "conllu", "iob2")
 _TAGGED_ENDINGS = (".conll", ".conllu", ".iob", ".iob2", ".bio")
 _TABLE_ENDINGS = (".tsv", ".csv")
@@ -97,7 +101,7 @@ class TextStatistics:
     entries_types: float
     unknown_types: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the values under their names, ready for JSON."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value._asdict() if isinstance(value, Lengths) else value for name, value in values.items()}
@@ -201,8 +205,10 @@ def read_sentences(
       ValueError: the file cannot be read, or does not have that format; the message is one line that says where, what
         and what was expected.
     """
-    if format not in FORMATS:
-        raise ValueError(f"format={format!r}: expected one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+    if format not in TEXT_FORMATS:
+        raise ValueError(
+            f"format={format!r}: expected one of {', '.join(TEXT_FORMATS)}{did_you_mean(format, TEXT_FORMATS, ALIKE)}"
+        )
     ending = os.path.splitext(path.removesuffix(".gz"))[1].lower()
     if format == "auto" and ending in _TABLE_ENDINGS:
         raise ValueError(f"{path}: a {ending} file holds a text in each row or a word: say --format=table or columns")

@@ -1,4 +1,7 @@
-"""Counts the parameters of a model, and how many of them are in its table of subword embeddings."""
+"""Counts the parameters of a model, and how many of them are in its table of subword embeddings.
+
+Open it to change which parameters count as the table.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,18 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
+from charlm.core.types import JsonObject
 from charlm.families.family import FAMILIES
+from charlm.families.lookup import converter_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import converter_of
+from charlm.families.stored import family_of, metadata_of
 from charlm.text.subwords import SubwordTokenizer
 
 _TABLE = "embed/token/embedding"  # the end of the table's name in every family that reads subwords
@@ -58,7 +63,7 @@ class Parameters:
         """How many parameters are saved if the module replaces the table (full mode)."""
         return self.table - self.kept - self.module
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the values under their names, ready for JSON."""
         values = dataclasses.asdict(self) | {"table_share": self.table_share}
         if not (self.module and self.table):
@@ -107,8 +112,8 @@ def open_model(path: str | os.PathLike[str], lowercase: bool | None = None) -> O
         checkpoint = checkpoints.find(path, key="--model")
     except ValueError as no_checkpoint:
         return _open_theirs(Path(path), lowercase, str(no_checkpoint))
-    metadata = checkpoints.read_metadata(checkpoint, tuple(FAMILIES))
-    family = checkpoints.family_of(metadata)
+    metadata = metadata_of(checkpoint, tuple(FAMILIES))
+    family = family_of(metadata)
     tokenizer = converter_of(family).open_tokenizer(checkpoints.files_of(checkpoint), lowercase)
     shapes = checkpoints.parameter_shapes(checkpoint)
     rows = (metadata.get("hf_config") or {}).get("vocab_size", 0) if metadata.get("rows") else 0

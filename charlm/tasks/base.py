@@ -1,6 +1,7 @@
 """The base class of fine-tuning tasks: a task turns examples into rows with targets, and logits into predictions.
 
-A task reads and cuts text only through `charlm.families.units`, so every task works with every family of models.
+Open it to write a task. A task reads and cuts text only through `charlm.families.units`, so every task works with every
+family of models.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,15 @@ import numpy as np
 
 from charlm import metrics
 from charlm.core import extras
+from charlm.core.types import Array, Json, JsonObject
 from charlm.families.units import Joined, Units
+from charlm.metrics.compare import Scores
 from charlm.text.noise import Noiser
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
+# What a task remembers of the noise in an example. Only the task that made it reads it, and its type is the task's own.
+Trace: TypeAlias = Any
 
 
 class Row(NamedTuple):
@@ -37,8 +42,8 @@ class Row(NamedTuple):
 
     joined: Joined
     example: int
-    targets: dict[str, Any]
-    places: Any = None
+    targets: dict[str, Array]
+    places: Any = None  # each task has a type of its own
 
 
 class TaskSums(NamedTuple):
@@ -91,12 +96,12 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     # Creation and settings
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+    def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task of a fine-tuning config, before it has seen any data."""
         return cls()
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings: the result of `settings()` without the name.
 
         Raises:
@@ -119,7 +124,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
             extras.load(f"scores of {self.name.replace('_', ' ')}", self.scored_with)
 
     @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the name, and the JSON-able settings from which `from_settings` makes the task again."""
 
     # Examples, rows and loss
@@ -195,7 +200,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         If examples are scored in groups, there is a row for each `group` instead.
         """
 
-    def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
+    def scores_of_sums(self, kind: str, sums: np.ndarray) -> Scores:
         """Returns the scores, including `metric`, from sums over the rows of `statistics`.
 
         Args:
@@ -213,7 +218,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     # Under noise and attack (`charlm.robustness`)
 
     @abc.abstractmethod
-    def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Any]:
+    def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Trace]:
         """Returns the example with noise in its text and with its labels moved accordingly, and a trace of the noise.
 
         Args:
@@ -221,7 +226,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """
 
     @abc.abstractmethod
-    def restored(self, prediction: Prediction, trace: Any) -> Prediction:
+    def restored(self, prediction: Prediction, trace: Trace) -> Prediction:
         """Maps a prediction for a noised example to the original example; `trace` is that of `noised`."""
 
     def is_labelled(self, example: Example) -> bool:
@@ -259,17 +264,25 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """Returns which words are predicted correctly; None unless `by_word`."""
         return None
 
-    def answer(self, prediction: Prediction) -> Any:
+    def answer(self, prediction: Prediction) -> str | tuple[str, ...] | None:
         """Returns the answer in a prediction: a class, tags or a text; None for numbers, which any edit changes."""
         return None
 
-    def encoded(self, prediction: Prediction) -> Any:
+    def encoded(self, prediction: Prediction) -> Json:
         """Returns a prediction as a value that JSON can hold."""
         return prediction
 
-    def decoded(self, value: Any) -> Prediction:
+    def decoded(self, value: Json) -> Prediction:
         """Returns the prediction from the value of `encoded` after it went through JSON, which makes tuples lists."""
         return value
+
+
+# An example of a task that the code does not know. Such code passes examples on to the task, and reads only fields that
+# the examples of all tasks have, such as `id` and `place`.
+AnyExample: TypeAlias = Any
+# A prediction of a task that the code does not know; only the task looks into it.
+AnyPrediction: TypeAlias = Any
+AnyTask: TypeAlias = Task[AnyExample, AnyPrediction]
 
 
 def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:

@@ -1,4 +1,8 @@
-"""The tasks of classification and regression: a class or a number for a text or a pair (GLUE; Wang et al., 2018)."""
+"""The tasks of classification and regression: a class or a number for a text or a pair (GLUE; Wang et al., 2018).
+
+Open it to change how labels are read, or how classes and numbers are predicted and scored. `TextTask` is the base for
+tasks of your own on a text or a pair, as in `charlm.tasks.ranking`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +21,12 @@ import numpy as np
 
 from charlm import metrics
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
+from charlm.core.types import Array, Json, JsonObject
 from charlm.data.examples import TextExample
 from charlm.data.tables import write_tsv_predictions
 from charlm.families.units import Encoded, Joined, Units
-from charlm.tasks.base import Row, Task, TaskSums, label_loss
+from charlm.metrics.compare import Scores
+from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss
 from charlm.tasks.tables import Columns
 from charlm.text.noise import Noiser
 
@@ -37,7 +43,7 @@ class ClassPrediction(NamedTuple):
     probabilities: tuple[float, ...]
 
 
-class TextTask(Task[TextExample, Any]):
+class TextTask(Task[TextExample, Prediction]):
     """The base class of tasks on a text or a pair: each example is one row, cut to the maximum length of the model.
 
     Args:
@@ -48,19 +54,19 @@ class TextTask(Task[TextExample, Any]):
         self.columns = columns
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+    def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns that a config names."""
         return cls(Columns.of(config.data))
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings; subclasses with labels take the labels from them."""
         named = {name: value for name, value in settings.items() if name != "labels"}
         if "columns" in named:
             named["columns"] = Columns.from_dict(named["columns"])
         return cls(**named)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns name, columns and labels."""
         return {"name": self.name, "columns": self.columns.to_dict(), "labels": list(self.labels)}
 
@@ -78,7 +84,7 @@ class TextTask(Task[TextExample, Any]):
         ]
 
     @abc.abstractmethod
-    def target(self, example: TextExample) -> dict[str, Any]:
+    def target(self, example: TextExample) -> dict[str, Array]:
         """Returns the targets of the loss for an example."""
 
     def noised(self, example: TextExample, noiser: Noiser, key: str) -> tuple[TextExample, None]:
@@ -87,7 +93,7 @@ class TextTask(Task[TextExample, Any]):
         pair = None if example.pair is None else noiser.text(example.pair, f"{key}/{example.id}/pair").text
         return example._replace(text=text, pair=pair), None
 
-    def restored(self, prediction: Any, trace: None) -> Any:
+    def restored(self, prediction: Prediction, trace: None) -> Prediction:
         """Returns the prediction unchanged, since a label does not refer to places in the text."""
         return prediction
 
@@ -111,7 +117,7 @@ def warn_of_joined(labels: Set[str]) -> None:
             return
 
 
-class Classification(TextTask):
+class Classification(TextTask[ClassPrediction]):
     """One of several classes for a text or pair.
 
     Args:
@@ -130,12 +136,12 @@ class Classification(TextTask):
         self.labels, self.metric = tuple(labels), metric
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+    def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the metric that a config names."""
         return cls(Columns.of(config.data), metric=config.data.metric or "accuracy")
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings."""
         task = super().from_settings(settings)
         task.labels = tuple(settings.get("labels", ()))
@@ -155,7 +161,7 @@ class Classification(TextTask):
                 "macro_f1 is their mean"
             )
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns name, columns, labels and metric."""
         return super().settings() | {"metric": self.metric}
 
@@ -169,7 +175,7 @@ class Classification(TextTask):
             warn_of_joined({str(example.label) for example in examples})
         self.labels = learned([str(example.label) for example in examples], self.labels, "classes")
 
-    def target(self, example: TextExample) -> dict[str, Any]:
+    def target(self, example: TextExample) -> dict[str, Array]:
         """Returns the index of the class; the weight is 0 if the class is unknown."""
         known = example.label in self.labels
         return {"label": np.int32(self.labels.index(example.label) if known else 0), "weight": np.float32(known)}
@@ -203,7 +209,7 @@ class Classification(TextTask):
         gold = [str(example.label) for example in examples]
         return "classification", metrics.per_example_classes(gold, [p.label for p in predictions], labels=self.labels)
 
-    def scores_of_sums(self, kind: str, sums: np.ndarray) -> dict[str, Any]:
+    def scores_of_sums(self, kind: str, sums: np.ndarray) -> Scores:
         """Returns the scores from sums; with two classes, F1 is that of the second class."""
         positive = {"positive": 1} if len(self.labels) == 2 else {}
         return metrics.score_from_statistics(kind, sums, **positive)
@@ -212,7 +218,7 @@ class Classification(TextTask):
         """Returns the class."""
         return prediction.label
 
-    def decoded(self, value: Any) -> ClassPrediction:
+    def decoded(self, value: Json) -> ClassPrediction:
         """Returns the prediction from the list that JSON holds."""
         return ClassPrediction(value[0], tuple(value[1]))
 
@@ -229,7 +235,7 @@ class Classification(TextTask):
         )
 
 
-class Regression(TextTask):
+class Regression(TextTask[float]):
     """A number for a text or pair, such as how alike two sentences are.
 
     The model predicts the standardised number: (number - mean) / sd, with mean and sd of the training data.
@@ -250,7 +256,7 @@ class Regression(TextTask):
         """The number of logits: 1."""
         return 1
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns name, columns, mean and standard deviation."""
         return super().settings() | {"mean": self.mean, "sd": self.sd}
 
@@ -265,7 +271,7 @@ class Regression(TextTask):
         if self.sd == 0:
             raise ValueError(f"data.train: all {len(numbers)} numbers are {self.mean}: nothing can be learned")
 
-    def target(self, example: TextExample) -> dict[str, Any]:
+    def target(self, example: TextExample) -> dict[str, Array]:
         """Returns the standardised number; the weight is 0 if the number is unknown."""
         label = example.label
         known, scaled = (True, (label - self.mean) / self.sd) if isinstance(label, float) else (False, 0.0)
@@ -294,7 +300,7 @@ class Regression(TextTask):
         gold = [_number(example) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
 
-    def decoded(self, value: Any) -> float:
+    def decoded(self, value: Json) -> float:
         """Returns the number."""
         return float(value)
 

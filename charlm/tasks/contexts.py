@@ -1,6 +1,6 @@
 """Contexts of question answering in units: cuts them into windows, and finds the units of answers.
 
-Used by `charlm.tasks.question_answering`.
+`charlm.tasks.question_answering` uses it; open it when an answer is marked at the wrong units.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.data.examples import QuestionExample
-from charlm.families.units import Span
+from charlm.text.words import Span
 
 
 class ContextPlaces(NamedTuple):

@@ -2,7 +2,8 @@
 
 Source: SQuAD 1.1 and 2.0 (Rajpurkar et al., 2016, 2018). Long contexts are read in overlapping windows; a unit may
 begin an answer only in the window where it has the most context (released code of BERT). A model that reads words can
-only answer with whole words; the log states how many answers of the training data begin or end inside a unit.
+only answer with whole words; the log states how many answers of the training data begin or end inside a unit. Open it
+to change how answers are chosen; `contexts` cuts the windows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import numpy as np
 
 from charlm import metrics
 from charlm.convert import heads
+from charlm.core.types import Json, JsonObject
 from charlm.data.examples import Answer, QuestionExample, Skipped
 from charlm.data.squad import (
     Candidate,
@@ -27,11 +29,12 @@ from charlm.data.squad import (
     write_squad_null_odds,
     write_squad_predictions,
 )
-from charlm.families.units import Encoded, Span, Units
+from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Row, Task, TaskSums
 from charlm.tasks.contexts import ContextPlaces, answer_units, context_windows, most_context, trimmed_offsets
 from charlm.text.noise import Noiser
 from charlm.text.noise.edits import NoisedText
+from charlm.text.words import Span
 
 log = logging.getLogger("charlm")
 
@@ -90,12 +93,12 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         self.impossible, self.threshold, self.noise_context = impossible, threshold, noise_context
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+    def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the settings that a config names."""
         names = ("stride", "max_question", "max_answer", "n_best", "noise_context")
         return cls(**{name: config.data[name] for name in names})
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the name, and the arguments of the task."""
         names = ("stride", "max_question", "max_answer", "n_best", "impossible", "threshold", "noise_context")
         return {"name": self.name} | {name: getattr(self, name) for name in names}
@@ -252,7 +255,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         """Returns the context, in which the answer is searched."""
         return example.context
 
-    def decoded(self, value: Any) -> AnswerPrediction:
+    def decoded(self, value: Json) -> AnswerPrediction:
         """Returns the prediction from the lists that JSON holds."""
         return AnswerPrediction(tuple(Candidate(*candidate) for candidate in value[0]), value[1])
 

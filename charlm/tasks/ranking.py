@@ -1,11 +1,13 @@
-"""The task of ranking: scores each passage by how well it answers a query, on its own (Nogueira and Cho, 2019)."""
+"""The task of ranking: scores each passage by how well it answers a query, on its own (Nogueira and Cho, 2019).
+
+It is the shortest task of charlm, so open it as an example before you write a task, or to change the loss of ranking.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import numpy as np
 
 from charlm import metrics
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
+from charlm.core.types import Array, Json
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.tables import read_passages, write_tsv_predictions
 from charlm.tasks.base import Row, TaskSums
@@ -22,7 +25,7 @@ from charlm.tasks.tables import Columns, needed_column
 log = logging.getLogger("charlm")
 
 
-class Ranking(TextTask):
+class Ranking(TextTask[float]):
     """How likely each passage is to answer its query.
 
     Args:
@@ -69,7 +72,7 @@ class Ranking(TextTask):
         if not 0 < relevant < len(examples):
             raise ValueError(f"data.train: {relevant} of {len(examples)} passages are relevant: nothing to tell apart")
 
-    def target(self, example: TextExample) -> dict[str, Any]:
+    def target(self, example: TextExample) -> dict[str, Array]:
         """Returns whether the passage is relevant; the weight is 0 if that is unknown."""
         known, relevant = isinstance(example.label, float), float(example.label or 0) > 0
         return {"relevant": np.float32(known and relevant), "weight": np.float32(known)}
@@ -113,7 +116,7 @@ class Ranking(TextTask):
             queries.setdefault(example.group, example.text)
         return [{"text": query} for query in queries.values()]
 
-    def decoded(self, value: Any) -> float:
+    def decoded(self, value: Json) -> float:
         """Returns the score."""
         return float(value)
 

@@ -1,21 +1,25 @@
 """The table of tasks: what configs and help texts must know of each task before its code is imported.
 
-A new task of charlm is added here; a task of another package is added by `charlm.register.task`.
+Open it to add a task to charlm or to change the config keys that a task reads; a task of another package is added by
+`charlm.register.task`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from charlm.convert.heads import FINE_TUNED
-from charlm.core.keys import Key
-from charlm.core.registry import Table, load
+from charlm.core.entries import check_fields, is_line, problem_of, problem_of_methods, takes
+from charlm.core.keys import Key, problem_of_key, problem_of_name
+from charlm.core.registry import Registry, load
+from charlm.core.types import Option
 
 SECTION = "data"  # the section of a config that holds the keys of charlm's own tasks
 TEXTS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
-TABLES = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
+TABLE_COLUMNS = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,7 @@ class TaskEntry:
       line: a line for users that says what the task predicts.
       task: the class, or its place as "module:Class".
       reads: which of the config keys that only some tasks read this task reads, see `charlm.config.finetuning`.
-      keys: config keys of the task's own, by full name ("data.sign").
+      keys: config keys of the task's own, by full name ("data.sign"): in a section of its own, or in `SECTION`.
       unlabelled: whether the task can read files without labels.
     """
 
@@ -41,10 +45,10 @@ _OWN = {
     "classification": TaskEntry(
         "one of several classes for a text or pair",
         "charlm.tasks.classification:Classification",
-        reads=(*TABLES, "data.metric"),
+        reads=(*TABLE_COLUMNS, "data.metric"),
     ),
     "regression": TaskEntry(
-        "a number for a text or pair", "charlm.tasks.classification:Regression", reads=TABLES
+        "a number for a text or pair", "charlm.tasks.classification:Regression", reads=TABLE_COLUMNS
     ),
     "tagging": TaskEntry(
         "a tag for every word: entities, parts of speech, languages",
@@ -65,7 +69,7 @@ _OWN = {
 }  # fmt: skip
 
 
-def _checked(name: str, thing: Any) -> TaskEntry:
+def _checked(name: str, thing: object) -> TaskEntry:
     """Returns the checked entry of a task that a package adds.
 
     Args:
@@ -75,16 +79,25 @@ def _checked(name: str, thing: Any) -> TaskEntry:
       ValueError: the task or its entry lacks a part, or a part is wrong.
     """
     entry = thing if isinstance(thing, TaskEntry) else entry_of(thing)
+    kinds = {"line": str, "reads": tuple, "keys": Mapping, "unlabelled": bool}
+    check_fields(f"task {name!r}", entry, kinds)
     if not entry.line:
         raise ValueError(f"task {name!r}: it lacks a line that says what is predicted")
+    if not is_line(entry.line):
+        raise ValueError(f"task {name!r}: line={entry.line!r}, expected one line of text")
     for key, told in entry.keys.items():
-        section, dot, leaf = key.partition(".")
+        section, dot, leaf = str(key).partition(".")
         if not (dot and section.isidentifier() and leaf.isidentifier()):
             raise ValueError(f"task {name!r}: its key {key!r} is no SECTION.NAME, such as data.sign")
-        if not (isinstance(told, Key) and told.meaning):
-            raise ValueError(f"task {name!r}: its key {key!r}: expected charlm.register.Key(default, meaning)")
+        if problem := problem_of_name(key) or problem_of_key(told):
+            raise ValueError(f"task {name!r}: its key {key!r}: {problem}")
+    known = tuple(dict.fromkeys(key for own in _OWN.values() for key in own.reads))
+    if unknown := [key for key in entry.reads if key not in known]:
+        raise ValueError(f"task {name!r}: reads={unknown[0]!r}, expected some of {', '.join(known)}")
     if not isinstance(entry.task, str):
         _check_class(name, entry.task)
+    elif problem := problem_of(entry.task):
+        raise ValueError(f"task {name!r}: task={entry.task!r}: {problem}")
     return entry
 
 
@@ -100,7 +113,7 @@ def class_of(name: str) -> type:
     return task
 
 
-def entry_of(task: Any, **fields: Any) -> TaskEntry:
+def entry_of(task: Any, **fields: Option) -> TaskEntry:  # of whatever a package adds; `_check_class` checks it
     """Returns the entry of a class.
 
     Fields that are not given have defaults: `line` is the first line of the docstring; `reads` and `unlabelled` are
@@ -117,20 +130,26 @@ def entry_of(task: Any, **fields: Any) -> TaskEntry:
     return TaskEntry(task=task, **usual | {name: value for name, value in fields.items() if value is not None})
 
 
-def _check_class(name: str, task: Any) -> None:
+def _check_class(name: str, task: Any) -> None:  # anything, until it is checked here
     base = load("charlm.tasks.base:Task")
     if not (isinstance(task, type) and issubclass(task, base)):
         raise ValueError(f"task {name!r}: expected a subclass of charlm.tasks.base.Task, got {task!r}")
     if missing := sorted(getattr(task, "__abstractmethods__", ())):
         raise ValueError(f"task {name!r}: {task.__name__} lacks {', '.join(missing)}")
+    if problem := problem_of_methods(task, base):
+        raise ValueError(f"task {name!r}: {problem}")
+    if inspect.getattr_static(task, "from_config") is vars(base)["from_config"] and not takes(task, 0):
+        raise ValueError(f"task {name!r}: {task.__name__} lacks from_config, since making one takes arguments")
     if getattr(task, "head", None) not in FINE_TUNED:
         head = getattr(task, "head", None)
         raise ValueError(f"task {name!r}: {task.__name__}.head={head!r}, expected one of {', '.join(FINE_TUNED)}")
     if not hasattr(task, "metric") and task.__init__ is object.__init__:
         raise ValueError(f"task {name!r}: {task.__name__} lacks metric, the score that says which model is better")
+    if not isinstance(getattr(task, "metric", ""), str | property):
+        raise ValueError(f"task {name!r}: {task.__name__}.metric={task.metric!r}, expected the name of a score")
     if "name" in vars(task) and task.name != name:
         raise ValueError(f"task {name!r}: {task.__name__}.name={task.name!r}, expected {name!r}")
     task.name = name
 
 
-TASKS: Table[TaskEntry] = Table("task", "charlm.tasks", _OWN, _checked, reserved=("masked_lm",))
+TASKS: Registry[TaskEntry] = Registry("task", "charlm.tasks", _OWN, _checked, reserved=("masked_lm",))

@@ -1,12 +1,18 @@
-"""Describes the columns of the tables that a task reads, and reads them."""
+"""Describes the columns of the tables that a task reads, and reads them.
+
+Open it when a column is not found, or to add one that tasks can read. Tasks that read tables take their columns from
+it; the file formats are in `charlm.data.tables`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import ml_collections
+
+from charlm.core.types import Json, JsonObject, Option
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.tables import read_texts
 
@@ -34,22 +40,22 @@ class Columns:
     skip_labels: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, data: Any) -> Columns:
+    def of(cls, data: ml_collections.ConfigDict) -> Columns:
         """Returns the columns that the section `data` of a fine-tuning config names."""
         names = ("header", "multi_label", "separator", "skip_labels")
         group = data.fold_column or data.group
         return cls(data.text, data.pair, data.label, group, data.id, **{name: data[name] for name in names})
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Columns:
+    def from_dict(cls, fields: Mapping[str, Json]) -> Columns:
         """Returns the columns from the result of `to_dict` after JSON; raises TypeError for unknown fields."""
         return cls(**{**fields, "skip_labels": tuple(fields.get("skip_labels", ()))})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the fields."""
         return dataclasses.asdict(self)
 
-    def read(self, files: Sequence[str], labelled: bool = True, **options: Any) -> list[TextExample]:
+    def read(self, files: Sequence[str], labelled: bool = True, **options: Option) -> list[TextExample]:
         """Returns the examples of all files and logs what was left out; `options` are passed to `read_texts`."""
         skipped = Skipped()
         header = {"yes": True, "no": False}.get(self.header)

@@ -1,7 +1,8 @@
 """The task of tagging: predicts a tag for every word, such as entities, parts of speech or languages.
 
 Every word has exactly one tag, however many units the family cuts it into, and no word is left out: long sentences are
-read in overlapping windows, and the tag of a word comes from the window where the word has the most context.
+read in overlapping windows, and the tag of a word comes from the window where the word has the most context. Open it to
+change which unit represents a word, or how tags are scored.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import ml_collections
@@ -17,6 +18,7 @@ import numpy as np
 
 from charlm import metrics
 from charlm.convert.heads import TOKEN_CLASSIFICATION
+from charlm.core.types import Json, JsonObject
 from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
@@ -29,7 +31,7 @@ from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
 
-CONTEXT = 4  # on each side, a window gives up to 1 / CONTEXT of its room to context
+CONTEXT_SHARE = 4  # on each side, a window gives up to 1 / CONTEXT of its room to context
 
 
 class WordPlaces(NamedTuple):
@@ -67,12 +69,12 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         self.labels, self.entities = tuple(labels), entities
 
     @classmethod
-    def from_config(cls, config: ml_collections.ConfigDict) -> Task[Any, Any]:
+    def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the scheme that a config names."""
         return cls(config.data.word, config.data.tag, config.data.scheme)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Task[Any, Any]:
+    def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings."""
         return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
 
@@ -86,7 +88,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """The number of logits: one for each tag."""
         return len(self.labels)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns name, columns, scheme, tags, and whether they mark entities."""
         return {
             "name": self.name,
@@ -214,7 +216,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """Returns the tags."""
         return prediction
 
-    def decoded(self, value: Any) -> tuple[str, ...]:
+    def decoded(self, value: Json) -> tuple[str, ...]:
         """Returns the tags from the list that JSON holds."""
         return tuple(value)
 
@@ -275,7 +277,7 @@ def _windows(encoded: Encoded, units: Units) -> list[tuple[range, range]]:
     if len(words) <= room:
         return [(range(len(words)), range(count))]
     starts = np.searchsorted(np.array(words), np.arange(count + 1))
-    margin = room // CONTEXT
+    margin = room // CONTEXT_SHARE
     found, owned = [], 0
     while owned < count:
         first = owned

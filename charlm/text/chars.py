@@ -1,7 +1,8 @@
 """Maps characters to ids and back: the character vocabulary and the encoder of words that HLM uses.
 
-Source: HLM, section 3.5, and the released code. Ids 0..7 are reserved in every character vocabulary; characters begin
-at 8. Text is not lower-cased, and it is normalised only on request (`WordEncoder`).
+Open it to see what each id means, or how a word longer than its slots is cut. Source: HLM, section 3.5, and the
+released code. Ids 0..7 are reserved in every character vocabulary; characters begin at 8. Text is not lower-cased, and
+it is normalised only on request (`WordEncoder`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from charlm.core.durable import write_text
 from charlm.core.reading import loads, read_bytes
+from charlm.core.types import Json
 
 PAD = 0
 CLS = 1
@@ -28,6 +29,7 @@ UNK = 4
 WORD_CLS = 5
 FIRST_CHAR = 8  # 6 and 7 are reserved and unused, as in the released code
 
+CHAR_VOCAB_FILE = "char_vocab.json"  # stands beside a model that reads a `CharVocab`
 _SPECIAL_NAMES = {PAD: "", CLS: "[CLS]", SEP: "[SEP]", MASK: "[MASK]", UNK: "[UNK]", WORD_CLS: "[WORD_CLS]"}
 _RELEASED = "released_chars.json"
 _MAX_ID = 2**16 - 1  # encoded words are uint16
@@ -48,7 +50,7 @@ class CharVocab:
         """
         self._fill([(char, FIRST_CHAR + index) for index, char in enumerate(chars)], "chars")
 
-    def _fill(self, pairs: Iterable[tuple[str, Any]], source: str) -> None:
+    def _fill(self, pairs: Iterable[tuple[str, Json]], source: str) -> None:
         """Checks and stores (character, id) pairs; raises a ValueError that names source, key and value."""
         ids: dict[str, int] = {}
         chars: dict[int, str] = {}
@@ -98,7 +100,7 @@ class CharVocab:
         return cls._of(mapping.items(), source)
 
     @classmethod
-    def _of(cls, pairs: Iterable[tuple[str, Any]], source: str) -> CharVocab:
+    def _of(cls, pairs: Iterable[tuple[str, Json]], source: str) -> CharVocab:
         vocab = cls.__new__(cls)
         vocab._fill(pairs, source)
         return vocab

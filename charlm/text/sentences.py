@@ -1,4 +1,7 @@
-"""Finds the ends of sentences in a sequence of words."""
+"""Finds the ends of sentences in a sequence of words.
+
+`charlm.data.encode` uses it to cut a document into sentences; open it to change what ends one.
+"""
 
 from __future__ import annotations
 

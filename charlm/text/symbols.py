@@ -1,6 +1,7 @@
 """The vocabulary of the characters of subwords, which CharBERT reads beside the subwords themselves.
 
-Source: CharBERT, Ma et al., COLING 2020, section 4.2, and the released code.
+Open it to see what id a character of a subword gets; HLM's vocabulary is in `charlm.text.chars`. Source: CharBERT, Ma
+et al., COLING 2020, section 4.2, and the released code.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_text
+from charlm.core.types import Json
 
 UNKNOWN = "<unk>"
 SEPARATOR = " "  # the spelling of id 0 in the released files; no token has a space in it
@@ -93,7 +94,7 @@ class SymbolVocab:
         return cls([SEPARATOR, *kept[: size - 2], UNKNOWN])
 
     @classmethod
-    def from_dict(cls, mapping: Mapping[str, Any], source: str = "character vocabulary") -> SymbolVocab:
+    def from_dict(cls, mapping: Mapping[str, Json], source: str = "character vocabulary") -> SymbolVocab:
         """Builds a vocabulary from the result of `to_dict`; raises a ValueError naming `source` for anything else."""
         symbols = mapping.get("symbols") if isinstance(mapping, Mapping) else None
         if not isinstance(symbols, list):

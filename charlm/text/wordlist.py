@@ -1,6 +1,7 @@
 """Ranks words by the probabilities of their characters, over all spellings or over a list of known words.
 
-The predictor of HLM uses it to fill masked words; the list of known words is stored beside a model.
+The predictor of HLM uses it to fill masked words; the list of known words is stored beside a model. Open it to change
+how spellings are searched.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Splits text into words, given as character offsets, so that the text can always be restored exactly.
 
 There are four splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "reference" (the released
-code) and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations).
+code) and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations). Open it
+to add a splitter, or to change what counts as a word.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import re
@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from charlm.core import extras
+from charlm.core.nearest import did_you_mean
 
 Span = tuple[int, int]
+KEPT_WORDS = 2**18  # most distinct words of which a reader remembers what it made of them
 
 
 class Splitter(Protocol):
@@ -72,8 +74,8 @@ def get_splitter(name: str, language: str = "en") -> Splitter:
     """
     if name in SPLITTERS:
         return _MAKERS[name](language)
-    nearest = difflib.get_close_matches(str(name), SPLITTERS, n=1, cutoff=0.0)[0]
-    raise ValueError(f"text.splitter={name!r} is not one of {', '.join(SPLITTERS)}; nearest: {nearest!r}")
+    near = did_you_mean(name, SPLITTERS)
+    raise ValueError(f"text.splitter={name!r} is not one of {', '.join(SPLITTERS)}{near}")
 
 
 # Blocks of the scripts that are split per character: Thai and Lao, Burmese, Khmer, Han, kana. Only their letters and

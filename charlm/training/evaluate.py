@@ -1,17 +1,19 @@
-"""Evaluation of a pre-training run on its held-out text: all of it once, always with the same masks."""
+"""Evaluation of a pre-training run on its held-out text: all of it once, always with the same masks.
+
+Open it to change how held-out text is read; what is measured there is up to the family's objective.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import numpy as np
 
 from charlm.core import hosts
+from charlm.core.types import Params
 from charlm.training.run import Run
 
 
-def evaluate(run: Run, params: Any, most: int = 0) -> dict[str, float]:
+def evaluate(run: Run, params: Params, most: int = 0) -> dict[str, float]:
     """Returns the objective's metrics over the held-out batches, and the amount of text read, under its unit's name.
 
     Args:

@@ -1,19 +1,24 @@
-"""The first state of a pre-training run: from its own last checkpoint, another run, a model, or random parameters."""
+"""The first state of a pre-training run: from its own last checkpoint, another run, a model, or random parameters.
+
+Open it to see which source has precedence, and what is checked before a run resumes or takes over parameters.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 
 from charlm.config import check_resumable, from_dict
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
+from charlm.core.checkpoint_parts import Positioned
 from charlm.core.checkpoint_store import Checkpoints
+from charlm.core.local_store import LocalCheckpoints
 from charlm.core.state import TrainState
-from charlm.families.registry import objective_of
+from charlm.families.lookup import objective_of
+from charlm.families.stored import metadata_of
 from charlm.training import workdir as workdirs
 from charlm.training.run import Run
 
@@ -31,12 +36,30 @@ def check_resumed(config: ml_collections.ConfigDict) -> None:
     """Copies the measured config keys of the run that `resume` names; ValueError if its model differs from this one."""
     objective = objective_of(config)
     source = checkpoints.find(config.resume, key="resume")
-    theirs = from_dict(checkpoints.read_metadata(source, objective.families)["config"])
+    theirs = from_dict(metadata_of(source, objective.families)["config"])
     check_resumable(config, theirs, where=str(source), among=objective.of_shape)
 
 
+def resumed(
+    store: Checkpoints, local: LocalCheckpoints | None, abstract: TrainState, batches: Positioned
+) -> tuple[TrainState, int, list[float]]:
+    """Returns what `initial_state` does, from the run's newest checkpoint, be it in the workdir or on local disks."""
+    step = store.latest or 0
+    here = local and local.newest(step, abstract)
+    if local is not None and here is not None:
+        log.info("resuming at step %d, from local checkpoints", here)
+        state, unreported = local.restore(here, abstract, batches)
+        return state, here, unreported
+    log.info("resuming at step %d", step)
+    return store.restore(step, abstract, batches), step, checkpoints.unreported(store.folder(step))
+
+
 def initial_state(
-    config: ml_collections.ConfigDict, run: Run, store: Checkpoints, batches: Any
+    config: ml_collections.ConfigDict,
+    run: Run,
+    store: Checkpoints,
+    batches: Positioned,
+    local: LocalCheckpoints | None = None,
 ) -> tuple[TrainState, int, list[float]]:
     """Returns the state to start from, its step, and the sums that were not yet reported when it was saved.
 
@@ -47,9 +70,7 @@ def initial_state(
     """
     objective = run.objective
     if store.latest is not None:
-        step = store.latest
-        log.info("resuming at step %d", step)
-        return store.restore(step, run.abstract_state, batches), step, checkpoints.unreported(store.folder(step))
+        return resumed(store, local, run.abstract_state, batches)
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
         workdirs.check_text(source, type(objective), objective.data)

@@ -2,7 +2,7 @@
 
 Time is lost while a run starts, compiles, evaluates and writes checkpoints, while nothing runs between a crash and the
 next start, and in steps that are done again because the crash came before they were saved. Each start appends to
-`FILE` in the workdir; open this to change what counts as lost.
+`GOODPUT_FILE` in the workdir; open this to change what counts as lost.
 """
 
 from __future__ import annotations
@@ -18,24 +18,28 @@ from charlm.core.durable import write_text
 from charlm.core.reading import loads
 from charlm.training.progress import duration
 
-FILE = "goodput.jsonl"
+GOODPUT_FILE = "goodput.jsonl"
 
 
-class Start(NamedTuple):
+class RunStart(NamedTuple):
     """One start of a run.
 
     Attributes:
-      time: of the start, seconds since 1970. step: from which it went on.
-      steps, seconds: later steps, ascending, and the time that went into steps from the start up to each.
+      time: when it started, in seconds since 1970.
+      step: the step of the state that it started from.
+      steps: some later steps, ascending.
+      seconds: for each of `steps`, the time that went into steps since the start.
+      again: whether the run was not started, but went back to an earlier step by itself.
     """
 
     time: float
     step: int
     steps: list[int]
     seconds: list[float]
+    again: bool = False
 
     def until(self, step: int) -> float:
-        """Returns the seconds that went into the steps up to one; between two known ones by proportion."""
+        """Returns the seconds that went into the steps up to `step`, interpolated between two steps of `steps`."""
         steps, seconds = [self.step, *self.steps], [0.0, *self.seconds]
         after = bisect_right(steps, step)
         if after == len(steps):
@@ -50,8 +54,10 @@ class Account(NamedTuple):
     """What became of the time of a run so far.
 
     Attributes:
-      lasted, lost: seconds in steps that lasted, and in steps that were done again. wall: since the first start.
-      starts: how often it was started.
+      lasted: seconds that went into steps that lasted.
+      lost: seconds that went into steps that had to be done again.
+      wall: seconds since the first start.
+      starts: how often the run was started.
     """
 
     lasted: float
@@ -65,10 +71,10 @@ class Account(NamedTuple):
         return min(1.0, self.lasted / self.wall) if self.wall > 0 else 0.0
 
 
-def account(starts: Iterable[Start], now: float) -> Account:
+def account(starts: Iterable[RunStart], now: float) -> Account:
     """Returns what became of the time of a run until `now` (seconds since 1970).
 
-    A start's steps lasted up to the earliest step from which a later one went on.
+    The steps of a start lasted up to the earliest step that a later start went on from.
     """
     starts = list(starts)
     lasted = done = 0.0
@@ -76,14 +82,15 @@ def account(starts: Iterable[Start], now: float) -> Account:
         end = max([start.step, *start.steps])
         done += start.until(end)
         lasted += start.until(min([end, *(later.step for later in starts[number + 1 :])]))
-    return Account(lasted, done - lasted, now - starts[0].time if starts else 0.0, len(starts))
+    wall, count = now - starts[0].time if starts else 0.0, sum(not start.again for start in starts)
+    return Account(lasted, done - lasted, wall, count)
 
 
-def read_starts(folder: Path) -> list[Start]:
+def read_starts(folder: Path) -> list[RunStart]:
     """Returns the starts of the run in a workdir, the oldest first; lines that are damaged are left out."""
-    starts: list[Start] = []
+    starts: list[RunStart] = []
     try:
-        lines = (folder / FILE).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (folder / GOODPUT_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return starts
     for line in lines:
@@ -93,7 +100,7 @@ def read_starts(folder: Path) -> list[Start]:
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
         if seconds is None:
-            starts.append(Start(when, step, [], []))
+            starts.append(RunStart(when, step, [], [], found.get("again") is True))
         elif starts and isinstance(seconds, int | float) and step > max([starts[-1].step, *starts[-1].steps]):
             starts[-1].steps.append(step)
             starts[-1].seconds.append(float(seconds))
@@ -104,18 +111,24 @@ class Goodput:
     """Keeps the account of a run; one process of it does.
 
     Args:
-      folder: of the run. step: from which it starts now.
+      folder: the workdir of the run.
+      step: the step of the state that it starts from now.
 
     Raises:
       ValueError: the file cannot be written.
     """
 
     def __init__(self, folder: Path, step: int, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock = folder / FILE, clock
-        self._starts = [*read_starts(folder), Start(clock(), step, [], [])]
+        self._path, self._clock = folder / GOODPUT_FILE, clock
+        self._starts = [*read_starts(folder), RunStart(clock(), step, [], [])]
         if self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
             write_text(self._path, self._path.read_text(encoding="utf-8", errors="replace") + "\n")  # cut by a crash
         self._append({"time": self._starts[-1].time, "step": step})
+
+    def go_back(self, step: int) -> None:
+        """Notes that the run goes on from this earlier step."""
+        self._starts.append(RunStart(self._clock(), step, [], [], again=True))
+        self._append({"time": self._starts[-1].time, "step": step, "again": True})
 
     def add(self, step: int, seconds: float) -> Account:
         """Notes that the steps up to this one took so many more seconds; returns the account so far."""

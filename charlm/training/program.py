@@ -1,4 +1,7 @@
-"""The compiled step of a run, and the placement of its state and batches on the devices."""
+"""The compiled step of a run, and the placement of its state and batches on the devices.
+
+Open it to change how the step is compiled or sharded; the step itself is in `charlm.core.step`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Program(Generic[Learned]):
     """The functions and placements that the training loop needs.
 
     Attributes:
-      learning: the loss and its metrics. train_step: the jitted step, compiled once for each shape of batches.
+      learning: the loss and its metrics.
+      train_step: the jitted step, compiled once for each shape of batches.
       place: puts a host batch, [accumulation, S', ...] with the S' shards of this process, onto the devices.
       abstract_state: shapes and placement of the state.
     """
@@ -52,18 +56,28 @@ def make_program(
     """Returns the program of a run; nothing is compiled yet.
 
     Args:
-      config: the run's config, of which `model` and `optim` are read. seed: seed of dropout. shards: S of a
-        micro-batch. abstract: shapes of the state.
+      config: the run's config, of which `model`, `optim` and `train` are read.
+      seed: seed of dropout.
+      shards: S of a micro-batch.
+      abstract: shapes of the state.
     """
     placed, spread = state_sharding(abstract, mesh), batch_sharding(mesh)
     everywhere = NamedSharding(mesh, PartitionSpec())
     # Output shardings are fixed; otherwise the first step may return other placements, and the step compiles twice.
     train_step = jax.jit(
-        make_train_step(learning.loss_sums, optimizer, seed, tuple(config.optim.freeze), weights=learning.weights),
+        make_train_step(
+            learning.loss_sums,
+            optimizer,
+            seed,
+            tuple(config.optim.freeze),
+            weights=learning.weights,
+            parts=learning.parts,
+            threshold=config.train.spike_threshold,
+        ),
         in_shardings=(placed, spread),
         out_shardings=(placed, everywhere, everywhere),
         donate_argnums=0,
-        compiler_options=step_options(config.model.remat),
+        compiler_options=step_options(config.model.remat, mesh.devices.flat[0].platform),
     )
     return Program(
         learning=learning,

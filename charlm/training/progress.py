@@ -1,4 +1,7 @@
-"""The log lines of a run at its start, during training and at its end, the metrics behind them, and stop signals."""
+"""The log lines of a run at its start, during training and at its end, the metrics behind them, and stop signals.
+
+Open it to change what a run logs, how its speed is measured, or how it reacts to SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import jax
 from jax.experimental import multihost_utils
 
 from charlm.core import hosts, interrupts
 from charlm.core.learning import Learning
-from charlm.core.metric_writer import FILE as METRICS_FILE
+from charlm.core.metric_writer import METRICS_FILE as METRICS_FILE
 from charlm.core.metric_writer import parse_line
 from charlm.core.step import Sums
 from charlm.families.objective import Objective
@@ -39,7 +42,7 @@ def report_start(run: Run, workdir: str) -> None:
         log.info("%s", line)
 
 
-class Window:
+class SinceReport:
     """Sums and timing since the last progress line.
 
     The sums are saved with checkpoints, so that a resumed run reports the same metrics as an uninterrupted one.
@@ -123,7 +126,7 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
     try:
         before = [signal.getsignal(number) for number in handled]
 
-        def receive(signum: int, frame: Any) -> None:
+        def receive(signum: int, frame: FrameType | None) -> None:
             received.append(signum)
             signal.signal(signum, before[handled.index(signum)])  # a second one ends the program at once
 
@@ -146,7 +149,7 @@ def _stop_together() -> Iterator[Callable[[int], bool]]:
     JAX listens for SIGTERM itself and lets the processes agree on a step. A second Ctrl-C ends this process at once.
     """
 
-    def interrupted(signum: int, frame: Any) -> None:
+    def interrupted(signum: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         os.kill(os.getpid(), signal.SIGTERM)
 

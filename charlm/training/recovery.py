@@ -1,4 +1,7 @@
-"""Checks the newest checkpoint of a run before it resumes, and sets damaged checkpoints aside (`--skip_damaged`)."""
+"""Checks the newest checkpoint of a run before it resumes, and sets damaged checkpoints aside (`--skip_damaged`).
+
+Open it when a run refuses to resume because of a damaged checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ def check_newest(folder: Path, skip_damaged: bool) -> None:
     """Checks that the newest checkpoint of a run is undamaged, before the run resumes from it.
 
     Args:
-      folder: the folder of checkpoints. skip_damaged: rename damaged checkpoints, up to the newest undamaged one.
+      folder: the folder of checkpoints.
+      skip_damaged: rename damaged checkpoints, up to the newest undamaged one.
 
     Raises:
       ValueError: the newest checkpoint is damaged and `skip_damaged` is False, or all checkpoints are damaged; no

@@ -1,10 +1,12 @@
-"""Builds a pre-training run from config and data: its objective, batches, optimizer and compiled steps."""
+"""Builds a pre-training run from config and data: its objective, batches, optimizer and compiled steps.
+
+`charlm.training.train` calls `build` once per run; open it to see what a config becomes before the first step.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import grain
 import jax
@@ -16,26 +18,28 @@ from charlm.core.frozen import check_trained
 from charlm.core.learning import Batch
 from charlm.core.optimizer import learning_rate, make_optimizer
 from charlm.core.sharding import batch_sharding, local_shards, make_mesh, path_name, place_state, table_shards
+from charlm.core.spikes import new_history
 from charlm.core.state import TrainState, new_state, on_processor, stream_key
 from charlm.core.step import Sums
+from charlm.core.types import Params
 from charlm.families.family import family
-from charlm.families.objective import Objective
-from charlm.families.registry import objective_of
+from charlm.families.lookup import objective_of
+from charlm.families.objective import Objective, RunData
 from charlm.training.program import Program, make_program
 
-EvalStep = Callable[[Any, Batch], Sums]
+EvalStep = Callable[[Params, Batch], Sums]
 
 
 def make_eval_step(objective: Objective) -> EvalStep:
     """Returns the evaluation step: parameters, batch [1, S, ...] -> sums of the batch, without dropout."""
 
-    def eval_step(params: Any, batch: Batch) -> Sums:
+    def eval_step(params: Params, batch: Batch) -> Sums:
         return objective.loss_sums(params, jax.tree.map(lambda x: x[0], batch), None)
 
     return eval_step
 
 
-def count_parameters(params: Any) -> dict[str, int]:
+def count_parameters(params: Params) -> dict[str, int]:
     """Returns the number of parameters of each part (two levels of names) and in total, under "total"."""
     counts: dict[str, int] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -49,7 +53,8 @@ class Run(Program[Objective]):
     """A pre-training run: the training program, and what evaluation and initialisation need.
 
     Attributes:
-      empty: a host batch without text, for processes whose held-out text has ended. init: makes the state of step 0.
+      empty: a host batch without text, for processes whose held-out text has ended.
+      init: makes the state of step 0.
     """
 
     eval_step: EvalStep
@@ -75,22 +80,30 @@ def optimizer_of(config: ml_collections.ConfigDict) -> optax.GradientTransformat
     return make_optimizer(config.optim, rate_of(config), spared)
 
 
-def build(config: ml_collections.ConfigDict, data: Any) -> Run:
+def build(
+    config: ml_collections.ConfigDict,
+    data: RunData,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # a class of C++, no stub
+) -> Run:
     """Returns the run of a resolved config; nothing is compiled yet.
 
     Args:
-      data: the result of `charlm.families.registry.prepare`.
+      data: the result of `charlm.families.lookup.prepare`.
+      devices: the devices of the mesh, which may be only described, as in `charlm.plan`; None: all that there are.
 
     Raises:
       ValueError: config, data and devices do not fit each other.
     """
-    mesh = make_mesh(config)
+    mesh = make_mesh(config, devices)
     shards = table_shards(config, mesh)
     objective = objective_of(config)(config, data, shards)
     optimizer = optimizer_of(config)
     local = local_shards(mesh, shards)
 
-    init = lambda: new_state(objective.init_params(stream_key(config.seed, "init")), optimizer)
+    def first() -> TrainState:
+        return new_state(objective.init_params(stream_key(config.seed, "init")), optimizer, new_history(config.train))
+
+    init = jax.jit(first)
     abstract = jax.eval_shape(init)
     if objective.trains:
         check_trained(abstract.params, config.optim.freeze, objective.trains)

@@ -3,8 +3,9 @@
     runs/c2s/1_approximation  2_contextual  3_approximation
 
 The same command resumes wherever training stopped; finished stages are logged and left unchanged. Before anything
-trains, the module checks that later stages can be built, and that no stage started from another checkpoint than the
-one that the stage before it now has.
+trains, the module checks that later stages can be built, and that no stage started from another checkpoint than the one
+that the stage before it now has. Char2Subword is trained in stages; open this module to change how one stage hands over
+to the next.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.families.family import family
-from charlm.families.registry import prepare
+from charlm.families.lookup import prepare
 from charlm.training.run import build
 from charlm.training.train import train
 from charlm.training.workdir import folder_of, newest_step, origin_of

@@ -1,27 +1,33 @@
-"""Pre-training from the first check to the last log line; open it to follow a run. It uses `charlm.training.loop`."""
+"""Pre-trains a model, from the first check to the last log line; open it to follow a run.
+
+The steps themselves are taken by `charlm.training.loop`.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 
-from charlm.config import check_resumable, flatten, to_json
+from charlm.config import flatten, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
 from charlm.core.frozen import at_start
+from charlm.core.local_store import LocalCheckpoints
 from charlm.core.memory import clear_exhaustion, give_memory_back
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.state import TrainState
-from charlm.families.registry import objective_of, prepare
+from charlm.core.types import Params
+from charlm.families.lookup import objective_of, prepare
+from charlm.families.objective import RunData
 from charlm.training import workdir as workdirs
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, goes_on_from, initial_state
@@ -30,6 +36,7 @@ from charlm.training.loop import Course, Judgement, Loop
 from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
 from charlm.training.recovery import check_newest
 from charlm.training.run import Run, build, rate_of
+from charlm.training.spikes import Spikes
 
 log = logging.getLogger("charlm")
 
@@ -38,25 +45,28 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
     """Pre-trains as `config` says, or resumes the run found in `workdir`; returns False if a signal stopped it.
 
     Args:
-      profile: folder for a trace of a few steps; "": none. skip_damaged: set the newest checkpoint aside if it is
-        damaged, and resume from the one before.
+      profile: folder for a trace of a few steps; "": none.
+      skip_damaged: set the newest checkpoint aside if it is damaged, and resume from the one before.
 
     Raises:
-      ValueError: config, data or workdir are not usable. NonFiniteLoss: training diverged.
+      ValueError: config, data or workdir are not usable.
+      NonFiniteLoss: training diverged.
     """
     folder, profiler = workdirs.folder_of(workdir), StepProfiler(profile)
-    new = not folder.exists()
-    hosts.primary_first(lambda: workdirs.create(folder))
-    try:
-        with ExitStack() as stack:
-            hosts.primary_first(lambda: stack.enter_context(workdirs.alone(folder)) if hosts.is_primary() else None)
-            with clear_exhaustion(_smaller(config)):
-                return _train(config, folder, workdir, profiler, skip_damaged)
-    finally:
-        if new and hosts.is_primary():  # remove the empty folders of a run that could not begin
-            for empty in (folder / checkpoints.FOLDER, folder):
-                with suppress(OSError):
-                    empty.rmdir()
+    with workdirs.opened(folder), clear_exhaustion(_smaller(config)):
+        done = _done_before(config, folder, workdir, skip_damaged)
+        if done is not None and done >= config.train.steps:
+            report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
+            return True
+        run = build(config, _text(config, folder, done))
+        config.update_from_flattened_dict(run.objective.measured())
+        report_start(run, workdir)
+        source = goes_on_from(config, None if done is None else folder)
+        with _loop(config, run, folder, workdir, profiler, source) as (loop, start, unreported):
+            ended = loop.run(start, unreported)
+        if ended:
+            _show(run, loop.state.params, folder, workdir)
+        return ended
 
 
 def _smaller(config: ml_collections.ConfigDict) -> str:
@@ -65,27 +75,6 @@ def _smaller(config: ml_collections.ConfigDict) -> str:
     flat = flatten(config)
     remat = "" if config.model.remat else ", or set model.remat=True"
     return f"lower {size} (now {flat[size]}), or keep it and raise {parts} (now {flat[parts]}){remat}"
-
-
-def _train(
-    config: ml_collections.ConfigDict, folder: Path, workdir: str, profiler: StepProfiler, skip_damaged: bool
-) -> bool:
-    done = _done_before(config, folder, workdir, skip_damaged)
-    if done is not None and done >= config.train.steps:
-        report_finished(objective_of(config), folder, workdir, done, set_by(config, "train.steps"))
-        return True
-    data = _text(config, folder, done)
-    run = build(config, data)
-    config.update_from_flattened_dict(run.objective.measured())
-    report_start(run, workdir)
-    loop, ended = _run(config, run, folder, workdir, profiler, goes_on_from(config, None if done is None else folder))
-    if ended:
-        report_heldout(run.objective, folder)
-        params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
-        if hosts.is_primary():
-            run.objective.show_examples(params)
-        log.info("try it: %s", run.objective.use.format(workdir=workdir))
-    return ended
 
 
 def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, skip_damaged: bool) -> int | None:
@@ -102,16 +91,13 @@ def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, 
     if hosts.total(not finished):  # unfinished on any host; a finished run may lie on a read-only disk
         hosts.primary_first(lambda: workdirs.check_writable(folder))
         workdirs.check_shared(folder)
-    # Without a checkpoint there is nothing to resume, so a config found in the folder does not matter.
-    saved = None if done is None else workdirs.saved_config(folder)
-    if saved is not None:
-        check_resumable(config, saved, where=workdir)
-    if done is not None:
+    if done is not None:  # without a checkpoint, there is nothing to resume: a config found in the folder is replaced
+        workdirs.check_same_run(config, folder, workdir)
         workdirs.check_source(config, folder)
     return done
 
 
-def _text(config: ml_collections.ConfigDict, folder: Path, done: int | None) -> Any:
+def _text(config: ml_collections.ConfigDict, folder: Path, done: int | None) -> RunData:
     """Returns vocabularies and encoded corpora; ValueError if they differ from those of the run that is resumed."""
     if done is None and config.resume:
         check_resumed(config)
@@ -121,11 +107,21 @@ def _text(config: ml_collections.ConfigDict, folder: Path, done: int | None) -> 
     return data
 
 
-def _run(
+def _show(run: Run, params: Params, folder: Path, workdir: str) -> None:
+    """Logs what a finished run has learned: held-out metrics before and after, predictions, and a command to use it."""
+    report_heldout(run.objective, folder)
+    params = params if hosts.alone() else hosts.on_host(params)
+    if hosts.is_primary():
+        run.objective.show_examples(params)
+    log.info("try it: %s", run.objective.use.format(workdir=workdir))
+
+
+@contextmanager
+def _loop(
     config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler,
     source: Path | None,
-) -> tuple[Loop, bool]:  # fmt: skip
-    """Trains; returns the loop, and whether all steps are done.
+) -> Iterator[tuple[Loop, int, list[float]]]:  # fmt: skip
+    """Yields the loop of a run, and its step and unreported sums to start from; closes the run's files afterwards.
 
     Args:
       source: the checkpoint to resume from; None: a new run begins.
@@ -140,22 +136,27 @@ def _run(
     with ExitStack() as stack:
         stack.callback(store.close)
         stack.callback(batches.close)
-        state, start, unreported = initial_state(config, run, store, batches)
+        local = None
+        if config.train.local_dir:
+            local = LocalCheckpoints(config.train, folder, new=store.latest is None)
+            stack.callback(local.close)
+        state, start, unreported = initial_state(config, run, store, batches, local)
         give_memory_back()
         frozen = at_start(state.params, config.optim.freeze, past)
         store.describe(frozen=frozen)
         writer = goodput = None
         if hosts.is_primary():
-            write_text(folder / workdirs.CONFIG_FILE, to_json(config))
+            write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
             run.objective.save_vocab(folder)
             # A new run evaluates step 0 again, so lines of step 0 are removed, too.
             writer = MetricWriter(folder, resume_step=start or -1)
             stack.callback(writer.close)
             goodput = Goodput(folder, start)
         stack.callback(profiler.close)
-        course = PreTraining(config, run, folder)
-        loop = Loop(run, course, state, batches, store, writer, goodput, workdir, profiler, frozen)
-        return loop, loop.run(start, unreported)
+        course, spikes = PreTraining(config, run, folder), Spikes(config.train, folder, start)
+        loop = Loop(run, course, state, batches, store, writer, goodput, workdir, profiler, frozen, spikes, local)
+        del state  # the loop alone holds it, or it could not free its memory
+        yield loop, start, unreported
 
 
 class PreTraining(Course):
@@ -178,7 +179,13 @@ class PreTraining(Course):
         self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)
         self._run, self._objective = run, run.objective
         self._every, self._most = cfg.eval_every, cfg.eval_words
-        best = [m["heldout_loss"] for m in read_metrics(folder) if "heldout_loss" in m and m["step"]]
+        self._folder = folder
+        self.went_back(0)
+
+    def went_back(self, step: int) -> None:
+        """Reads the best loss so far from the metrics, which end with the step that the run goes on from."""
+        read = read_metrics(self._folder) if hosts.is_primary() else []
+        best = [m["heldout_loss"] for m in read if "heldout_loss" in m and m["step"]]
         self._best = hosts.from_primary(min(best, default=math.inf))
 
     def over(self, step: int) -> bool:

@@ -1,4 +1,7 @@
-"""The workdir of a run: creating and locking it, reading what it holds, and checking that a run may resume in it."""
+"""The workdir of a run: creating and locking it, reading what it holds, and checking that a run may resume in it.
+
+Open it to see what must stay the same for a run to resume, and when a workdir is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,24 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import ml_collections
 
-from charlm.config import flatten, from_dict
+from charlm.config import check_resumable, flatten, from_dict
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.local_paths import check_path
 from charlm.core.reading import loads, read_bytes
-from charlm.families.objective import Objective
+from charlm.core.types import JsonObject
+from charlm.families.objective import Objective, RunData
+from charlm.families.stored import metadata_of
 
 log = logging.getLogger("charlm")
 
-CONFIG_FILE = "config.json"
-OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch")
+RUN_CONFIG_FILE = "config.json"
+OF_THE_HOST = ("data.cache_dir", "data.encode_processes", "data.reader_threads", "data.prefetch", "train.local_dir")
 
 
 def folder_of(workdir: str | os.PathLike[str]) -> Path:
@@ -55,7 +59,7 @@ def check_writable(folder: Path, key: str = "--workdir") -> None:
       key: the option that names the folder, for messages.
 
     Raises:
-      ValueError: it cannot.
+      ValueError: the folder cannot be written.
     """
     try:
         probe = folder / f".writable.{os.getpid()}"
@@ -69,7 +73,7 @@ def check_shared(folder: Path, key: str = "--workdir") -> None:
     """Checks that all processes see the same folder; all must call it.
 
     Raises:
-      ValueError: they do not; raised on every process.
+      ValueError: the processes see different folders; raised on every process.
     """
     if not hosts.shares(folder):
         raise ValueError(f"{key}={folder} must be one folder that all hosts share; not all see what process 0 writes")
@@ -89,7 +93,7 @@ def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Locks the workdir against a second run; the lock is released when the process ends, however it ends.
 
     Raises:
@@ -106,6 +110,28 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[None]:
+    """Creates the folder of a run and locks it during the block; all processes must enter it.
+
+    If the run could not begin, so that the folder is new and still empty after the block, it is removed.
+
+    Raises:
+      ValueError: it cannot be created, or another process holds the lock.
+    """
+    new = not folder.exists()
+    hosts.primary_first(lambda: create(folder))
+    try:
+        with ExitStack() as stack:
+            hosts.primary_first(lambda: stack.enter_context(locked(folder)) if hosts.is_primary() else None)
+            yield
+    finally:
+        if new and hosts.is_primary():
+            for empty in (folder / checkpoints.FOLDER, folder):
+                with suppress(OSError):  # it is not empty
+                    empty.rmdir()
 
 
 def newest_step(folder: Path) -> int | None:
@@ -129,7 +155,7 @@ def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
     Raises:
       ValueError: the config file is damaged; names it.
     """
-    path = folder / CONFIG_FILE
+    path = folder / RUN_CONFIG_FILE
     if not path.exists():
         return None
     data = read_bytes(path)
@@ -137,6 +163,20 @@ def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
         return from_dict(loads(data))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
+
+
+def check_same_run(config: ml_collections.ConfigDict, folder: Path, where: str = "") -> None:
+    """Checks that a run found in a folder can be resumed with a config, and copies its measured values to the config.
+
+    Args:
+      where: the folder as the user named it, for messages; "": `folder`.
+
+    Raises:
+      ValueError: the configs differ; names the keys.
+    """
+    saved = saved_config(folder)
+    if saved is not None:
+        check_resumable(config, saved, where or str(folder))
 
 
 def check_same_config(config: ml_collections.ConfigDict) -> None:
@@ -160,7 +200,7 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
         )
 
 
-def started_from(config: ml_collections.ConfigDict) -> dict[str, Any]:
+def started_from(config: ml_collections.ConfigDict) -> JsonObject:
     """Returns `init_from` as it was given and the identity of the checkpoint there, JSON-able."""
     given = config.init_from
     return {"init_from": given, "checkpoint": checkpoints.identity(given) if given else None}
@@ -201,19 +241,19 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
         )
 
 
-def text_of(data: Any) -> list[list[int]]:
+def text_of(data: RunData) -> list[list[int]]:
     """Returns the [records, words] of each training corpus; a saved data position is valid only for the same ones."""
     return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
 
 
-def check_text(checkpoint: Path, objective: type[Objective], data: Any) -> None:
+def check_text(checkpoint: Path, objective: type[Objective], data: RunData) -> None:
     """Checks that a run resumes with the vocabularies and the training text that it began with.
 
     Raises:
       ValueError: they changed; names the difference and what to do.
     """
     objective.check_vocab(checkpoint, data)
-    stored = checkpoints.read_metadata(checkpoint, objective.families).get("train_text", text_of(data))
+    stored = metadata_of(checkpoint, objective.families).get("train_text", text_of(data))
     if stored != text_of(data):
         raise ValueError(
             f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {text_of(data)}; "

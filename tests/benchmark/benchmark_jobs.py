@@ -1,4 +1,4 @@
-"""Jobs and figures small enough for tests of the benchmark."""
+"""Jobs and figures that are small enough for tests of the benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time goes: operations of a trace by the part of the model they come from."""
+"""Tests where the benchmark says the time went: operations of a trace are added up by part of the model."""
 
 from __future__ import annotations
 

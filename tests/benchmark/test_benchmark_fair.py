@@ -1,4 +1,4 @@
-"""Nothing in the benchmark favours us: what every path is given, what is timed, how PyTorch is set up."""
+"""Tests that the benchmark does not favour charlm: the inputs of every path, what is timed, and PyTorch's set-up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.generator import decoder_config
 from charlm.benchmark.hlm import HLMInference, hlm_config
 from charlm.benchmark.paths import FULL_MODE, GENERATOR, INFERENCE, JOINED, PAGES, PATHS, TRAINING, Job, Runner, threads
-from charlm.benchmark.rounds import Measured, measure
+from charlm.benchmark.rounds import WorkerAnswers, measure
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.config import load_config_file
 from charlm.families.char2subword.tensors import bert_config
@@ -99,13 +99,13 @@ def test_every_path_has_the_same_job(monkeypatch, tmp_path, case):
                      "usual_pages": ["env", "-u", "GLIBC_TUNABLES"]}.get(name, [])  # fmt: skip
             assert command[:-1] == [*under, sys.executable, "-m", "charlm.benchmark.worker"]
             found[name] = (json.loads(Path(command[-1]).read_text()), more)
-        return Measured()
+        return WorkerAnswers()
 
     monkeypatch.setattr(cases, "measure", take)
     runners = cases.RUNNERS_OF.get(case, case)
     paths = tuple(name for name, info in PATHS.items() if runners in info.cases)
     text = str(write_text(tmp_path / "text.txt"))
-    settings = cases.Settings(CONFIG, text, 3, paths, batch=2, words=12, lengths=(6, 12), remat=True)
+    settings = cases.BenchmarkSettings(CONFIG, text, 3, paths, batch=2, words=12, lengths=(6, 12), remat=True)
     cases.run(case, settings)
     assert set(found) == set(paths)
     for name, (job, more) in found.items():

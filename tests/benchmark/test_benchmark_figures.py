@@ -1,4 +1,4 @@
-"""Cases behind single figures: CharBERT beside BERT, calls that fit the caches, huge pages, what counts can guess."""
+"""Tests the cases `charbert`, `calls`, `pages` and `counts` of the benchmark."""
 
 from __future__ import annotations
 

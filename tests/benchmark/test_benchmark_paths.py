@@ -1,4 +1,4 @@
-"""The paths of the benchmark: the same results by HLM's four, the same masks in training, peers that run."""
+"""Tests the paths of the benchmark: HLM's four paths agree, training masks are the same, and the peers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch in the benchmark is at its best: threads, what is compiled, modes, precision, sizes, the authors' code."""
+"""Tests that PyTorch runs at its best in the benchmark: threads, compilation, modes, precision and sizes."""
 
 from __future__ import annotations
 

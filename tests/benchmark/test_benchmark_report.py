@@ -1,4 +1,4 @@
-"""Figures in a file: which are the same measurement, which tables and pictures they give, which are refused."""
+"""Tests the file of figures: which figures replace each other, their tables and plots, and which files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers in turn: their order, the figures of their rounds, what happens when one dies."""
+"""Tests the workers of the benchmark: their order, the figures of their rounds, and what happens if one dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from small_run import ROOT
 from charlm.benchmark import report
 from charlm.benchmark.figures import ratios, speeds, spread
 from charlm.benchmark.paths import PATHS
-from charlm.benchmark.rounds import Measured, measure
+from charlm.benchmark.rounds import WorkerAnswers, measure
 from charlm.benchmark.text import Shape
 
 WORKER = """
@@ -66,7 +66,7 @@ def test_paths_take_turns_and_ratios_are_those_of_the_rounds(tmp_path):
 
 def measured_as(rounds, **about):
     """Returns rounds of one batch as they would have been measured: what `go` answered, by path."""
-    made = Measured(rounds={name: [answers] for name, answers in rounds.items()})
+    made = WorkerAnswers(rounds={name: [answers] for name, answers in rounds.items()})
     made.ready, made.tokens = {name: {} for name in rounds}, {name: [(20.0, 30)] for name in rounds}
     made.work = {name: [about] for name in rounds}
     return made

@@ -1,4 +1,4 @@
-"""XRayEmb and Char2Subword in the benchmark: positions of joined words, full mode with its cache, the generator."""
+"""Tests the cases `joined_words`, `full_mode` and `generator` of the benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from charlm.benchmark.paths import FULL_MODE, GENERATOR, JOINED, PATHS, Job
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.benchmark.text import Shape
 from charlm.convert.rules import build_table, export_state
-from charlm.families.xrayemb.chars import SLOTS
+from charlm.families.xrayemb.chars import XRAY_SLOTS
 from charlm.families.xrayemb.tensors import decoder_rules
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
@@ -160,10 +160,10 @@ def test_one_table_and_several_give_the_same_loss_and_gradients(tmp_path):
         assert len(losses) == STEPS.batch
         assert np.ptp(losses) > 0
     (one, ours), (several, theirs) = found.values()
-    assert (one.slots, one.rows) == ((SLOTS,), (24,))
+    assert (one.slots, one.rows) == ((XRAY_SLOTS,), (24,))
     assert len(several.slots) > 1
     assert several.tokens(host)[0] == one.tokens(one.tokenise(one.job.texts[0], STEPS.words))[0]
-    assert several.tokens(host)[1] < 24 * SLOTS
+    assert several.tokens(host)[1] < 24 * XRAY_SLOTS
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     np.testing.assert_allclose(
         ours, np.log(one.config.char_vocab_size - 1), rtol=0.1
@@ -201,7 +201,7 @@ def test_pytorchs_generator_computes_the_same(tmp_path, path):
     np.testing.assert_allclose(got[np.argsort(other)], np.asarray(vectors_KD)[np.argsort(mine)], atol=1e-6)
     mean, computed = theirs.tokens(host)
     longest = [int(lengths_of(rows).max()) for rows in rows_of_words(ours.job, texts)]
-    expected = {"torch_padded": SLOTS, "torch_cut": sum(longest) / STEPS.batch, "torch_packed": mean / STEPS.words}
+    expected = {"torch_padded": XRAY_SLOTS, "torch_cut": sum(longest) / STEPS.batch, "torch_packed": mean / STEPS.words}
     assert computed == pytest.approx(STEPS.words * expected[path], abs=1)
     assert mean == ours.tokens(ours.tokenise(texts, STEPS.words))[0]
 
@@ -231,7 +231,7 @@ def test_figures_of_the_new_cases(capsys, tmp_path):
         else:
             assert one["unit"] == "words/s"
             assert one["value"] == pytest.approx(36 / one["seconds"], rel=0.05)
-    assert found["generator_slots"]["tables"] == f"12 x {SLOTS}"
+    assert found["generator_slots"]["tables"] == f"12 x {XRAY_SLOTS}"
     printed = capsys.readouterr().out
     assert printed == report.table(report.read(str(output)))
     assert "generator (3 x 12 words) on " in printed

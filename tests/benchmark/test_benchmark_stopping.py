@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: nothing is left behind, and what was finished is kept."""
+"""Tests that Ctrl-C and SIGTERM leave nothing behind and keep the rounds that were finished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from benchmark_jobs import CONFIG
 from small_run import ROOT, write_text
 
-from charlm.benchmark.rounds import Measured
+from charlm.benchmark.rounds import WorkerAnswers
 from charlm.benchmark.stopping import Terminated, terminable
 
 in_linux = pytest.mark.skipif(not os.path.exists("/proc"), reason="looks into /proc")
@@ -137,7 +137,7 @@ def test_the_memory_of_finished_paths_is_kept(tmp_path):
 
 def test_rounds_are_whole_for_every_batch():
     one = {"seconds": 1.0}
-    measured = Measured(rounds={"a": [[one, one], [one, one]], "b": [[one, one], [one]]})
+    measured = WorkerAnswers(rounds={"a": [[one, one], [one, one]], "b": [[one, one], [one]]})
     measured.keep_whole_rounds()
     assert measured.rounds == {"a": [[one], [one]], "b": [[one], [one]]}
     measured.rounds["b"][1].clear()

@@ -1,4 +1,4 @@
-"""The text of the benchmark: the same words for every path, as substrings of the corpus."""
+"""Tests the benchmark's text: every path reads the same words, as substrings of the corpus."""
 
 from __future__ import annotations
 

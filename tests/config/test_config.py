@@ -1,7 +1,9 @@
-"""Configs: every key is explained and checked; config files hold the papers' values; a run knows what may change."""
+"""Tests configs: every key is explained and checked, files hold the papers' values, and which keys a run may change."""
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import re
 from pathlib import Path
@@ -24,6 +26,7 @@ from charlm.config import (
     unknown_key,
     validate,
 )
+from charlm.core.keys import Key, amount
 from charlm.families.family import pretrainable
 from charlm.families.xrayemb.keys import LOSSES as XRAY_LOSSES
 
@@ -53,9 +56,57 @@ def test_every_key_is_explained_once():
         assert own | shared == flatten(get_config(family)).keys()
 
 
+def declared_anew(source):
+    """Returns the keys that the tables of a module declare from scratch, rather than from a shared declaration."""
+    pairs = [
+        (key.value, value)
+        for table in ast.walk(ast.parse(source))
+        if isinstance(table, ast.Dict)
+        for key, value in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(value, ast.Call)
+    ]
+    makers = ("Key", "count", "natural", "amount", "share")
+    return {name for name, value in pairs if isinstance(value.func, ast.Name) and value.func.id in makers}
+
+
+def test_a_key_of_several_tables_is_declared_once():
+    room = CONFIGS.parent / "charlm"
+    read = lambda path: declared_anew((room / path).read_text(encoding="utf-8"))
+    assert not read("config/pretraining.py") & read("config/finetuning.py")
+    families = {name: read(f"families/{name}/keys.py") for name in pretrainable()}
+    assert min(map(len, families.values())) > 2
+    twice = {key for one, other in itertools.combinations(families.values(), 2) for key in one & other}
+    assert not twice
+
+
+def test_a_derived_key_keeps_what_is_not_changed():
+    rate = amount(0.1, "of something")
+    assert rate.but(0.2) == amount(0.2, "of something")
+    assert rate.but(meaning="now: {}; 0: none") == amount(0.1, "now: of something; 0: none")
+    assert rate.but(finite=False) == Key(0.1, "of something", least=0)
+
+
+@pytest.mark.parametrize("key", ["model.dropout", "model.attention_dropout"])
+def test_dropout_of_fine_tuning_may_be_as_pre_trained(key):
+    config = load_config_file(f"{CONFIGS}/tag.py")
+    config.init_from, config.data.train = "model", ("train.conll",)
+    validate(config)
+    assert flatten(config)[key] == -1
+    for wrong in (-0.5, 1.0, -2.0):
+        config.update_from_flattened_dict({key: wrong})
+        with pytest.raises(
+            ValueError, match=rf"^{key}={wrong} must lie in \[0, 1\), or be -1: as the model was pre-tr"
+        ):
+            validate(config)
+    with pytest.raises(ValueError, match=rf"^{key}=-1.0 must lie in \[0, 1\)$"):
+        validate(changed(**{key.replace(".", "__"): -1.0}))
+
+
 @pytest.mark.parametrize("family", pretrainable())
 def test_defaults_are_valid(family):
-    validate(get_config(family))
+    config = get_config(family)
+    validate(config)
+    assert config == get_config(family), "it is as it was"
 
 
 WRONG = [(family, key) for family in pretrainable() for key in choices_of(get_config(family))]
@@ -153,7 +204,7 @@ BAD_XRAYEMB = [
     ({"cycle.every": 0}, "cycle.every=0 must be at least 1"),
     ({"loss.cycle_words": -0.1}, "loss.cycle_words=-0.1 must not be negative"),
     ({f"loss.{name}": 0.0 for name in XRAY_LOSSES}, "are all 0; expected one of them to be more"),
-    ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 is none"),
+    ({"data.generate_share": 0.0}, "data.generate_share=0.0 must lie in (0, 1]; loss.generation=0 leaves it out"),
     ({"model.char_slots": 33}, "model.char_slots=33 must lie in [4, 32]"),
     (
         {"policy.generate": "masked", "model.backbone": "gpt2"},
@@ -263,10 +314,30 @@ def test_all_differing_keys_are_listed_with_both_values():
     assert "data.train is ('other',), there ('builtin',)" in str(e.value)
 
 
+def test_fine_tuning_resumes_by_the_same_rule():
+    saved, config = finetuning.get_config("ranking"), finetuning.get_config("ranking")
+    config.train.log_every, config.mesh.model, config.seeds, config.data.eval_batch_size = 1, 2, 3, 4
+    check_resumable(config, saved, where="runs/x")
+    config.train.epochs, config.data.group = 9, "q"
+    expected = (
+        "runs/x holds a run of another config: data.group is q, there ; train.epochs is 9, there 5; choose another"
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        check_resumable(config, saved, where="runs/x")
+
+
+def test_the_folder_of_another_kind_of_training_is_named():
+    tuned = finetuning.get_config("tagging")
+    for config, saved in ((get_config(), tuned), (tuned, get_config())):
+        expected = rf"^runs/x holds a run of another config: task is {config.task}, there {saved.task}; choose another"
+        with pytest.raises(ValueError, match=expected):
+            check_resumable(config, saved, where="runs/x")
+
+
 def test_length_speed_and_place_may_change():
     config = changed(
         train__steps=5, train__eval_every=7, mesh__fsdp=2, data__prefetch=0, data__reader_threads=3,
-        data__encode_processes=2, data__cache_dir="elsewhere", resume="a", init_from="b",
+        data__encode_processes=2, data__cache_dir="elsewhere", resume="a", init_from="b", model__scan_layers=True,
     )  # fmt: skip
     before = flatten(config)
     check_resumable(config, get_config(), where="runs/x")

@@ -1,4 +1,4 @@
-"""The commands run in this process: what they log is collected, and the logger left as it was."""
+"""Fixtures for commands that run in the test's process: their log lines are collected, and the logger is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's parameters without numbers are traced once, are those of `init`, and belong to the caller."""
+"""Tests shapes of parameters: they equal those of `init`, are traced once for each model, and belong to the caller."""
 
 from __future__ import annotations
 

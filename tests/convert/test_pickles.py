@@ -1,4 +1,4 @@
-"""What pickles of strangers ask for is read within bounds, whatever their zip says of itself."""
+"""Tests that pickles of unknown origin are examined within limits on memory, whatever their zip declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule tables: one-to-one, strict in one message, the same in both directions."""
+"""Tests rule tables: they are one-to-one, work in both directions, and report all mismatches in one message."""
 
 from __future__ import annotations
 

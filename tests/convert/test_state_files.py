@@ -1,4 +1,4 @@
-"""State dicts on disk: every form that is read, every damaged one refused in a line, and no code run."""
+"""Tests state dicts on disk: every format is read, damaged files are refused in one line, and no code is run."""
 
 from __future__ import annotations
 

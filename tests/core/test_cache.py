@@ -1,4 +1,4 @@
-"""What is kept between calls: exact, bounded, least recently read out first, and not confused by other parameters."""
+"""Tests the caches of inference: exact, bounded, dropping the least recently used, separate for other parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from programs import applied, drawn
 
 from charlm.core import cache as cache_module
 from charlm.core.batch import reshape_batch
-from charlm.core.cache import CALL_SLOTS, CHUNKS, FIRST_ROWS, OncePerParams, WordCache, _cheapest
+from charlm.core.cache import CALL_SLOTS, CHUNKS, FIRST_CACHE_ROWS, OncePerParams, WordCache, _cheapest
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.model import HLM
 
@@ -144,7 +144,7 @@ def test_a_call_with_more_words_than_there_is_room_for_is_answered_and_nothing_k
 
 def test_the_table_grows_and_keeps_what_it_has(encoder):
     cache = make(encoder, 10_000)
-    numbers = range(1, 3 * FIRST_ROWS)
+    numbers = range(1, 3 * FIRST_CACHE_ROWS)
     for start in range(0, len(numbers), 700):
         check(cache, words(*numbers[start : start + 700]))
     encoder.words.clear()
@@ -194,7 +194,7 @@ def test_a_failure_leaves_no_word_without_its_vector(encoder):
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_table_that_cannot_be_written_is_begun_anew(encoder, monkeypatch, step, error):
     cache = make(encoder, 5000)
-    check(cache, words(*range(1, FIRST_ROWS)))
+    check(cache, words(*range(1, FIRST_CACHE_ROWS)))
 
     def fail(*_):
         raise error
@@ -202,8 +202,8 @@ def test_a_table_that_cannot_be_written_is_begun_anew(encoder, monkeypatch, step
     with monkeypatch.context() as patch:
         patch.setattr(*((cache_module.jnp, step) if step == "concatenate" else (cache_module, step)), fail)
         with pytest.raises(error):
-            cache.read(ONE, words(*range(2000, 2000 + FIRST_ROWS)))
-    for numbers in (range(3000, 4000), range(4000, 4200), range(1, FIRST_ROWS), range(3000, 4000)):
+            cache.read(ONE, words(*range(2000, 2000 + FIRST_CACHE_ROWS)))
+    for numbers in (range(3000, 4000), range(4000, 4200), range(1, FIRST_CACHE_ROWS), range(3000, 4000)):
         check(cache, words(*numbers))
 
 

@@ -1,4 +1,4 @@
-"""Checksums: whatever bit of a checkpoint changes is found before anything is made of it."""
+"""Tests checksums: any changed bit of a checkpoint is found before the checkpoint is used."""
 
 from __future__ import annotations
 

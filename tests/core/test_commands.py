@@ -1,4 +1,4 @@
-"""Commands end in one line and the right status, whatever goes wrong: a mistake, memory, Ctrl-C, a reader that left."""
+"""Tests that commands end in one line with the right status: after mistakes, out of memory, Ctrl-C, a closed pipe."""
 
 from __future__ import annotations
 

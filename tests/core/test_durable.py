@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Tests that files appear completely or not at all."""
 
 from __future__ import annotations
 

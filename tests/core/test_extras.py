@@ -1,4 +1,4 @@
-"""What a command will need at its end is missed before it begins: packages, files, folders, and scores."""
+"""Tests that commands report missing packages, files and folders at their start, not at their end."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_folder_that_is_there_is_noticed_before_a_model_is_loaded(tmp_path, mo
     converter = types.SimpleNamespace(name=family, title=family, load=refuse)
     monkeypatch.setattr(convert, "_converter", lambda args: converter)
     monkeypatch.setattr("charlm.core.checkpoint.find", Path)
-    monkeypatch.setattr("charlm.core.checkpoint.read_metadata", lambda *_: {})
+    monkeypatch.setattr("charlm.families.stored.metadata_of", lambda *_: {})
     assert convert.main(["export", "--checkpoint=runs/model", f"--output={tmp_path / 'out'}", how]) == 1
     assert "exists already and is not empty" in capsys.readouterr().err
 

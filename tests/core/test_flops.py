@@ -1,4 +1,4 @@
-"""The count of floating-point operations: by hand, against the compiler, and as a share of a chip's peak."""
+"""Tests the count of floating-point operations: by hand, against the compiler, and as a share of a chip's peak."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from charlm.core.batch import MaskedWords, WordBatch, reshape_batch
-from charlm.core.flops import Lengths, full_lengths, layer, lengths_of, peak
+from charlm.core.flops import TotalLengths, full_lengths, layer, lengths_of, peak
 from charlm.core.optimizer import with_frozen, without_frozen
 from charlm.families.char2subword.flops import char2subword_forward, character_masked_training
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
@@ -70,14 +70,14 @@ def test_a_layer_by_hand():
 
 def test_lengths_are_those_of_what_is_real():
     real = np.array([[[1, 1, 1], [0, 0, 0]], [[7, 0, 0], [2, 9, 0]]])
-    assert lengths_of(real) == Lengths(3, 3 + 1 + 2, 9 + 1 + 4)
-    assert full_lengths(real) == Lengths(4, 12, 36)
+    assert lengths_of(real) == TotalLengths(3, 3 + 1 + 2, 9 + 1 + 4)
+    assert full_lengths(real) == TotalLengths(4, 12, 36)
     batch = masked_batch()
     assert lengths_of_batch(batch) == lengths_of_batch(batch, padded=True)
     batch.masked[0].labels_SMC[0, 3:] = 0
-    assert lengths_of_batch(batch).labels == Lengths(3, 3 * 12, 3 * 144)
+    assert lengths_of_batch(batch).labels == TotalLengths(3, 3 * 12, 3 * 144)
     batch.chars[0][0, :, 5:] = 0
-    assert lengths_of_batch(batch).table == Lengths(64, 64 * 5, 64 * 25)
+    assert lengths_of_batch(batch).table == TotalLengths(64, 64 * 5, 64 * 25)
 
 
 def test_words_that_repeat_are_counted_once_and_padding_never():
@@ -128,7 +128,7 @@ def test_the_compiler_counts_as_much_for_an_encoder_alone_and_for_bert():
 def test_charbert_costs_what_its_paper_implies():
     """Two passes, and two linear layers and a convolution over three tokens in each layer: 2.7 times BERT."""
     released = CharBertConfig(fusion="reference", windows=(3,))
-    words = Lengths(32, 32 * 53, 32 * 53)  # pairs left out, as in 12 D^2 a token and layer
+    words = TotalLengths(32, 32 * 53, 32 * 53)  # pairs left out, as in 12 D^2 a token and layer
     bert = bert_forward(BertConfig(), words)
     assert charbert_forward(released, words, 0) / bert == pytest.approx(32 / 12, rel=0.01)
     characters = charbert_forward(released, words, 6 * words.total) - charbert_forward(released, words, 0)
@@ -179,9 +179,9 @@ def test_the_compiler_counts_as_much_for_contextual_pre_training():
     ours = character_masked_training(config, batch)
     assert 0.85 < ours / compiled(jax.grad(loss), without_frozen(params, frozen), params) < 1.05
     # By hand: with nothing to predict, twice the transformer, and attention's products a third time.
-    lengths = Lengths(4, 240, 4 * 60**2)
+    lengths = TotalLengths(4, 240, 4 * 60**2)
     unasked = batch._replace(labels_SM=np.full((1, 36), -1))
-    module = 3 * char2subword_forward(characters, Lengths(100, 1200, 100 * 144))
+    module = 3 * char2subword_forward(characters, TotalLengths(100, 1200, 100 * 144))
     pairs = 2 * 2 * 2 * lengths.squares * 256
     assert character_masked_training(config, unasked) == module + 2 * bert_forward(config, lengths) + pairs
     assert ours - character_masked_training(config, unasked) == 2 * 2 * 36 * 256 * (256 + 3000)
@@ -189,7 +189,7 @@ def test_the_compiler_counts_as_much_for_contextual_pre_training():
 
 def test_an_xrayemb_by_hand():
     """A convolution costs what the rows of the table do where these are fewer; else what the characters do."""
-    words = Lengths(10, 60, 400)
+    words = TotalLengths(10, 60, 400)
     conv = XREncoderConfig(char_vocab_size=20, char_embedding=6, hidden=5, output=8, projections=2)
     dense = 2 * 10 * (15 * 8 + 8 * 8)
     assert xr_encoder_forward(conv, words) == dense + 2 * 20 * (2 + 3 + 4) * 6 * 5
@@ -216,7 +216,7 @@ def test_an_xrayemb_step_costs_what_it_computes():
     tables = chars[:, :1, :3], np.concatenate([chars[:, 1:], 0 * chars], axis=1)
     batch = XRayBatch(inputs, labels, labels, learned, (WrittenWords(labels, chars),), tables, labels >= 0)
     alone = {name: {**dict.fromkeys(LOSSES, 0.0), name: 1.0} for name in LOSSES}
-    spelled, words = xr_encoder_forward(encoder, Lengths(2, 7, 25)), Lengths(2, 12, 72)
+    spelled, words = xr_encoder_forward(encoder, TotalLengths(2, 7, 25)), TotalLengths(2, 12, 72)
     written = xr_decoder_forward(decoder, 2, 5)
     costs = {name: xray_training(config, batch, weights) - 3 * spelled for name, weights in alone.items()}
     assert costs == {

@@ -1,4 +1,4 @@
-"""What is frozen: nothing else may be, and every bit of it is compared."""
+"""Tests the checks of frozen parameters: all others are trained, and every frozen bit is compared."""
 
 from __future__ import annotations
 

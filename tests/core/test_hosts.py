@@ -1,4 +1,4 @@
-"""Several processes train as one: same losses, one stop, one failure, and a position that any number of them reads."""
+"""Tests that several processes train as one: same losses, a common stop and failure, one saved position for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: a line and status 130, soon, also inside compiled code; a block that saves first is left to do so."""
+"""Tests Ctrl-C: one line and status 130, soon, also inside compiled code; a block that saves first may do so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from small_run import ROOT
 from test_main import TINY, overrides
 
-from charlm.core.interrupts import STATUS, ending_clearly
+from charlm.core.interrupts import EXIT_STATUS, ending_clearly
 
 # Compiled code that no signal stops takes the place of a compiler.
 PROGRAM = """
@@ -76,7 +76,7 @@ def interrupted(*command: str, times: int = 1, after: str = "at work") -> tuple[
 )
 def test_it_ends_at_once_in_one_line(body, times, cleaned):
     status, said, errors = interrupted("-c", PROGRAM.format(body=body), times=times)
-    assert status == STATUS == 130
+    assert status == EXIT_STATUS == 130
     assert errors == "interrupted; advice\n"
     assert ("cleaned up" in said) == cleaned
     assert "done" not in said

@@ -1,4 +1,4 @@
-"""Out of memory: one line that says which key to lower."""
+"""Tests that one line says which key to lower when memory runs out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: one JSON line a step, whole after any stop; TensorBoard only where it is installed."""
+"""Tests the metrics file (one JSON line per step, intact after any stop) and TensorBoard events where installed."""
 
 from __future__ import annotations
 

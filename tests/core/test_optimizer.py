@@ -1,4 +1,4 @@
-"""AdamW as the paper used it: the schedule, what decays, clipping, and the update itself against plain numpy."""
+"""Tests the optimizer against plain NumPy: schedule, weight decay, clipping and AdamW's update."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from charlm.families.charbert.model import CharBertConfig
 from charlm.families.family import family
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
-from charlm.families.registry import objective_of
+from charlm.families.lookup import objective_of
 from charlm.training.run import optimizer_of, rate_of
 
 

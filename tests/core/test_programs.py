@@ -1,4 +1,4 @@
-"""Compiled programs are kept from run to run, unless their user says otherwise."""
+"""Tests that compiled programs are kept from run to run, unless the user turns that off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from charlm.core.programs import FOLDER, KEPT_DAYS, keep_programs
+from charlm.core.programs import KEPT_DAYS, PROGRAMS_FOLDER, keep_programs
 
 COMPILES = """
 from charlm.core.commands import run_command
@@ -50,7 +50,7 @@ def test_a_command_finds_what_the_one_before_compiled(tmp_path):
     cache = {"CHARLM_CACHE": str(tmp_path)}
     assert compiled_by_a_command(**cache) == "0 1"
     assert compiled_by_a_command(**cache) == "1 0"
-    assert [*(tmp_path / FOLDER).glob("*/*")]
+    assert [*(tmp_path / PROGRAMS_FOLDER).glob("*/*")]
     assert compiled_by_a_command(**cache, JAX_ENABLE_COMPILATION_CACHE="false") == "0 0"
     own = tmp_path / "own"
     assert compiled_by_a_command(**cache, JAX_COMPILATION_CACHE_DIR=str(own)) == "0 1"
@@ -60,7 +60,7 @@ def test_a_command_finds_what_the_one_before_compiled(tmp_path):
 def test_what_is_old_is_removed(fresh, tmp_path):
     keep_programs()
     folder = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
-    assert folder.parent == tmp_path / "cache" / FOLDER
+    assert folder.parent == tmp_path / "cache" / PROGRAMS_FOLDER
     (folder / "old").write_text("")
     (folder / "new").write_text("")
     age = time.time() - (KEPT_DAYS + 1) * 24 * 3600

@@ -1,4 +1,4 @@
-"""Limits of what is read: small files that unpack to, or ask for, a large memory; JSON without end; the factor."""
+"""Tests the limits of readers: small files that unpack to much memory, endless JSON, and the factor of all limits."""
 
 from __future__ import annotations
 

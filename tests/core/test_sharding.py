@@ -1,4 +1,4 @@
-"""Placement: one rule for each array, and a step that computes the same on one device and on eight, compiled once."""
+"""Tests sharding: one rule for each parameter, and a step that gives the same results on one device and on eight."""
 
 from __future__ import annotations
 

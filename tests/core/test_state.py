@@ -1,4 +1,4 @@
-"""The state of step 0: what the processor draws is what the default device would draw."""
+"""Tests the initial state: parameters drawn on the CPU equal those that the default device would draw."""
 
 from __future__ import annotations
 

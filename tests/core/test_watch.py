@@ -1,4 +1,4 @@
-"""One of several processes ends: all others end soon, and say in a line which one and what to do."""
+"""Tests that all processes end soon after one of them, and say in one line which one ended and what to do."""
 
 from __future__ import annotations
 

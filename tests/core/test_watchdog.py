@@ -1,4 +1,4 @@
-"""The watchdog: a run without progress ends, and says what it was doing; one that makes some is left alone."""
+"""Tests the watchdog: it ends a run without progress, with the stacks of its threads, and no other run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of the process: what a program takes and lets go again and again stays at hand, if it is little."""
+"""Tests that memory which a program allocates and frees repeatedly stays with the process, if it is small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 from small_run import ROOT
 
-from charlm.core.memory import KEPT, keep_between_steps
+from charlm.core.memory import KEPT_BYTES, keep_between_steps
 
 # Takes 64 MiB ten times, as XLA takes a program's working memory: prints how many pages the system cleared for it.
 TAKES = """
@@ -55,6 +55,6 @@ def test_working_memory_stays_between_steps():
     assert cleared(one_arena=True, keep=True, MALLOC_ARENA_MAX="8") > pages / 2  # the user's setting stands
 
 
-@pytest.mark.parametrize("temporary", [0, -1, KEPT + 1])
+@pytest.mark.parametrize("temporary", [0, -1, KEPT_BYTES + 1])
 def test_that_of_large_programs_goes_back(temporary):
     assert keep_between_steps(temporary) is False

@@ -1,4 +1,4 @@
-"""A small corpus of three files, and a config that encodes it."""
+"""Fixtures: a small corpus of three files, and a config that encodes it."""
 
 from __future__ import annotations
 

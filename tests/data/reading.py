@@ -1,4 +1,4 @@
-"""What the tests of raw text and of encoded corpora read with, and what they expect to read."""
+"""Helpers for tests of raw text and of encoded corpora: files to read, and what must be read from them."""
 
 from __future__ import annotations
 

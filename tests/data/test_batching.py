@@ -1,4 +1,4 @@
-"""Word tables: every distinct word once, every position right, nothing refused leaves a trace, nothing is lost."""
+"""Tests word tables: each distinct word once, every position right, nothing lost, no trace of refused sequences."""
 
 from __future__ import annotations
 

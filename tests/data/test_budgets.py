@@ -1,4 +1,4 @@
-"""Measured shapes: the cheapest buckets, and budgets that nearly every shard fits."""
+"""Tests measured shapes: the cheapest buckets are chosen, and nearly every shard fits the budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in corpus: English of a useful size whose splits share nothing."""
+"""Tests the built-in corpus: enough English text, and no overlap between its splits."""
 
 from __future__ import annotations
 

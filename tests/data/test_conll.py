@@ -1,4 +1,4 @@
-"""Tagged sentences: formats, defects, spaces and offsets; what is written reads back."""
+"""Tests tagged sentences: formats, defects, spaces and offsets; written files can be read again."""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ def test_uner(tmp_path):
         ("a O\n", {"word": 2}, r":1: line has 2 columns; expected at least 3"),
         ("a\tO\n\tO\n", {}, r":2: empty word \(column 0\)"),
         ("a\tO\nb\t\n", {}, r":2: empty tag \(column -1\)"),
-        ("a O\nb I-X\n", {"tags": ["O", "I-XY"]}, r":2: tag 'I-X'; expected one of O, I-XY; nearest: 'I-XY'"),
+        ("a O\nb I-X\n", {"tags": ["O", "I-XY"]}, r":2: tag 'I-X'; expected one of O, I-XY; did you mean I-XY"),
         ("a B-A\nb X\n", {"scheme": "iob1"}, r":2: tag 'X'; expected O or a tag such as B-PER \(scheme iob1\)"),
         ("a O\n", {"tag": "upos"}, r"tag='upos' in the format columns: expected a number$"),
-        (CONLLU, {"tag": "pos"}, r"expected a number, feats:KEY, misc:KEY or one of id, form, .*; nearest: '[ux]pos'"),
+        (CONLLU, {"tag": "pos"}, r"expected a number, feats:KEY, misc:KEY or one of id, form, .*did you mean [ux]pos"),
         (CONLLU, {"tag": "upos:x"}, r"tag='upos:x' in the format conllu: expected"),
         (CONLLU, {"tag": "misc:CSDI"}, r"no word has the key 'CSDI' in column misc"),
         (CONLLU.replace("\t_\tCSID=EN\n", "\n"), {}, r":9: line has 8 columns; expected at least 10 \(conllu\)"),
@@ -171,7 +171,7 @@ def test_uner(tmp_path):
         ("", {}, r"a\.conll: no sentences"),
         ("\n-DOCSTART- O\n\n", {}, r"a\.conll: no sentences"),
         ("a O\n", {"scheme": "bio"}, r"scheme='bio': expected one of auto, iob1"),
-        ("a O\n", {"format": "conll"}, r"format='conll': expected one of auto, .*; nearest: 'conllu'"),
+        ("a O\n", {"format": "conll"}, r"format='conll': expected one of auto, .*; did you mean conllu"),
         ("a O\n", {"broken": "fix"}, r"broken='fix': expected one of error, repair"),
     ],
 )  # fmt: skip

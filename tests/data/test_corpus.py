@@ -1,4 +1,4 @@
-"""Corpora of a run: prepared once, found again, refused when they do not fit; every failure is one clear line."""
+"""Tests the corpora of a run: encoded once, found in the cache, refused if they do not fit, failures in one line."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_it_builds_no_vocabulary_that_the_run_takes_over(config, documents):
     run = load_config_file(f"{ROOT}/configs/charbert_base.py:tiny")
     run.data.train, run.data.cache_dir, run.data.encode_processes = config.data.train, config.data.cache_dir, 1
     run.text.splitter, run.init_from = "rules", str(release("bert"))
-    assert [corpus.split for corpus in corpus_module._prepare_for_run(run)] == ["train", "heldout"]
+    assert [corpus.split for corpus in corpus_module.prepare_for_run(run)] == ["train", "heldout"]
     assert not glob.glob(f"{config.data.cache_dir}/subwords-*")
     assert glob.glob(f"{config.data.cache_dir}/terms-*")
 

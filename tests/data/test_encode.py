@@ -1,4 +1,4 @@
-"""Encoding: nothing lost, nothing done twice, killed runs go on, and processes change nothing."""
+"""Tests encoding: nothing is lost or done twice, killed runs continue, and any number of processes gives the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers hand over: the report of what was skipped, and sentences put together from words."""
+"""Tests the report of skipped examples, and texts that are joined from words."""
 
 from __future__ import annotations
 

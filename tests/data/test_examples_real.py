@@ -1,4 +1,4 @@
-"""Real files of every task, where they are: the readers find what the list of the files says they hold."""
+"""Tests the readers on real files of every task, if they are there, against a list of their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text files: what is read, what is skipped and counted, and which message every broken file gives."""
+"""Tests text files: what is read, what is skipped and counted, and the message for every kind of broken file."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_parquet_errors_name_file_and_columns(tmp_path):
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"texts": ["x"], "label": [1]}), path)
     with pytest.raises(
-        ValueError, match=r"no column 'text' \(data.text_key\); columns: texts, label; nearest: 'texts'"
+        ValueError, match=r"no column 'text' \(data.text_key\); columns: texts, label; did you mean texts"
     ):
         open_source(path)
     with pytest.raises(ValueError, match=r"column 'label' \(data.text_key\) holds int64; expected strings"):

@@ -1,4 +1,4 @@
-"""Trees of arrays with a new axis."""
+"""Tests trees of arrays that are stacked along a new axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masking: only whole words, only their characters, in the shares and at the rate that the paper gives."""
+"""Tests masking: whole words, only their characters, in the shares and at the rate of the paper."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""From records to batches: nothing lost, nothing doubled, one shape for ever, and a resumed run goes on exactly."""
+"""Tests the way from records to batches: nothing is lost or doubled, one shape, and exact resume."""
 
 from __future__ import annotations
 

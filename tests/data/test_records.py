@@ -1,4 +1,4 @@
-"""Encoded records: what was written is read, nothing else is, and counts add up."""
+"""Tests encoded records: written records are read unchanged, other bytes are refused, and counts add up."""
 
 from __future__ import annotations
 

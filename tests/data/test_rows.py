@@ -1,4 +1,4 @@
-"""Lines and rows: which bytes end a line, which file is of which kind, and the message of every broken one."""
+"""Tests lines and rows: line ends, kinds of files, and the message for every kind of broken file."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_csv_has_quotes_and_cells_of_several_lines(tmp_path):
         (
             "text\tlabel\na\tb\n",
             ["texts"],
-            r":1: no column 'texts' in the header; columns: 'text', 'label'; nearest: 'text'",
+            r":1: no column 'texts' in the header; columns: 'text', 'label'; did you mean text\?$",
         ),
         ("a\ta\n1\t2\n", ["a"], r":1: column 'a' occurs 2 times in the header"),
         ("a\tb\n1\t2\n3\n", ["b"], r":3: row has 1 columns; expected at least 2 \(column 'b'\)"),
@@ -177,7 +177,7 @@ def test_json_line_alone(tmp_path):
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
-        ('{"text": 1}\n{"txt": 2}\n', ["text"], r"a\.json:2: no key 'text'; keys: 'txt'; nearest: 'txt'"),
+        ('{"text": 1}\n{"txt": 2}\n', ["text"], r"a\.json:2: no key 'text'; keys: 'txt'; did you mean txt"),
         ('{"text": 1}\n{"text": \n', ["text"], r"a\.json:2: invalid JSON \(Expecting value"),
         ('{"text": \n{"text": 1}\n', ["text"], r"a\.json: invalid JSON"),
         ('[{"text": 1}, 3]', ["text"], r"a\.json\[1\]: not a JSON object; expected one with 'text', got a number"),
@@ -255,7 +255,7 @@ def test_tfds_gives_class_names(tfds_dir, monkeypatch):
         assert re.fullmatch(rf"{spec}\[\d\]", found[i][1])
     assert json.dumps([cells for cells, _ in found.values()]), "plain Python values"
     assert len(rows("tfds:tiny_classes:train[:2]", ["idx"])) == 2
-    with pytest.raises(ValueError, match=r"no feature 'lable'; columns: .*nearest: 'label'"):
+    with pytest.raises(ValueError, match=r"no feature 'lable'; columns: .*did you mean label"):
         rows(spec, ["sentence", "lable"])
     with pytest.raises(ValueError, match=r"^data: 'tfds:tiny_classes:train' has no feature 'text'"):
         rows(spec, ["text"])

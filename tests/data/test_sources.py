@@ -1,14 +1,15 @@
-"""Corpora of the config: what they may be called, how they are split, and when their text counts as changed."""
+"""Tests the corpora that a config names: their names, their splits, and when their text counts as changed."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import sys
 
 import pytest
 from reading import texts
 
-from charlm.data import files
+from charlm.data import digests
 from charlm.data.sources import open_source
 
 
@@ -17,10 +18,10 @@ from charlm.data.sources import open_source
     [
         (
             "buildin",
-            r"""data\.heldout: 'buildin' does not exist .*expected "builtin", an existing .*nearest: 'builtin'""",
+            r"""data\.heldout: 'buildin' does not exist .*expected "builtin", an existing .*did you mean builtin""",
         ),
-        ("tdfs:imdb", r"nearest: 'tfds:'"),
-        ("corpos.txt", r"'corpos.txt' does not exist \(current directory: .*nearest: 'corpus.txt'"),
+        ("tdfs:imdb", r"did you mean tfds:"),
+        ("corpos.txt", r"'corpos.txt' does not exist \(current directory: .*did you mean corpus.txt"),
         ("none/*.txt", r"data\.heldout: no file matches 'none/\*\.txt' \(current directory: /"),
         (".", r"'\.' is a directory; give its files, such as '\./\*\.txt' \(current directory: /"),
     ],
@@ -34,7 +35,7 @@ def test_unknown_specs(tmp_path, monkeypatch, spec, message):
 
 def test_bad_split_and_fraction(tmp_path):
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"split='held': expected one of train, heldout, all; nearest: 'heldout'"):
+    with pytest.raises(ValueError, match=r"split='held': expected one of train, heldout, all; did you mean heldout"):
         open_source(str(tmp_path / "a.txt"), split="held")
     with pytest.raises(ValueError, match=r"data.heldout_fraction=1.5: expected at least 0 and below 1"):
         open_source(str(tmp_path / "a.txt"), heldout_fraction=1.5)
@@ -70,7 +71,7 @@ def test_fingerprint_is_remembered_until_the_file_changes(tmp_path, monkeypatch)
 
     first = fingerprint()
     with monkeypatch.context() as patch:
-        patch.setattr(files.hashlib, "file_digest", None)  # reading again would fail
+        patch.setattr(digests.hashlib, "file_digest", None)  # reading again would fail
         assert fingerprint() == first
     path.write_text("two")
     os.utime(path, ns=(1, 1))
@@ -108,3 +109,10 @@ def test_source_and_parts_are_picklable(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo")
     source = pickle.loads(pickle.dumps(open_source(str(tmp_path / "a.txt"))))
     assert list(source.documents(source.parts[0])) == ["one", "two"]
+
+
+def test_wet_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "warcio", None)
+    (tmp_path / "a.wet.gz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r'a\.wet\.gz is WET: warcio is not installed: pip install -e "\.\[beam\]"'):
+        open_source(str(tmp_path / "a.wet.gz"))

@@ -1,4 +1,4 @@
-"""Labelled texts, ranked passages and tables of predictions, with the defects that real files have."""
+"""Tests labelled texts, ranked passages and tables of predictions, with the defects of real files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_empty_texts_are_skipped_and_counted(tmp_path):
 
 def test_labels_of_a_given_list(tmp_path):
     path = write(tmp_path / "a.tsv", "text\tlabel\nx\tneutral\ny\tentailmant \n")
-    expected = r"expected one of entailment, neutral; nearest: 'entailment'"
+    expected = r"expected one of entailment, neutral; did you mean entailment"
     with pytest.raises(ValueError, match=r"a\.tsv:3: column 'label' has label 'entailmant'; " + expected):
         read_texts(path, text="text", label="label", labels=["entailment", "neutral"])
     assert [example.label for example in read_texts(path, text="text", label="label")] == ["neutral", "entailmant"]
@@ -129,7 +129,9 @@ def test_several_labels(tmp_path):
     found = read_texts(path, **columns, separator=",", multi_label="skip", skipped=skipped)
     assert [example.id for example in found] == ["a"]
     assert skipped.report() == [f"skipped 1 x several labels: {path}:2"]
-    with pytest.raises(ValueError, match=r"multi_label='frist': expected one of error, first, skip; nearest: 'first'"):
+    with pytest.raises(
+        ValueError, match=r"multi_label='frist': expected one of error, first, skip; did you mean first"
+    ):
         read_texts(path, **columns, multi_label="frist")
     lists = write(tmp_path / "a.json", '[{"t": "x", "l": [2, 27]}, {"t": "y", "l": [3]}]')
     assert [e.label for e in read_texts(lists, text="t", label="l", multi_label="first")] == ["2", "3"]
@@ -143,7 +145,7 @@ def test_no_rows(tmp_path, text):
 
 def test_missing_column_names_the_nearest(tmp_path):
     path = write(tmp_path / "a.tsv", "sentence\tlabel\nx\ty\n")
-    with pytest.raises(ValueError, match=r"a\.tsv:1: no column 'sentense' .*nearest: 'sentence'"):
+    with pytest.raises(ValueError, match=r"a\.tsv:1: no column 'sentense' .*did you mean sentence"):
         read_texts(path, text="sentense", label="label")
 
 
@@ -202,13 +204,13 @@ def test_passages_of_tsv(tmp_path):
     [
         (query(1) | {"passages": 3}, r"a\.json\[0\]: 'passages' holds 3; expected a list of candidates"),
         (query(1) | {"passages": ["x"]}, r"passages\[0\]: candidate is 'x'; expected an object"),
-        (query(1) | {"passages": [{"passage": "x"}]}, r"no key 'passage_text'; keys: passage; nearest: 'passage'"),
+        (query(1) | {"passages": [{"passage": "x"}]}, r"no key 'passage_text'; keys: passage; did you mean passage"),
         (query(1) | {"passages": {"passage_text": ["a"], "is_selected": []}}, r"lists of 'passages' differ in length"),
         (query(1, ("a", "yes")), r"passages\[0\]: column 'is_selected' has 'yes'; expected a number"),
         (query(1, ("a", [0, 1])), r"passages\[0\]: column 'is_selected' has 2 labels, \[0, 1\]; expected one"),
         (query(1, ("a", -1)), r"passages\[0\]: column 'is_selected' is -1\.0; expected at least 0"),
         (query(None, ("a", 1)), r"passages\[0\]: column 'query_id' is empty; expected the id of the query"),
-        ({"query_id": 1, "query": "x", "passges": []}, r"no key 'passages'; keys: .*; nearest: 'passges'"),
+        ({"query_id": 1, "query": "x", "passges": []}, r"no key 'passages'; keys: .*; did you mean passges"),
     ],
 )
 def test_passages_errors(tmp_path, item, message):

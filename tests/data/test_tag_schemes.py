@@ -1,4 +1,4 @@
-"""Which scheme tags follow, and which entities they mark."""
+"""Tests which scheme tags follow and which entities they mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of text: the words come back as they were, whatever characters they have."""
+"""Tests records of text: words are restored exactly, whatever characters they have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepared TFDS data sets: read without a download, and every failure says what to do."""
+"""Tests prepared TFDS data sets: they are read without a download, and every failure says what to do."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_tfds_reads_prepared_texts(tfds_dir, monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tfds:tiny_text:tain", r"has no split 'tain'; splits: train; nearest: 'train'"),
+        ("tfds:tiny_text:tain", r"has no split 'tain'; splits: train; did you mean train"),
         ("tfds:tiny_text:train[:", r"bad split 'train\[:'"),
         ("tfds:tiny_text:9.9.9:train", r"is not prepared in .*\(\$TFDS_DATA_DIR\); nothing is downloaded"),
         ("tfds:imdb_reviews", r"prepare it with: tfds build imdb_reviews --file_format=array_record --data_dir="),

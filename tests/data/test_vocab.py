@@ -1,4 +1,4 @@
-"""The character vocabulary: counted on what is trained on, cached, or read from a file."""
+"""Tests the character vocabulary of a run: counted on the training text, cached, or read from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`charlm.from_pretrained` and `save_pretrained`: every family, from every place, with equal weights and outputs."""
+"""Tests `from_pretrained` and `save_pretrained`: every family and format, with equal weights and outputs."""
 
 from __future__ import annotations
 
@@ -124,6 +124,22 @@ def test_hlm_from_a_release_a_checkpoint_and_back(tmp_path, hlm_release):
     np.testing.assert_allclose(np.float32(context(again)), np.float32(context(found)), atol=0.1)
 
 
+@pytest.mark.parametrize("family", ["bert", "hlm"])
+def test_a_loop_over_the_layers_is_for_training_and_not_taken_over(tmp_path, family, hlm_release):
+    release = hlm_release if family == "hlm" else write_release(tmp_path / "release", family)
+    found = charlm.from_pretrained(release, scan_layers=True)
+    assert found.config.scan_layers
+    found.save_pretrained(tmp_path / "ours")
+    again = charlm.from_pretrained(tmp_path / "ours")
+    assert not again.config.scan_layers
+    assert_same(again.params, found.params)
+    found.save_pretrained(tmp_path / "theirs", format="pytorch")
+    plain = charlm.from_pretrained(release)
+    plain.save_pretrained(tmp_path / "plain", format="pytorch")
+    for name in ("model.safetensors", "config_model.json" if family == "hlm" else "config.json"):
+        assert (tmp_path / "theirs" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+
 def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys):
     release = write_release(tmp_path / "release", "bert")
     hub(release, "someone/small-bert")
@@ -185,7 +201,7 @@ def test_the_encoder_alone(tmp_path):
         ({"droput": 0.0}, "droput cannot be changed in a BertConfig"),
         ({"dropout": 7}, r"dropout=7: expected a number in \[0, 1\)"),
         ({"remat": "no"}, "remat='no': expected true or false"),
-        ({"attention_kernel": "flash"}, "attention_kernel='flash': expected auto, einsum, cudnn"),
+        ({"attention_kernel": "flash"}, "attention_kernel='flash': expected auto, einsum, cudnn, pallas"),
         ({"dtype": "int32"}, "dtype='int32': expected float32 or bfloat16 or float16"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Units: what a family makes of text, joined, packed and read back, is what its own code makes of it."""
+"""Tests units: text that is joined, packed and read back equals what the family's own code makes of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from finetune.tiny_tasks import FAMILIES, source
 
 from charlm.core.batch import reshape_batch
 from charlm.families.charbert.conversion import symbols_of
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.finetune.batching import Packer, eval_groups
 from charlm.tasks.base import Row
 

@@ -1,4 +1,4 @@
-"""Windows: every piece once, between words where that can be; batches of few shapes that hold every row."""
+"""Tests windows: they hold every piece once and are cut between words if possible; batches have few shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from charlm.families import windows as windows_module
 from charlm.families.subword.scoring import stretches
-from charlm.families.windows import Text, batches, of_like_length, rounded, rows_a_call, window_around, windows
+from charlm.families.windows import (
+    Text,
+    batches,
+    of_like_length,
+    rounded,
+    rows_a_call,
+    together,
+    window_around,
+    windows,
+)
 from charlm.nn.kernels import Machine
 
 
@@ -139,3 +148,14 @@ def test_every_piece_but_the_first_is_scored_once_with_half_a_window_before_it(l
         assert window.start == 0 or window.first - window.start >= longest // 2
         scored += range(window.first, window.end)
     assert scored == [*range(1, length)]
+
+
+def test_a_model_that_reads_one_piece_at_a_time_scores_none():
+    assert stretches(1, 1) == stretches(0, 1) == []
+    with pytest.raises(ValueError, match="a model of 1 position scores nothing: expected at least 2"):
+        stretches(2, 1)
+
+
+def test_equal_rows_are_read_together_up_to_a_limit():
+    assert together(["a", "b", "a", "a", "c", "b"], 2) == [[0, 2], [3], [1, 5], [4]]
+    assert together([]) == []

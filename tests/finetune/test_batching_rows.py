@@ -1,4 +1,4 @@
-"""Batches of fine-tuning: every row once, the same for the same seed, of few shapes."""
+"""Tests the batches of fine-tuning: every row once, the same for the same seed, in a few shapes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from finetune.tiny_tasks import source
 
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.families.units import Joined
 from charlm.finetune.batching import Packer, epoch_groups, eval_groups, lengths_of
 from charlm.tasks.base import Row

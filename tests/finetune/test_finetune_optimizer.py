@@ -1,4 +1,4 @@
-"""AdamW of fine-tuning: the schedule, what decays, clipping, a rate of its own for what is new: against plain numpy."""
+"""Tests the optimizer of fine-tuning against plain NumPy: schedule, decay, clipping, and the rate of new parameters."""
 
 from __future__ import annotations
 

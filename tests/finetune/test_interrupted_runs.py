@@ -1,4 +1,4 @@
-"""An interrupted fine-tuning is the unbroken one: every array, every metric but for timings, and when training ends."""
+"""Tests that an interrupted fine-tuning run equals the unbroken one: every array, and every metric but timings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import threading
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from damage import without_checksums
@@ -20,7 +21,8 @@ from charlm.families.pretrained import from_pretrained
 from charlm.finetune import batching
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
-from charlm.finetune.epochs import Best, Position
+from charlm.finetune.epochs import Best, RunPosition
+from charlm.finetune.learning import TaskLearning
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
 
@@ -139,7 +141,7 @@ def test_an_equal_score_is_not_better():
 
 @pytest.mark.parametrize("scores", [[], [0.1, 0.3, 0.3, 0.2]])
 def test_a_position_holds_the_best_score(scores):
-    one, other = Position(), Position()
+    one, other = RunPosition(), RunPosition()
     for score in scores:
         one.best.add(score)
     other.set_state(json.loads(json.dumps(one.get_state())))
@@ -148,7 +150,59 @@ def test_a_position_holds_the_best_score(scores):
 
 
 def test_a_position_without_the_best_score_takes_it_from_the_metrics():
-    position = Position()
+    position = RunPosition()
     position.set_state({"epoch": 4, "batch": 1})
     found = position.best_among(iter([0.5, 0.7, 0.7, 0.6]))
     assert (found.score, found.since) == (0.7, 2)
+
+
+@pytest.fixture
+def corrupt(monkeypatch):
+    """Returns a function that makes the loss of one batch infinite: the nth of those that a run on the data takes."""
+    numbers = lambda batch: [x for x in jax.tree.leaves(batch.inputs) if jnp.issubdtype(x.dtype, jnp.integer)]
+    key = lambda batch, array: sum((array.sum(x.astype("int32") ** 2) for x in numbers(batch)), array.int32(0))
+    seen, marked, do = [], [], TaskLearning.loss_sums
+
+    def count(self, batch):
+        seen.append(int(key(batch.batch, np)))
+        return batch.rows
+
+    def loss_sums(self, params, micro_batch, dropout_key):
+        sums = do(self, params, micro_batch, dropout_key)
+        bad = key(micro_batch, jnp) == (marked[0] if marked else -1)
+        return sums._replace(loss=jnp.where(bad, jnp.inf, sums.loss))
+
+    def mark(config, folder, nth):
+        monkeypatch.setattr(TaskLearning, "count", count)
+        fine_tune(config, str(folder))
+        assert seen.count(seen[nth - 1]) == 1
+        marked.append(seen[nth - 1])
+
+    monkeypatch.setattr(TaskLearning, "loss_sums", loss_sums)
+    return mark
+
+
+@pytest.mark.parametrize("nth", [STEPS + 4, pytest.param(2 * STEPS, marks=pytest.mark.slow)])
+def test_a_run_passes_over_a_corrupt_batch_and_ends_no_epoch_without_its_score(
+    tmp_path, monkeypatch, corrupt, log_lines, nth
+):
+    train, dev = write_data("classification", tmp_path, train=STEPS * 8)
+    config = lambda **more: small(
+        "classification", quickest(), train, dev, train__epochs=3, train__checkpoint_every=2,
+        train__spike_policy="restore", train__spike_rewind=1, **more,
+    )  # fmt: skip
+    corrupt(config(), tmp_path / "calm", nth)
+    expected = fine_tune(config(), str(tmp_path / "whole"))["runs"]
+    assert sum("is a spike" in line for line in log_lines.lines) == 1
+    assert ("going back to step 8" in log_lines.lines) == (nth == STEPS + 4)
+    lines = metrics_without_timings(tmp_path / "whole")
+    assert [line["step"] for line in lines if "dev_loss" in line] == ([6, 10, 16] if nth == STEPS + 4 else [6, 12, 18])
+    here = lambda: config(train__local_dir=str(tmp_path / "disk"), train__local_checkpoint_every=1)
+    restore = ended_at(monkeypatch, 2 * STEPS + 5, kill)
+    with pytest.raises(Killed):
+        fine_tune(here(), str(tmp_path / "broken"))
+    restore()
+    assert fine_tune(here(), str(tmp_path / "broken"))["runs"] == expected
+    assert any("from local checkpoints" in line for line in log_lines.lines)
+    assert not list((tmp_path / "disk").glob("*/process_*"))
+    assert metrics_without_timings(tmp_path / "broken") == lines

@@ -1,4 +1,4 @@
-"""Tiny tasks that a tiny model can learn, and the models to learn them with."""
+"""Tiny tasks that a tiny model can learn, and the models that learn them."""
 
 from __future__ import annotations
 

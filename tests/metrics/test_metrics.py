@@ -1,4 +1,4 @@
-"""Scores of classes, numbers, tags and entities: equal to the libraries', to conlleval's and to sums over examples."""
+"""Tests scores of classes, numbers, tags and entities against libraries, conlleval, and sums over examples."""
 
 from __future__ import annotations
 

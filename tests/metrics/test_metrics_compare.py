@@ -1,4 +1,4 @@
-"""Comparison of systems: means over runs, and paired resamples, fast and with the coverage they claim."""
+"""Tests comparisons of systems: means over runs, and paired resamples with the coverage that they claim."""
 
 from __future__ import annotations
 

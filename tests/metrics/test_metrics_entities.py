@@ -1,7 +1,7 @@
-"""Entities are scored as seqeval scores them, to the last bit, and without it.
+"""Tests that entities are scored as seqeval scores them, to the last bit.
 
-seqeval is no dependency: it is published without a wheel. Where it is installed (`pip install seqeval`), it is the
-oracle here; the original conlleval's counts are in `test_metrics.py`, and need nothing.
+charlm does not depend on seqeval, which is published without a wheel. If it is installed (`pip install seqeval`), these
+tests compare with it; `test_metrics.py` compares with the original conlleval's counts and needs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of ranked passages: by hand, over all orders of ties, and as scikit-learn computes them."""
+"""Tests scores of ranked passages: by hand, over all orders of ties, and against scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores from sums over examples are the libraries' own, of all examples and of resamples of them."""
+"""Tests that scores from sums over examples equal those of the libraries, for all examples and for resamples."""
 
 from __future__ import annotations
 

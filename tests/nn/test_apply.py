@@ -1,4 +1,4 @@
-"""A model applied through `charlm.nn.apply` does what flax's own `Module.apply` does."""
+"""Tests that `charlm.nn.apply` does the same as flax's own `Module.apply`."""
 
 from __future__ import annotations
 

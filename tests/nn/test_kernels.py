@@ -1,8 +1,8 @@
-"""Kernels of attention: which is chosen, each equal to the reference, and cuDNN's call in programs for NVIDIA GPUs.
+"""Tests the kernels of attention: which one is chosen, each against the reference, and cuDNN's call for NVIDIA GPUs.
 
-On CPUs JAX's own implementation stands in for cuDNN's of the same function, so that all that is ours is compared:
-layout, scale, biases, mask, gradients. Whether cuDNN computes what it says is told by the last test, which needs a GPU:
-`JAX_PLATFORMS=cuda pytest tests/nn/test_kernels.py`.
+On CPUs, JAX's own implementation of the same function replaces cuDNN's, so that all of our part is compared: layout,
+scale, biases, mask, gradients. The last test compares with cuDNN itself and needs a GPU: `JAX_PLATFORMS=cuda pytest
+tests/nn/test_kernels.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
+from programs import initial
 
 from charlm.nn import kernels
 from charlm.nn.attention import DisentangledAttention
@@ -80,7 +81,7 @@ def test_where_cudnn_is_not_known_to_be_good_it_must_be_asked_for(machine, query
 
 
 def test_an_unknown_kernel_is_refused():
-    with pytest.raises(ValueError, match="attention_kernel='flash' is not one of auto, einsum, cudnn"):
+    with pytest.raises(ValueError, match="attention_kernel='flash' is not one of auto, einsum, cudnn, pallas"):
         choose("flash", H100, query(), 512, False)
 
 
@@ -193,7 +194,7 @@ def test_disentangled_attention_is_the_same_with_either_kernel(monkeypatch, call
     mask = np.ones((2, 11), bool)
     mask[1, 8:] = False
     make = lambda kernel: DisentangledAttention(2, 8, 0.5, 0.5, "lecun", jnp.float32, kernel)
-    variables = jax.jit(lambda: make(EINSUM).init(jax.random.key(2), x, mask, positions, queries, True))()
+    variables = {"params": initial(make(EINSUM), x, mask, positions, queries, True, seed=2)}
     run = lambda kernel, **more: jax.jit(
         lambda: make(kernel).apply(variables, x, mask, positions, queries, True, **more)
     )()
@@ -216,7 +217,7 @@ def test_plain_attention_is_the_same_with_either_kernel(calls, cached):
     causal = np.arange(places) <= np.arange(5)[:, None] + 3 * cached
     visible = causal[None, None] & (np.arange(places) >= np.array([0, 1])[:, None])[:, None, None]
     past = KeyValue(normal(1, 2, 9, 2, 16), normal(2, 2, 9, 2, 16)) if cached else None
-    variables = jax.jit(lambda: make(EINSUM).init(jax.random.key(2), x, visible, past, jnp.asarray(3)))()
+    variables = {"params": initial(make(EINSUM), x, visible, past, jnp.asarray(3), seed=2)}
     run = lambda kernel, *more, **rngs: jax.jit(
         lambda: make(kernel).apply(variables, x, visible, past, jnp.asarray(3), *more, **rngs)
     )()

@@ -1,4 +1,4 @@
-"""Products of rounded inputs among float32 states: exact in float32, and as rounded as they should be below it."""
+"""Tests products of rounded inputs among float32 states: exact in float32, correctly rounded below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bidirectional GRU: equal to a loop over PyTorch's equations, whatever stands behind the last character."""
+"""Tests the bidirectional GRU against a loop over PyTorch's equations, with padding that must have no effect."""
 
 import re
 

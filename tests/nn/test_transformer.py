@@ -1,4 +1,4 @@
-"""The encoder: its two entrances agree, remat and kept projections change nothing, initialisers are what they say."""
+"""Tests HLM's encoder: its entry points agree, remat and kept projections change nothing, initialisers are right."""
 
 import dataclasses
 import functools
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
+from programs import initial
 
 from charlm.nn.attention import PROJECTED
 from charlm.nn.embed import CharEmbed, gelu
@@ -30,7 +31,7 @@ def states(seed: int = 0) -> jax.Array:
 
 @functools.cache
 def parameters(config: EncoderConfig = CONFIG):
-    return jax.jit(Encoder(config).init)(jax.random.key(1), states(), MASK)["params"]
+    return initial(Encoder(config), states(), MASK, seed=1)
 
 
 @functools.partial(jax.jit, static_argnames="config")
@@ -156,7 +157,7 @@ WIDE = dataclasses.replace(CONFIG, layers=1, hidden=64, ffn=256, heads=4, positi
 @functools.cache
 def wide(initializer: str) -> dict[str, np.ndarray]:
     config = dataclasses.replace(WIDE, initializer=initializer)
-    params = jax.jit(Encoder(config).init)(jax.random.key(2), jnp.zeros((1, L, 64)), MASK[:1])["params"]
+    params = initial(Encoder(config), jnp.zeros((1, L, 64)), MASK[:1], seed=2)
     return traverse_util.flatten_dict(jax.tree.map(np.asarray, params), sep="/")
 
 

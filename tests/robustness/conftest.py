@@ -1,4 +1,4 @@
-"""Tiny models with heads for tasks, and one report of two taggers that many tests read."""
+"""Fixtures: tiny models with heads for tasks, and one report of two taggers that many tests read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from charlm.finetune.data import read
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
 from charlm.robustness.measure import measure
-from charlm.tasks.registry import task_of
+from charlm.tasks.create import task_of
 
 WRITERS = {
     "tagging": ("tags.conll", write_conll),

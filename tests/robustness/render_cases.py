@@ -1,4 +1,4 @@
-"""Invented measurements as `charlm.robustness` makes them: three models, six kinds of noise, five levels."""
+"""Invented measurements in the form of `charlm.robustness`: three models, six kinds of noise, five levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over a pipe by its DevTools protocol: no Python package, no port.
+"""Drives a headless Chromium over a pipe by its DevTools protocol, without a Python package or a port.
 
 The pipe is file descriptor 3 (to the browser) and 4 (from it); messages are JSON, each ends with a zero byte.
 """

@@ -1,4 +1,4 @@
-"""A written report, taken apart again."""
+"""Reads a written report back, for tests."""
 
 from __future__ import annotations
 

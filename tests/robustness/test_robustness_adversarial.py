@@ -1,4 +1,4 @@
-"""The search for what misleads a model: never milder than nothing, within its budget, the same every time."""
+"""Tests the adversarial search: never milder than no edit, within its budget, the same in every run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from charlm.robustness import adversarial
 from charlm.robustness.adversarial import Editable, attack
 from charlm.robustness.attacks import attacked
 from charlm.robustness.cells import Cells
-from charlm.robustness.settings import Settings
+from charlm.robustness.settings import ReportSettings
 from charlm.robustness.subjects import load
 from charlm.text.noise import single_edits
 
@@ -109,7 +109,7 @@ def test_small_chunks_find_the_same(case, monkeypatch):
 
 def test_the_entry_is_counted_from_the_examples(case, tmp_path):
     subject, examples = case
-    settings = Settings((subject.path,), ("x",), str(tmp_path), adversarial=1)
+    settings = ReportSettings((subject.path,), ("x",), str(tmp_path), adversarial=1)
     entry, rows = attacked(subject, examples, "key", settings, Cells(tmp_path))
     again, _ = attacked(subject, examples, "key", settings, Cells(tmp_path))
     assert entry == again
@@ -125,7 +125,7 @@ def test_the_entry_is_counted_from_the_examples(case, tmp_path):
         assert entry["flipped"] == np.mean([a.prediction.label != a.attacked_prediction.label for a in found])
     for one, row in zip(found, rows, strict=True):
         assert task.decoded(row["prediction"]) == one.prediction
-    more = Settings((subject.path,), ("x",), str(tmp_path), adversarial=2)
+    more = ReportSettings((subject.path,), ("x",), str(tmp_path), adversarial=2)
     entry, rows = attacked(subject, examples, "key", more, Cells(tmp_path))
     assert entry["edits"] == 2
     assert max(len(row["edits"]) for row in rows) == 2, "not those of one edit"

@@ -1,4 +1,4 @@
-"""Batches of few shapes give what batches of any shape give, and are not compiled anew for every version of a text."""
+"""Tests that batches of few shapes give the same results, and are not compiled anew for every version of a text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from charlm.data.examples import TextExample
 from charlm.finetune.batching import grid
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness import measurement
-from charlm.robustness.batches import Batches
+from charlm.robustness.batches import ModelRunner
 from charlm.robustness.measure import measure
 from charlm.robustness.measurement import first_of
 from charlm.robustness.versions import version_of
@@ -42,7 +42,7 @@ def case(request, models, taggers):
 
 def test_losses_are_means_over_what_an_example_has_to_learn(case):
     model, examples = case
-    batches = Batches(model)
+    batches = ModelRunner(model)
     predictions, losses_E2 = model.evaluator.predict_with_loss(model.params, model.evaluator.prepare(examples))
     assert batches.predict(examples) == predictions
     found, losses = batches.predict_with_loss(examples)
@@ -54,7 +54,7 @@ def test_losses_are_means_over_what_an_example_has_to_learn(case):
 
 def test_versions_of_a_text_share_their_programs(case):
     model, examples = case
-    batches, alone = Batches(model), FineTuned(model.pretrained, 8)
+    batches, alone = ModelRunner(model), FineTuned(model.pretrained, 8)
     programs = model.evaluator._logits
     batches.predict(examples)
     first = programs._cache_size()
@@ -62,7 +62,7 @@ def test_versions_of_a_text_share_their_programs(case):
         batches.predict(version_of(model.task, examples, Noise("swap", 0.1), seed, None).examples)
     assert programs._cache_size() == first
     noisy = version_of(model.task, examples, Noise("insert", 0.9), 0, None).examples
-    assert batches.predict(noisy) == Batches(alone).predict(noisy), "where a shape is too small, another is made"
+    assert batches.predict(noisy) == ModelRunner(alone).predict(noisy), "where a shape is too small, another is made"
     after = programs._cache_size()
     batches.predict(examples)
     batches.predict(noisy)

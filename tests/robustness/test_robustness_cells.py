@@ -1,4 +1,4 @@
-"""Cells: what was measured is not measured again, and nothing else is taken for it."""
+"""Tests the cache of measurements: nothing is measured twice, and no outdated value is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line, other tasks from end to end, and mistakes in one line."""
+"""Tests the command line of the report, other tasks from end to end, and mistakes in one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(monkeypatch, tmp_path, capsys):
     stub = types.ModuleType("charlm.robustness.render")
     stub.write_report = lambda results, folder: made.append((results, folder))
     monkeypatch.setitem(sys.modules, "charlm.robustness.render", stub)
-    monkeypatch.setattr("charlm.core.logs.start_logging", lambda: None)
+    monkeypatch.setattr("charlm.robustness.__main__.start_logging", lambda: None)
 
     def run(*arguments, out=tmp_path / "out"):
         made.clear()
@@ -119,7 +119,7 @@ def test_mistakes_are_one_line(command, models, taggers, tmp_path):
     cases = [
         (["--models", bert, "--data", data, "--levels=a"], "--levels=a: expected rates between commas"),
         (["--models", bert, "--data", data, "--levels="], "levels=(): expected a sequence of at least one"),
-        (["--models", bert, "--data", data, "--noise", "keybord"], "nearest: 'keyboard'"),
+        (["--models", bert, "--data", data, "--noise", "keybord"], "did you mean keyboard"),
         (["--models", bert, "--data", data, "--noise", "misspelling"], "needs a list of misspellings"),
         (["--models", bert, "--data", data, "--misspellings=/none"], "--misspellings=/none cannot be read"),
         (["--models", bert, "--data", "/none.conll"], "--data: '/none.conll' does not exist"),

@@ -1,4 +1,4 @@
-"""Groups of words, changed words, and how words are cut."""
+"""Tests groups of words, changed words, and how words are cut."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from charlm import metrics
 from charlm.config import get_config
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
 from charlm.families.hlm.units import HLMUnits
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.robustness import groups, scoring
 from charlm.robustness.cells import Cell
 from charlm.robustness.segmentation import pieces_of, segmentation

@@ -1,4 +1,4 @@
-"""A report of two fine-tuned taggers: every number is what the parts of charlm give by themselves."""
+"""Tests a report of two fine-tuned taggers: every number equals that of the parts of charlm behind it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from charlm import metrics
 from charlm.finetune.predictor import FineTuned
-from charlm.robustness.batches import Batches
+from charlm.robustness.batches import ModelRunner
 from charlm.robustness.measure import DESCRIPTION, measure
 from charlm.text.noise import Noise, Noiser
 
@@ -201,8 +201,8 @@ def test_words_move_only_where_they_can_be_compared(results):
 
 def test_all_models_read_the_same_noisy_text_and_other_seeds_other_text(models, taggers, tmp_path, monkeypatch):
     read = []
-    own = Batches.predict
-    monkeypatch.setattr(Batches, "predict", lambda self, those: read.append(list(those)) or own(self, those))
+    own = ModelRunner.predict
+    monkeypatch.setattr(ModelRunner, "predict", lambda self, those: read.append(list(those)) or own(self, those))
     measure(taggers, [models.data("tagging")], str(tmp_path), noise=["drop:0.5"], seeds=2, samples=10, batch_size=8)
     clean, first, second = read[0:2], read[2:4], read[4:6]
     assert len(read) == 6

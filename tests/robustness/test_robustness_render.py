@@ -1,4 +1,4 @@
-"""The report holds what was measured, all of it; what was not measured is said."""
+"""Tests that the report shows all measurements, and says what was not measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows everything, asks nobody for anything, and fits narrow and wide screens.
+"""Tests the page in a real browser: it shows everything, loads nothing, and fits narrow and wide screens.
 
     pytest -m browser                              # skips without a Chromium or Chrome
     CHARLM_BROWSER=required pytest -m browser      # fails without; CHARLM_BROWSER=/path/to/chrome names one

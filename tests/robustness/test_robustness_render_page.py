@@ -1,4 +1,4 @@
-"""Whatever models and files are called, the report stays a report; and the plots show the numbers."""
+"""Tests that no name of a model or file breaks the report, and that the plots show the numbers."""
 
 from __future__ import annotations
 

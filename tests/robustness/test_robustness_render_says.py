@@ -1,4 +1,4 @@
-"""The paragraph at the top follows the numbers, and claims no more than they do."""
+"""Tests that the summary of a report follows the numbers and claims no more than they support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sensitivity: the numbers of the definition, and none where nothing changed."""
+"""Tests sensitivity: the numbers of the definition, and none if nothing changed."""
 
 from __future__ import annotations
 

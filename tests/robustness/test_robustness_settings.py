@@ -1,15 +1,15 @@
-"""Which noise is measured at which rate, and what is refused."""
+"""Tests which noise is measured at which rate, and which settings are refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from charlm.robustness.settings import Settings, planned
+from charlm.robustness.settings import ReportSettings, planned
 from charlm.text.noise import KINDS, Noise
 
 
 def plan(*noise, **options):
-    levels, notes = planned(Settings(("m",), ("d",), "o", noise=noise, **options))
+    levels, notes = planned(ReportSettings(("m",), ("d",), "o", noise=noise, **options))
     return [(level.kind, level.level) for level in levels], notes
 
 
@@ -17,7 +17,7 @@ def test_kinds_take_the_levels_and_specs_their_own_rate():
     found, notes = plan("drop", "keyboard:0.3", levels=(0.2, 0, 0.1, 0.1))
     assert found == [("drop", 0), ("drop", 0.1), ("drop", 0.2), ("keyboard", 0.3)]
     assert notes == []
-    levels, _ = planned(Settings(("m",), ("d",), "o", noise=("drop", "swap:0.25"), levels=(0, 0.1)))
+    levels, _ = planned(ReportSettings(("m",), ("d",), "o", noise=("drop", "swap:0.25"), levels=(0, 0.1)))
     assert [level.noise for level in levels] == [None, Noise("drop", 0.1), Noise("swap", 0.25)]
     assert [level.spec for level in levels] == ["drop:0.0", "drop:0.1", "swap:0.25"]
 
@@ -48,7 +48,9 @@ def test_unusual_settings_are_part_of_the_name_and_nothing_is_measured_twice():
     found, _ = plan("keyboard", "keyboard@de", "keyboard:0.1:4", "keyboard:0.1", "all", levels=(0.1,), language="fr")
     assert found[:3] == [("keyboard", 0.1), ("keyboard@de", 0.1), ("keyboard:4", 0.1)]
     assert len(found) == len(set(found)) == len(KINDS) - 1 + 2
-    levels, _ = planned(Settings(("m",), ("d",), "o", noise=("keyboard", "drop:0.2@de"), levels=(0.1,), language="fr"))
+    levels, _ = planned(
+        ReportSettings(("m",), ("d",), "o", noise=("keyboard", "drop:0.2@de"), levels=(0.1,), language="fr")
+    )
     assert [str(level.noise) for level in levels] == ["keyboard:0.1@fr", "drop:0.2@de"]
 
 
@@ -64,16 +66,16 @@ def test_unusual_settings_are_part_of_the_name_and_nothing_is_measured_twice():
         ({"adversarial": -1}, "adversarial=-1: expected a whole number of at least 0"),
         ({"samples": 0}, "samples=0: expected a whole number of at least 1"),
         ({"batch_size": True}, "batch_size=True: expected a whole number"),
-        ({"noise": ("keybord",)}, "noise 'keybord' is not one of .*nearest: 'keyboard'"),
+        ({"noise": ("keybord",)}, "noise 'keybord' is not one of .*did you mean keyboard"),
         ({"noise": ("drop:2",)}, "noise 'drop': expected a rate from 0 to 1, got 2.0"),
         ({"language": "xx"}, "xx"),
     ],
 )
 def test_mistakes_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        planned(Settings(**({"models": ("m",), "data": ("d",), "out": "o"} | options)))
+        planned(ReportSettings(**({"models": ("m",), "data": ("d",), "out": "o"} | options)))
 
 
 def test_settings_are_json():
-    found = Settings(["m"], ["d"], "o", levels=[0.1, 0]).to_dict()
+    found = ReportSettings(["m"], ["d"], "o", levels=[0.1, 0]).to_dict()
     assert (found["models"], found["levels"], found["seeds"]) == (["m"], [0.0, 0.1], 3)

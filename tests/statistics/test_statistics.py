@@ -1,4 +1,4 @@
-"""Lengths of texts, counted by hand and against sentences encoded whole; parameters, against the paper's figures."""
+"""Tests lengths of texts, by hand and on whole sentences, and parameter counts against the paper's figures."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_mistakes_are_one_line(vocab, tmp_path, hlm, capsys):
         ([model, "--lowercase=no", "--data", tmp_path / "none.txt"], "--data: .*does not exist"),
         ([model, "--lowercase=no", "--data", tmp_path / "empty.txt"], "empty.txt"),
         ([model, "--lowercase=no", "--data", tmp_path / "bad.conll", "--word=1"], "bad.conll:2: line has 1 columns"),
-        ([model, "--splitter=rule"], "nearest: 'rules'"),
+        ([model, "--splitter=rule"], "did you mean rules"),
         (["--model", hlm, "--data", tmp_path / "bad.conll"], "reads characters: it has no subwords"),
     ):
         line = failure(capsys, main([str(argument) for argument in arguments]))

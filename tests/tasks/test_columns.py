@@ -1,4 +1,4 @@
-"""Columns of tables: one that a task cannot do without is named, or the config's key that names none is."""
+"""Tests columns of tables: a missing one is named, with the config key that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each task says of its examples and predictions, so that nobody else need know which task it is."""
+"""Tests the methods that tell other code about a task's examples and predictions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
 from charlm.data.squad import Candidate
 from charlm.tasks.classification import Classification, ClassPrediction, Regression
+from charlm.tasks.create import from_settings, task_named
 from charlm.tasks.question_answering import AnswerPrediction, QuestionAnswering
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.registry import from_settings, task_named
 from charlm.tasks.table import TASKS
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging, word_rows

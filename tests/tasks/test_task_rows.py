@@ -1,4 +1,4 @@
-"""Tasks: rows carry every label, and logits that say the right thing give the right predictions, in every family."""
+"""Tests tasks: rows carry every label, and the right logits give the right predictions, in every family."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.tasks.classification import Classification, Regression, join_cut
 from charlm.tasks.contexts import ContextPlaces
+from charlm.tasks.create import TASKS, from_settings
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.registry import TASKS, from_settings
 from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 from charlm.text.noise import Noise, Noiser

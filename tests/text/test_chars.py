@@ -1,4 +1,4 @@
-"""Character vocabulary and word encoder: equal to the released code, deterministic, bounded, exact in its counts."""
+"""Tests character vocabulary and word encoder: equal to the released code, deterministic, bounded, exact counts."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""Sentences by their words: they end where a person would say so, and every word is in one."""
+"""Tests the ends of sentences: where a person would put them, with every word in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary of characters under subwords: files of the authors' form, built ones, and what is no vocabulary."""
+"""Tests the vocabulary of characters of subwords: files in the authors' format, built ones, and invalid ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ranking words by the probabilities of their characters: exactly what trying every word would give."""
+"""Tests that words are ranked by their characters exactly as by trying every word."""
 
 from __future__ import annotations
 

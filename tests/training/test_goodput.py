@@ -1,4 +1,4 @@
-"""Goodput: what lasted of the time of a run, over its starts."""
+"""Tests goodput: the share of a run's time, over all its starts, that went into steps that lasted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from charlm.training import progress
-from charlm.training.goodput import FILE, Goodput, Start, account, read_starts
+from charlm.training.goodput import GOODPUT_FILE, Goodput, RunStart, account, read_starts
 
 
 class Clock:
@@ -46,27 +46,27 @@ def test_steps_that_are_done_again_and_the_time_between_are_lost(tmp_path):
 
 
 def test_between_two_known_steps_it_is_by_proportion():
-    start = Start(0.0, 4, [8, 16], [2.0, 10.0])
+    start = RunStart(0.0, 4, [8, 16], [2.0, 10.0])
     assert [start.until(step) for step in (2, 4, 6, 8, 12, 16, 99)] == [0, 0, 1, 2, 6, 10, 10]
 
 
 def test_a_later_start_from_an_earlier_step_takes_away_from_all_before():
-    starts = [Start(0, 0, [10], [10.0]), Start(20, 10, [20], [10.0]), Start(40, 5, [20], [15.0])]
+    starts = [RunStart(0, 0, [10], [10.0]), RunStart(20, 10, [20], [10.0]), RunStart(40, 5, [20], [15.0])]
     assert account(starts, 60) == (5 + 0 + 15, 5 + 10, 60, 3)
 
 
 def test_damaged_lines_are_left_out(tmp_path):
-    (tmp_path / FILE).write_text(
+    (tmp_path / GOODPUT_FILE).write_text(
         '{"time": 1, "step": 0}\n{"time": 2, "step": 5, "seconds": 4}\n[]\n{"time": "x", "step": 5}\n'
         '{"time": 3, "step": 5, "seconds": 5}\n{"time": 3, "step": 6, "seconds": "a"}\n{"time": 4, "st'
     )
-    assert read_starts(tmp_path) == [Start(1.0, 0, [5], [4.0])]
+    assert read_starts(tmp_path) == [RunStart(1.0, 0, [5], [4.0])]
     assert read_starts(tmp_path / "none") == []
 
 
 def test_no_time_is_no_goodput():
     assert account([], 5.0).share == 0
-    assert account([Start(5.0, 0, [], [])], 5.0).share == 0
+    assert account([RunStart(5.0, 0, [], [])], 5.0).share == 0
 
 
 def test_a_full_disk_is_one_line(tmp_path):
@@ -79,16 +79,16 @@ def test_a_line_that_a_crash_cut_short_takes_no_other_with_it(tmp_path):
     first = Goodput(tmp_path, 0, clock)
     clock.now += 10
     first.add(5, 10)
-    with (tmp_path / FILE).open("a") as file:
+    with (tmp_path / GOODPUT_FILE).open("a") as file:
         file.write('{"time": 15, "st')
     Goodput(tmp_path, 5, clock)
-    assert read_starts(tmp_path) == [Start(0.0, 0, [5], [10.0]), Start(10.0, 5, [], [])]
+    assert read_starts(tmp_path) == [RunStart(0.0, 0, [5], [10.0]), RunStart(10.0, 5, [], [])]
 
 
 def test_seconds_before_a_compilation_count_and_those_of_it_do_not(monkeypatch):
     clock = Clock(0.0)
     monkeypatch.setattr(progress.time, "perf_counter", clock)
-    window = progress.Window(mock.Mock(sums=mock.Mock(_fields=())))
+    window = progress.SinceReport(mock.Mock(sums=mock.Mock(_fields=())))
     clock.now += 3
     window.keep_seconds()  # a batch of a new shape comes
     clock.now += 50

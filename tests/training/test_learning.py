@@ -1,4 +1,4 @@
-"""Slow: the command of the README, as it stands there, learns what it should."""
+"""Tests (slowly) that the README's first command learns what it should."""
 
 from __future__ import annotations
 

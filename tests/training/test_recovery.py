@@ -1,4 +1,4 @@
-"""A run whose newest checkpoint is damaged: it says so and stops, or goes on from the one before when asked."""
+"""Tests a run whose newest checkpoint is damaged: it stops, or continues from the one before if asked to."""
 
 from __future__ import annotations
 

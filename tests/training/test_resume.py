@@ -1,6 +1,6 @@
-"""A run that is killed again and again ends as the one that never was: every bit, and every metric but for timings.
+"""Tests that a run which is killed again and again ends as an unbroken one: every bit, and every metric but timings.
 
-The commands are those of a user, in processes of their own. Shown with `pytest -m slow tests/test_resume.py -s`.
+The commands are those of a user, in processes of their own: `pytest -m slow tests/training/test_resume.py -s`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training: stopped in any way and started again, a run ends as the unbroken one; nothing else ever goes on quietly."""
+"""Tests training: stopped in any way and started again, a run ends as the unbroken one; no mistake is silent."""
 
 from __future__ import annotations
 

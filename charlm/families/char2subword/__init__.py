@@ -1,6 +1,13 @@
-"""Char2Subword (Aguilar et al., 2021): a character transformer that replaces the frozen embedding table of subwords."""
+"""Char2Subword (Aguilar et al., 2021): a character transformer that replaces the frozen embedding table of subwords.
 
+Begin with `module`, the character transformer; `objective` and `contextual` are the two kinds of training stages,
+`words` says how a trained model reads text.
+"""
+
+from charlm.core.keys import Key
 from charlm.families.family import Family
+from charlm.families.options import ExportForm, ModelOption
+from charlm.families.spelled.options import LANGUAGE, SPLITTER
 
 _HERE = "charlm.families.char2subword"
 
@@ -18,10 +25,24 @@ FAMILY = Family(
     },
     corpora=f"{_HERE}.shape:corpora_of",
     stage_config=f"{_HERE}.keys:of_stage",
-    check_options={
-        "mode": f"{_HERE}.words:check_mode",
-        "splitter": "charlm.families.spelled.options:check_splitter",
-        "language": "charlm.families.spelled.options:check_language",
+    options={
+        "mode": ModelOption(
+            f"{_HERE}.words:check_mode",
+            Key("", 'Char2Subword: what words become, "full" or "hybrid"; empty: as the model says',
+                ("", "full", "hybrid")),
+        ),
+        "splitter": SPLITTER,
+        "language": LANGUAGE,
     },
-    exports={"table_free": f"{_HERE}.export:export_table_free", "words": f"{_HERE}.export:export_words"},
-)
+    exports={
+        "table_free": ExportForm(
+            f"{_HERE}.export:export_table_free",
+            "a checkpoint of ours without the table of subwords, for full mode",
+        ),
+        "words": ExportForm(
+            f"{_HERE}.export:export_words",
+            "file of words, one a line: what transformers reads as a BERT with a row a word",
+            default="",
+        ),
+    },
+)  # fmt: skip

@@ -1,14 +1,17 @@
-"""The batch of the approximation stage, in which Char2Subword learns to imitate the rows of an embedding table."""
+"""The batch of the approximation stage, in which Char2Subword learns to imitate the rows of an embedding table.
+
+Read it before `batches`, which makes these arrays, and `loss`, which uses them.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from charlm.core.batch import Array
+from charlm.core.types import Array
 
 
 class ImitationBatch(NamedTuple):
-    """Entries of a vocabulary, from whose characters Char2Subword learns to make their rows (section 3.1).
+    """Vocabulary entries with their characters, from which Char2Subword learns to compute their rows (section 3.1).
 
     Every attribute is a tuple with one array per length bucket. Axes: S shards, U spellings, K neighbours.
 

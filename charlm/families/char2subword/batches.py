@@ -1,19 +1,21 @@
 """Makes batches of spelled vocabulary entries for the approximation stage, in length buckets and of a fixed shape.
 
-A length bucket's share of the rows of a batch equals its share of the entries of the vocabulary. So no row is padding,
-and all entries are seen equally often, up to rounding to whole rows. The content of a batch depends only on the seed
-and on the number of the batch, so the number is all that a checkpoint saves of the data position.
+Open it to change which entries a batch has or how they get their typos. A length bucket's share of the rows of a batch
+equals its share of the entries of the vocabulary. So no row is padding, and all entries are seen equally often, up to
+rounding to whole rows. The content of a batch depends only on the seed and on the number of the batch, so the number is
+all that a checkpoint saves of the data position.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grain
 import numpy as np
 
+from charlm.core.types import JsonObject
 from charlm.data.batching import bucket_of
 from charlm.data.budgets import check_rows, choose_buckets
 from charlm.data.lanes import stack
@@ -21,10 +23,10 @@ from charlm.data.streams import generator
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows
 from charlm.families.char2subword.spelling_vocab import Entries
+from charlm.families.spelled.masked_batches import SPELLING_BUCKETS
 from charlm.text.chars import CharVocab
 from charlm.text.noise import Noiser
 
-BUCKETS = 4
 ORDER, TYPOS, UNSEEN = 0, 1, 2  # numbers of the random streams
 
 
@@ -98,7 +100,7 @@ def measure_shape(
     """
     lengths_N = imitated.lengths()[~imitated.unseen_N]
     longest = int(imitated.lengths().max())
-    slots = slots or choose_buckets(np.bincount(lengths_N, minlength=longest + 1), min(BUCKETS, size))
+    slots = slots or choose_buckets(np.bincount(lengths_N, minlength=longest + 1), min(SPELLING_BUCKETS, size))
     if tuple(sorted(set(slots))) != tuple(slots) or slots[-1] < longest:
         raise ValueError(f"data.bucket_slots={tuple(slots)} must ascend, and end at {longest} or more")
     if not rows and len(slots) > size:
@@ -216,10 +218,10 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             self._orders[bucket, epoch] = order
         return int(members[self._orders[bucket, epoch][within]])
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         return {"made": self._made, "of": self._settings.shape.shards}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         if state.get("of") != self._settings.shape.shards:
             raise ValueError(
                 f"the saved data position belongs to data.table_shards={state.get('of')}, not "
@@ -231,10 +233,11 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
 class EvaluationBatches(grain.IterDataset[ImitationBatch]):
     """Batches [1, len(lanes), ...] that hold a sample of the entries once, spelled without typos.
 
-    Up to a quarter of the sample are unseen entries.
+    Up to a quarter of the sample are unseen entries; one of them, if the sample has two or more.
 
     Args:
-      most: entries of the sample; 0: all entries. lanes: which of the `shape.shards` shards to make.
+      most: entries of the sample; 0: all entries.
+      lanes: which of the `shape.shards` shards to make.
     """
 
     def __init__(self, imitated: Imitated, shape: ImitationShape, lanes: Iterable[int], most: int) -> None:
@@ -243,8 +246,8 @@ class EvaluationBatches(grain.IterDataset[ImitationBatch]):
         order = generator(0, ORDER).permutation(len(imitated.entries))
         unseen, seen = order[imitated.unseen_N[order]], order[~imitated.unseen_N[order]]
         if most:
-            unseen = unseen[: max(1, most // 4)]
-            seen = seen[: max(1, most - len(unseen))]
+            unseen = unseen[: min(max(1, most // 4), most - 1)]
+            seen = seen[: most - len(unseen)]
         sample = np.concatenate([unseen, seen])
         bucket_N = bucket_of(imitated.lengths()[sample], shape.slots)
         self.members = [sample[bucket_N == b] for b in range(len(shape.slots))]
@@ -271,8 +274,8 @@ class _EvaluationIterator(grain.DatasetIterator[ImitationBatch]):
             made.append(build_shard(settings.imitated, settings.shape, parts, None))
         return stack([stack(made)])
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         return {"made": self._made}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         self._made = state["made"]

@@ -1,6 +1,7 @@
 """The objective of the contextual stage: Char2Subword learns masked language modelling (section 3.2).
 
-The transformer behind the module is frozen.
+Open it to change which subwords are spelled or masked in that stage. The transformer behind the module is frozen. Most
+of the objective is shared: see `objective` for the model, and `charlm.families.spelled.masked_lm` for batches and loss.
 """
 
 from __future__ import annotations

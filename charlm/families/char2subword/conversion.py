@@ -1,4 +1,7 @@
-"""Converts Char2Subword folders to our checkpoints and back.
+"""Converts folders of Char2Subword models to charlm checkpoints and back.
+
+`python -m charlm.convert` and `from_pretrained` use it. Open it to change which files a folder needs besides its
+tensors.
 
 The folders name the transformer's tensors as the package transformers does, and the module's as the paper's equations
 do; `tensors.py` has the table of names.
@@ -8,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 
@@ -18,10 +20,11 @@ from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json
+from charlm.core.types import Json, JsonObject, Params
 from charlm.families.char2subword import FAMILY
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
-    MODULE,
+    MODULE_PREFIX,
     NAME,
     ON_BERT,
     ON_ROBERTA,
@@ -33,10 +36,10 @@ from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter
 from charlm.families.subword.layout import config_to_dict
-from charlm.text.chars import CharVocab
+from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
 
-CHARS_FILE = "char_vocab.json"
-SHARED = ("dtype", "remat", "attention_kernel", "dropout", "attention_dropout")  # a change holds for the module, too
+# A change of these holds for the module, too.
+SHARED = ("dtype", "remat", "attention_kernel", "scan_layers", "dropout", "attention_dropout")
 
 
 class Char2SubwordConverter(SubwordConverter):
@@ -47,6 +50,7 @@ class Char2SubwordConverter(SubwordConverter):
 
     encoders = (Char2SubwordBert,)
     replaces_table = NAME
+    tells = f"{CONFIG_FILE} and {CHAR_VOCAB_FILE} tell it here"
     own_options = FAMILY.option_checks()
 
     def __init__(self) -> None:
@@ -54,7 +58,7 @@ class Char2SubwordConverter(SubwordConverter):
         super().__init__(ON_BERT)
         self.title = "Char2Subword"
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the target of a model with that metadata; see `Converter.target`."""
         target = SubwordConverter(kind_of(metadata["model"])).target(metadata, where)
         config, rows = target.config, metadata.get("rows", ())
@@ -70,7 +74,7 @@ class Char2SubwordConverter(SubwordConverter):
         """Returns a batch with a text of one word."""
         return smallest_batch()
 
-    def headless(self, config: Char2SubwordBertConfig, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: Char2SubwordBertConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return Char2SubwordBert(config), {name: params[name] for name in ("bert", "char2subword")}
 
@@ -78,19 +82,15 @@ class Char2SubwordConverter(SubwordConverter):
         """Returns the contents of one of their files; see `Converter.names`."""
         return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
 
-    def read(self, source: str, head: str = "", **options: Any) -> Model:
+    def read(self, source: str, head: str = "") -> Model:
         """Reads a folder: config, tensors, characters, and the tokenizer of the transformer.
 
         Args:
           head: the head to read; "": the head that the folder holds.
-          options: none are known.
 
         Raises:
-          ValueError: an option was given, or something in the folder is missing or does not fit.
+          ValueError: something in the folder is missing or does not fit.
         """
-        if options:
-            named = ", --".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and {CHARS_FILE} tell it here")
         file = find_state(source)
         where = str(file.parent / CONFIG_FILE)
         family = kind_of_state(file, mapped=False)
@@ -112,11 +112,11 @@ class Char2SubwordConverter(SubwordConverter):
             reader.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
-    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+    def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head."""
         return SubwordConverter(kind_of(metadata["model"])).with_head(metadata, head)
 
-    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with fields of the config changed; those in `SHARED` change in the module's as well."""
         fields = metadata["model"]
         shared = {name: value for name, value in changes.items() if name in SHARED}
@@ -125,7 +125,7 @@ class Char2SubwordConverter(SubwordConverter):
     def write_beside(self, model: Model, folder: Path) -> None:
         """Writes tokenizer, config of the transformer, and characters."""
         super().write_beside(model, folder)
-        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHAR_VOCAB_FILE)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes config, tokenizer and characters."""
@@ -136,10 +136,10 @@ class Char2SubwordConverter(SubwordConverter):
             theirs = read_json(path)
             theirs[NAME]["rows"] = list(rows)
             write_json(path, theirs)
-        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHARS_FILE)
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHAR_VOCAB_FILE)
 
 
-def kind_of(fields: Mapping[str, Any]) -> Char2SubwordLayout:
+def kind_of(fields: Mapping[str, Json]) -> Char2SubwordLayout:
     """Returns the kind of a model from the fields of our config: on RoBERTa if its positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 
@@ -151,9 +151,9 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
       ValueError: the file cannot be read, or holds no tensors of the module.
     """
     names = list(open_state(file, mapped))
-    if not any(name.startswith(MODULE) for name in names):
+    if not any(name.startswith(MODULE_PREFIX) for name in names):
         raise ValueError(
-            f"{file} holds no {MODULE}char_embs.weight: expected the tensors of a {NAME} model, got "
+            f"{file} holds no {MODULE_PREFIX}char_embs.weight: expected the tensors of a {NAME} model, got "
             f"{', '.join(names[:3]) or 'none'}; a BERT becomes one by training"
         )
     return ON_ROBERTA if any(name.startswith(ON_ROBERTA.prefix) for name in names) else ON_BERT
@@ -161,9 +161,11 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
 
 def _characters(folder: Path, rows: int) -> CharVocab:
     """Returns the characters of a folder; ValueError when their file is missing or has more ids than there are rows."""
-    path = folder / CHARS_FILE
+    path = folder / CHAR_VOCAB_FILE
     if not path.is_file():
-        raise ValueError(f"{folder} has no {CHARS_FILE}: without it nobody knows which characters the ids stand for")
+        raise ValueError(
+            f"{folder} has no {CHAR_VOCAB_FILE}: without it nobody knows which characters the ids stand for"
+        )
     vocab = CharVocab.load(path)
     if vocab.size > rows:
         raise ValueError(

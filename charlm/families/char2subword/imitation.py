@@ -1,21 +1,23 @@
 """The four losses for imitating an embedding table, and its measures (Aguilar et al., 2021, sections 3.1 and 4).
 
-The table E [V, D] is fixed: it gets no gradient, neither as target, nor as neighbour, nor in the softmax. Neighbours
-are the rows with the largest cosine, and a row is its own first neighbour (as in table 3 of the paper).
+`loss` applies them to batches; open this module to change a loss or a measure itself. The table E [V, D] is fixed: it
+gets no gradient, neither as target, nor as neighbour, nor in the softmax. Neighbours are the rows with the largest
+cosine, and a row is its own first neighbour (as in table 3 of the paper).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 LOSSES = ("cosine", "distance", "neighbours", "cross_entropy")
 DISTANCES = ("norm", "mean_square")
 NEIGHBOURS = 15  # neighbours that precision is measured on (section 4.2)
-ROWS = 4096  # rows of the table that are scored at once
+ROWS_AT_ONCE = 4096  # rows of the table that are scored at once
 
 
 class Neighbours(NamedTuple):
@@ -55,15 +57,17 @@ def imitate(
     ids_B: jax.Array,
     neighbours_BK: jax.Array,
     distance: Literal["norm", "mean_square"] = "norm",
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
 ) -> Imitation:
     """Returns the four terms of the loss.
 
     Args:
-      vectors_BD: the module's vectors of spellings, float32. table_VD: the fixed table, float32.
-      ids_B: ids of the rows that the vectors are to imitate. neighbours_BK: ids of the rows nearest to those rows.
+      vectors_BD: the module's vectors of spellings, float32.
+      table_VD: the fixed table, float32.
+      ids_B: ids of the rows that the vectors are to imitate.
+      neighbours_BK: ids of the rows nearest to those rows.
       distance: "norm", as the paper writes it; or "mean_square", which keeps this term from being half of the sum.
-      dtype: dtype of the inputs of the products with the whole table.
+      dtype: what the inputs of the cross entropy's products are rounded to; their sums are float32.
 
     Raises:
       ValueError: `distance` is neither of the two.
@@ -77,7 +81,8 @@ def imitate(
     to_near = lambda x_BD: jnp.einsum("bd,bkd->bk", x_BD, near_BKD)
     off_BD = vectors_BD - target_BD
     squares_B = (off_BD * off_BD).sum(axis=-1)
-    own_logit_B = (vectors_BD * target_BD).sum(axis=-1)
+    # From the same rounded inputs as the logits of the normaliser, or the cross entropy could be negative.
+    own_logit_B = (_rounded(vectors_BD, dtype) * _rounded(target_BD, dtype)).sum(axis=-1)
     return Imitation(
         cosine=1 - (ours_BD * theirs_BD).sum(axis=-1),
         # The square root has no finite gradient at 0; below the floor it is 0, and there is nothing left to learn.
@@ -87,8 +92,17 @@ def imitate(
     )
 
 
-def _log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """Returns log sum_v exp(f . e_v) [B], scoring `ROWS` rows of the table at a time.
+def _rounded(x: jax.Array, dtype: DTypeLike) -> jax.Array:
+    """Returns x rounded to a dtype, as float32; its gradient is that of x, without rounding."""
+    if jnp.dtype(dtype) == x.dtype:
+        return x
+    kept = jnp.finfo(dtype)
+    rounded = jax.lax.reduce_precision(x, exponent_bits=kept.nexp, mantissa_bits=kept.nmant)  # compilers drop two casts
+    return x + jax.lax.stop_gradient(rounded - x)
+
+
+def _log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: DTypeLike = jnp.float32) -> jax.Array:
+    """Returns log sum_v exp(f . e_v) [B], scoring `ROWS_AT_ONCE` rows of the table at a time.
 
     A step thus holds logits [B, ROWS] for any size of vocabulary; logits for all 119,547 rows of mBERT would take
     0.5 MB per word. The gradient is the mean of the rows under the softmax. It is accumulated in the same pass and
@@ -104,10 +118,12 @@ def _log_normalizer(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any = jnp
 log_normalizer = jax.custom_vjp(_log_normalizer, nondiff_argnums=(2,))
 
 
-def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any, with_mean: bool) -> tuple[jax.Array, jax.Array]:
+def _normalize(
+    vectors_BD: jax.Array, table_VD: jax.Array, dtype: DTypeLike, with_mean: bool
+) -> tuple[jax.Array, jax.Array]:
     """Returns the logarithm [B], and the mean row under the softmax [B, D], which is zeros without `with_mean`."""
     B, (V, D) = len(vectors_BD), table_VD.shape
-    rows = min(ROWS, V)
+    rows = min(ROWS_AT_ONCE, V)
 
     def add(carry: tuple[jax.Array, ...], start: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
         most_B, total_B, mean_BD = carry
@@ -130,14 +146,14 @@ def _normalize(vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any, with_mean
 
 
 def _normalize_forward(
-    vectors_BD: jax.Array, table_VD: jax.Array, dtype: Any
+    vectors_BD: jax.Array, table_VD: jax.Array, dtype: DTypeLike
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     value_B, mean_BD = _normalize(vectors_BD, table_VD, dtype, with_mean=True)
     return value_B, (mean_BD, table_VD)
 
 
 def _normalize_backward(
-    dtype: Any, kept: tuple[jax.Array, jax.Array], cotangent_B: jax.Array
+    dtype: DTypeLike, kept: tuple[jax.Array, jax.Array], cotangent_B: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     mean_BD, table_VD = kept
     return cotangent_B[:, None] * mean_BD, jnp.zeros_like(table_VD)

@@ -1,7 +1,7 @@
 """Configuration keys that only Char2Subword has; `charlm.config.pretraining` has the keys of every family.
 
-Sections, tables and footnotes refer to Aguilar et al., Findings of EMNLP 2021, arXiv 2010.12730. The paper gives no
-hyper-parameters, so values without a section are ours.
+Open it to add a key or to see which values are allowed. Sections, tables and footnotes refer to Aguilar et al.,
+Findings of EMNLP 2021, arXiv 2010.12730. The paper gives no hyper-parameters, so values without a section are ours.
 
 A run goes through stages, one after another (`charlm.training.stages`). `data.batch_size`, `optim`, `train` and the
 dropout keys of `model` hold the values of the approximation stage. The section `contextual` holds the values that
@@ -10,11 +10,20 @@ replace them in the contextual stage; `SET_BY` says which key replaces which.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_collections
 
 from charlm.core.keys import Key, amount, count, natural, share
+from charlm.core.types import JsonObject
+from charlm.families.shared_keys import (
+    BUCKET_ROWS,
+    BUCKET_SLOTS,
+    CHAR_SLOTS,
+    EPSILON,
+    LAYERS,
+    MASK_RATE,
+    MAX_LENGTH,
+    NOISE_RATE,
+)
 
 APPROXIMATION, CONTEXTUAL = "approximation", "contextual"
 STAGES = (APPROXIMATION, CONTEXTUAL)
@@ -23,7 +32,7 @@ MEASURED = ("data.bucket_slots", "data.bucket_rows")
 # These keys may change on resuming: the contextual stage copies them into other keys, which are compared, and the
 # other stages do not read them.
 RESUMABLE = ("contextual.",)
-LOSSES = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
+LOSS_KEYS = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
 
 _OF_CONTEXTUAL = (
     "data.batch_size", "data.accumulation", "data.bucket_slots", "data.bucket_rows", "optim.learning_rate",
@@ -45,23 +54,24 @@ KEYS: dict[str, Key] = {
         '"norm" as the paper writes it, or "mean_square", which learns faster', ("norm", "mean_square")),
     "loss.neighbour_count": count(15,
         "neighbours k of a row in the loss, itself among them (precision is measured on 15)"),
-    "data.noise_rate": Key(0.5,
-        "share of the spellings of five characters or more that get one typo (section 3.1, Table 1)"),
+    "data.noise_rate": NOISE_RATE.but(
+        meaning="share of the spellings of five characters or more that get one typo (section 3.1, Table 1)"),
     "data.keyboard": Key("auto", 'language of the keyboard of mistyped letters; "auto": by the script of each'),
     "data.unseen": share(0.0,
         "share of the subwords that no stage spells, to measure how words are composed; chosen by `seed`"),
-    "data.bucket_slots": Key((), "approximation: character slots of the length buckets, ascending; empty: measured"),
-    "data.bucket_rows": Key((),
-        "approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured"),
-    "data.max_length": Key(512, "contextual: subwords of a sequence, special ones included (section 4.1)", least=8),
-    "data.mask_rate": Key(0.15, "contextual: share of the subwords to predict (section 3.2)"),
+    "data.bucket_slots": BUCKET_SLOTS.but(meaning="approximation: {}"),
+    "data.bucket_rows": BUCKET_ROWS.but(
+        meaning="approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured"),
+    "data.max_length": MAX_LENGTH.but(meaning="contextual: {} (section 4.1)"),
+    "data.mask_rate": MASK_RATE.but(meaning="contextual: share of the subwords to predict (section 3.2)"),
     "data.mask_whole": Key(False,
         "contextual: True: one draw for all characters of a subword, as in BERT; False: one each"),
     "contextual.steps": count(1500, 'three passes of 500 updates ("a few", section 4.1)'),
     "contextual.batch_size": count(2000, "sequences of an update (section 4.1)"),
     "contextual.accumulation": count(125, "micro-batches of an update"),
-    "contextual.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured"),
-    "contextual.bucket_rows": Key((), "distinct spellings per bucket of a part of a micro-batch; empty: measured"),
+    "contextual.bucket_slots": BUCKET_SLOTS,
+    "contextual.bucket_rows": BUCKET_ROWS.but(
+        meaning="distinct spellings per bucket of a part of a micro-batch; empty: measured"),
     "contextual.learning_rate": amount(1e-4, "peak, after warm-up"),
     "contextual.warmup_steps": natural(75, "optimizer steps of linear warm-up from 0"),
     "contextual.dropout": share(0.1, "of the module; the frozen transformer has none"),
@@ -70,17 +80,17 @@ KEYS: dict[str, Key] = {
     "contextual.eval_every": count(100, "steps between evaluations on held-out text"),
     "contextual.eval_words": natural(0, "held-out subwords of an evaluation; 0: all"),
     "contextual.checkpoint_every": count(100, "steps between checkpoints"),
-    "model.layers": count(6, "of the module: gives the 50 M parameters of section 5"),
-    "model.char_slots": Key(64, "characters of the longest word, its mark included; longer ones are cut"),
+    "model.layers": LAYERS.but(6, "of the module: gives the 50 M parameters of section 5"),
+    "model.char_slots": CHAR_SLOTS.but(64, "characters of the longest word, its mark included; longer ones are cut"),
     "model.attention_scale": Key("model",
         'divide scores by the root of the "model" width (appendix A) or of a "head"\'s', ("model", "head")),
     "model.residual": Key("normalised",
         'add to a layer\'s output its "normalised" input (appendix A), or its "plain" one', ("normalised", "plain")),
-    "model.epsilon": amount(1e-5, "of the module's LayerNorms"),
+    "model.epsilon": EPSILON.but(1e-5, "of the module's LayerNorms"),
     "model.mode": Key("hybrid",
         'what text becomes when the model is used (section 3.3): "hybrid" or "full"', ("full", "hybrid")),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # default values of keys that all families share
+VALUES: JsonObject = {  # default values of keys that all families share
     "text.splitter": "rules",
     "data.batch_size": 512,  # spellings of an update
     "model.dropout": 0.0,  # the table is to be remembered
@@ -106,7 +116,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
     stages = config.stages
     if not stages or not all(stage in STAGES for stage in stages):
         raise ValueError(f"stages={tuple(stages)} must name one or more of {', '.join(STAGES)}")
-    weights = {key: config.loss[key.removeprefix("loss.")] for key in LOSSES}
+    weights = {key: config.loss[key.removeprefix("loss.")] for key in LOSS_KEYS}
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0; expected one of them to be more")
     if not 0 <= config.data.noise_rate <= 1:

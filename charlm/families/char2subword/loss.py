@@ -1,12 +1,16 @@
-"""The loss of the approximation stage: sums of the four losses over a batch of spellings, and the means they give."""
+"""The loss of the approximation stage: sums of the four losses over a batch of spellings, and the means they give.
+
+The objective of that stage calls it; open it to report another metric. `imitation` defines the losses themselves.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import Params
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, imitate, precision_of
 from charlm.families.char2subword.module import Char2Subword
@@ -41,7 +45,7 @@ class ImitationSums(NamedTuple):
 
 def imitation_sums(
     model: Char2Subword,
-    params: Any,
+    params: Params,
     table_VD: jax.Array,
     batch: ImitationBatch,
     dropout_key: jax.Array | None,
@@ -52,9 +56,12 @@ def imitation_sums(
     """Applies the module to a micro-batch and sums the losses; without a dropout key it measures precision as well.
 
     Args:
-      params: parameters of the module. table_VD: the fixed table, float32. batch: arrays [S, U, ...].
+      params: parameters of the module.
+      table_VD: the fixed table, float32.
+      batch: arrays [S, U, ...].
       dropout_key: key of the dropout in training; None: evaluation.
-      weights: weight of each term in `LOSSES`. distance: see `imitate`.
+      weights: weight of each term in `LOSSES`.
+      distance: see `imitate`.
       neighbour_count: how many of the neighbours in the batch the loss uses; None: all. Precision is measured on
         `NEIGHBOURS` of them, or on all if there are fewer.
     """

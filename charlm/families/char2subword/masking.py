@@ -1,4 +1,7 @@
-"""Hides characters of subwords for the contextual stage of Char2Subword (Aguilar et al., 2021, section 3.2)."""
+"""Hides characters of subwords for the contextual stage of Char2Subword (Aguilar et al., 2021, section 3.2).
+
+Open it to change how much of a chosen subword is hidden and what the model sees instead.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class PieceRows:
         """Returns the table of spellings of a vocabulary's entries.
 
         Args:
-          size: V, the number of ids of the vocabulary. slots: the longest spelling allowed; longer ones are cut.
+          size: V, the number of ids of the vocabulary.
+          slots: the longest spelling allowed; longer ones are cut.
         """
         slots = min(slots, max(map(len, entries.spellings), default=1))
         rows_VC, marked_V = np.zeros((size, slots), np.uint16), np.zeros(size, bool)
@@ -62,7 +66,8 @@ def hide_characters(
     The number of chosen subwords is rate * candidates, rounded up or down at random so that its mean is exact.
 
     Args:
-      ids_T: int, subwords. seed: numbers that seed the draw.
+      ids_T: int, subwords.
+      seed: numbers that seed the draw.
 
     Returns:
       The characters that the model reads, uint16 [T, C], zeros where there is no spelling; and bool [T], True at the

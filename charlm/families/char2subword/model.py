@@ -1,17 +1,19 @@
-"""The model: a BERT, mBERT or RoBERTa that reads words through Char2Subword (Aguilar et al., 2021, section 3.3).
+"""The Char2Subword model: a BERT or RoBERTa that reads words through the module (Aguilar et al., 2021, section 3.3).
 
-The encoder is unchanged and keeps its parameter names `bert`, `head` and `label`; the module's parameters lie beside
-them in `char2subword`. Only the input vectors differ: some positions read rows of the table of subwords, the others
-vectors that the module makes from characters. The batch (`SpelledBatch`) says which positions read which.
+Open it to see how module and transformer are put together. The encoder is unchanged and keeps its parameter names
+`bert`, `head` and `label`; the module's parameters lie beside them in `char2subword`. Only the input vectors differ:
+some positions read rows of the table of subwords, the others vectors that the module makes from characters. The batch
+(`SpelledBatch`) says which positions read which.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
+from charlm.core.types import ModelConfig
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
@@ -46,7 +48,7 @@ class Char2SubwordBertConfig(BertConfig):
 class _Spelled(Spelled):
     """Adds the module to a model; every model of the family inherits from it."""
 
-    config: Any  # a `Char2SubwordBertConfig`; naming the type would contradict the type in the other base class
+    config: ModelConfig  # a `Char2SubwordBertConfig`; naming the type would contradict the type in the other base class
 
     def setup(self) -> None:
         super().setup()  # the other base class makes `bert` and the head

@@ -1,10 +1,10 @@
 """The Char2Subword module: turns the characters of a word into a vector that replaces its row of a subword table.
 
-It follows appendix A of Aguilar et al. (2021), arXiv 2010.12730; no code was released. The steps are: characters with
-sinusoidal positions, a small Transformer, a projection to the table's width, a maximum over the characters, LayerNorm.
-The residual of a layer is its *normalised* input, which is neither post-norm nor pre-norm; attention has no biases and
-divides scores by the root of the whole width, not of a head's. Residual and scale are as the paper writes them, and the
-config can switch both to the usual form.
+Open it to change the character transformer. It follows appendix A of Aguilar et al. (2021), arXiv 2010.12730; no code
+was released. The steps are: characters with sinusoidal positions, a small Transformer, a projection to the table's
+width, a maximum over the characters, LayerNorm. The residual of a layer is its *normalised* input, which is neither
+post-norm nor pre-norm; attention has no biases and divides scores by the root of the whole width, not of a head's.
+Residual and scale are as the paper writes them, and the config can switch both to the usual form.
 
 The module reads only characters, so the vector of a distinct word serves all its occurrences and can be kept between
 calls, as in `charlm.families.hlm.model`.
@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from charlm.nn.choices import Initializer, Kernel
+from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.embed import gelu, layer_norm, sinusoids, table_init
 from charlm.nn.kernels import attend
 from charlm.nn.mixed import MixedDense
+from charlm.nn.scan import in_turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Char2SubwordConfig:
       residual: a layer adds to its outputs LN(x) ("normalised", as in the paper) or x ("plain").
       dropout: dropout of the embeddings and of the outputs of attention and feed-forward.
       attention_dropout: dropout of the attention probabilities.
-      epsilon: epsilon of every LayerNorm. dtype: dtype of the inputs of products; states are float32.
+      epsilon: epsilon of every LayerNorm.
+      dtype: dtype of the inputs of products; states are float32.
     """
 
     char_vocab_size: int = 10_000
@@ -54,10 +57,11 @@ class Char2SubwordConfig:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     epsilon: float = 1e-5
-    initializer: Initializer = "lecun"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "lecun"
+    dtype: DTypeLike = jnp.float32
     remat: bool = False
     attention_kernel: Kernel = "auto"
+    scan_layers: bool = False
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
@@ -142,8 +146,8 @@ class Char2Subword(nn.Module):
         mask_UC = chars_UC != 0
         positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], cfg.hidden))
         x_UCD = self.dropout(self.chars(chars_UC) + positions_CD[None], deterministic=deterministic)
-        for layer in self.layer:
-            x_UCD = layer(x_UCD, mask_UC, deterministic)
+        step = lambda x_UCD, layer: layer(x_UCD, mask_UC, deterministic)
+        x_UCD = in_turn(self, step, x_UCD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)
         return self.norm(_maximum(self.projection(x_UCD), mask_UC))
 
 

@@ -1,6 +1,7 @@
 """The objective of the approximation stage: Char2Subword learns to make the rows of a subword table (section 3.1).
 
-`Char2SubwordObjective` is the part that the contextual stage (`contextual.py`) shares.
+Open it to see how data, model and losses of this stage are put together. `Char2SubwordObjective` is the part that the
+contextual stage (`contextual.py`) shares.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any
 
 import grain
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 
 from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
+from charlm.core.types import JsonObject, Params
 from charlm.data.lanes import empty_batch, prefetched
 from charlm.families.char2subword import shape as char2subword_model
 from charlm.families.char2subword.batch import ImitationBatch
@@ -34,7 +35,6 @@ from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, nearest
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.shape import (
-    VOCAB_FILE,
     Char2SubwordData,
     make_model,
     model_config,
@@ -43,11 +43,13 @@ from charlm.families.char2subword.shape import (
 )
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.tensors import NAME
-from charlm.families.objective import Objective
+from charlm.families.objective import Objective, first_of
 from charlm.families.spelled.model import smallest_batch
+from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.text_objective import sequences_of
 from charlm.nn.apply import applied
+from charlm.text.chars import CHAR_VOCAB_FILE
 from charlm.text.noise import Noise, Noiser
 
 log = logging.getLogger("charlm")
@@ -62,6 +64,7 @@ class Char2SubwordObjective(Objective):
     has_files = True
     of_shape = ("model.", "data.max_length")
     trains = f"{NAME}/"
+    counts_frozen = True
 
     def __init__(self, config: ml_collections.ConfigDict, data: Char2SubwordData, shards: int) -> None:
         """Makes the model, and chooses the entries that no stage spells; see `Objective`."""
@@ -79,15 +82,15 @@ class Char2SubwordObjective(Objective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: Char2SubwordData) -> None:
         """Compares the characters and the subwords; see `Objective.check_vocab`."""
-        stored = checkpoints.read_metadata(checkpoint, (NAME,))
+        stored = metadata_of(checkpoint, (NAME,))
         if stored["char_vocab"] != data.chars.to_dict() or stored["subwords"] != data.tokenizer.digest():
             raise ValueError(f"{checkpoint} has other characters or subwords than {data.start.source}")
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters of the module and of the backbone."""
         return self.model.init(key, smallest_batch())["params"]
 
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of a Char2Subword; or those of a backbone, with a fresh module in front of it."""
         start = self.data.start
         if start.checkpoint is not None:
@@ -97,7 +100,7 @@ class Char2SubwordObjective(Objective):
         log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, NAME)
         return params
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns the metadata of a checkpoint, in the form that imported models have too.
 
         It holds the config of the model, its head, its characters and the digest of its subwords.
@@ -116,7 +119,7 @@ class Char2SubwordObjective(Objective):
     def save_vocab(self, folder: Path) -> None:
         """Writes the tokenizer and the characters."""
         self.data.tokenizer.save(folder)
-        self.data.chars.save(folder / VOCAB_FILE)
+        self.data.chars.save(folder / CHAR_VOCAB_FILE)
 
 
 class TableImitation(Char2SubwordObjective):
@@ -165,11 +168,17 @@ class TableImitation(Char2SubwordObjective):
 
     def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
         """Returns batches without end; see `Objective.train_batches`."""
+        return prefetched(self._training(self._with_neighbours, lanes), self.config.data.prefetch)
+
+    def _training(self, imitated: Imitated, lanes: tuple[int, ...]) -> TrainingBatches:
         cfg = self.config.data
         options = {"accumulation": cfg.accumulation, "seed": self.config.seed, "shuffle": cfg.shuffle}
-        both = self._with_neighbours
-        imitated = dataclasses.replace(both, near_NK=both.near_NK[:, : self.config.loss.neighbour_count])
-        return prefetched(TrainingBatches(imitated, self.shape, lanes, **options), cfg.prefetch)
+        near_NK = imitated.near_NK[:, : self.config.loss.neighbour_count]
+        return TrainingBatches(dataclasses.replace(imitated, near_NK=near_NK), self.shape, lanes, **options)
+
+    def sample(self) -> ImitationBatch:
+        """Returns a training batch of the first shard; its neighbours, which take minutes to find, are all row 0."""
+        return first_of(self._training(self._imitated, (0,)))
 
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
         """Returns batches of a sample of the entries, spelled without typos; it includes entries never trained on."""
@@ -190,7 +199,7 @@ class TableImitation(Char2SubwordObjective):
         rows = self.model.config.vocab_size if self._weights["cross_entropy"] else 0
         return imitation_training(self.model.config.characters, batch, rows)
 
-    def loss_sums(self, params: Any, micro_batch: ImitationBatch, dropout_key: jax.Array | None) -> ImitationSums:
+    def loss_sums(self, params: Params, micro_batch: ImitationBatch, dropout_key: jax.Array | None) -> ImitationSums:
         """Returns the sums of a micro-batch [S, ...]."""
         table_VD = params["bert"]["embed"]["token"]["embedding"]
         loss = self.config.loss
@@ -201,7 +210,7 @@ class TableImitation(Char2SubwordObjective):
         """Returns the means of the losses and, in evaluation, precision; see `loss.summarize`."""
         return summarize(sums)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the number of shards and the length buckets, for the config that is saved."""
         shape = self.shape
         return {"data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_rows": shape.rows}
@@ -234,7 +243,7 @@ class TableImitation(Char2SubwordObjective):
             line += f"; never shown: {100 * metrics['unseen_accuracy']:.1f} %, {100 * at_k:.1f} %"
         return line
 
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs the entries nearest to some words of the vocabulary, and those nearest to each word with one typo."""
         entries, rng = self.data.entries, np.random.default_rng(0)
         long = [s.chars for s in entries.surfaces if s.starts_word and s.chars.isalpha() and len(s.chars) > 4]

@@ -1,4 +1,8 @@
-"""The predictor of Char2Subword: vectors of words, words for gaps, and the subwords nearest to a string."""
+"""The predictor of Char2Subword: vectors of words, words for gaps, and the subwords nearest to a string.
+
+`charlm.predict` runs it; most of it is in `charlm.families.spelled.predictor`. Open it to change how the nearest
+subwords are found.
+"""
 
 from __future__ import annotations
 

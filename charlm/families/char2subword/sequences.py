@@ -1,4 +1,7 @@
-"""Makes the sequences of the contextual stage: every subword is spelled, and the characters of some are hidden."""
+"""Makes the sequences of the contextual stage: every subword is spelled, and the characters of some are hidden.
+
+Open it to change what such a sequence holds; which characters are hidden is decided in `masking`.
+"""
 
 from __future__ import annotations
 

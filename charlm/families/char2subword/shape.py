@@ -1,4 +1,7 @@
-"""Prepares a training run of Char2Subword: reads the model that it starts from, and makes model and vocabularies."""
+"""Prepares a training run of Char2Subword: reads the model that it starts from, and makes model and vocabularies.
+
+The objectives call it at the start of a run; open it to see what a run takes over from that model.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +24,17 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import replacing
 from charlm.core.files import cache_dir, clear_write_errors
 from charlm.core.trees import flat
+from charlm.core.types import JsonObject, Params
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.families.char2subword.imitation import neighbours
 from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.char2subword.tensors import NAME, TABLE, bert_config
+from charlm.families.char2subword.tensors import NAME, TABLE_PARAMETER, bert_config
 from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
+from charlm.families.stored import family_of, metadata_of
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.layout import config_from_dict
 from charlm.families.units import check_ids
@@ -39,19 +44,21 @@ from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
 
-BACKBONES = ("bert", "roberta")
-VOCAB_FILE = "char_vocab.json"
-MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
-          "epsilon", "initializer", "remat", "attention_kernel")  # fmt: skip
+TRANSFORMERS = ("bert", "roberta")
+OF_MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
+          "epsilon", "initializer", "remat", "attention_kernel", "scan_layers")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class Char2SubwordStart:
     """The model that a run starts from or resumes.
 
     Attributes:
-      source: the model as the config names it. backbone: "bert" or "roberta". shape: shape of the backbone.
-      files: folder of the tokenizer. head: whether the model has a prediction head.
+      source: the model as the config names it.
+      backbone: "bert" or "roberta".
+      shape: shape of the backbone.
+      files: folder of the tokenizer.
+      head: whether the model has a prediction head.
       hf_config: the config of the backbone, as it was imported.
       checkpoint: checkpoint of a Char2Subword; None: the source is a backbone without a module.
       read_as: the head to read the backbone with, see `from_pretrained`.
@@ -63,7 +70,7 @@ class Start:
     shape: BertConfig
     files: Path
     head: bool
-    hf_config: dict[str, Any]
+    hf_config: JsonObject
     checkpoint: Path | None = None
     read_as: str = ""
     chars: CharVocab | None = None
@@ -72,7 +79,7 @@ class Start:
         """Returns the tokenizer of subwords; ValueError when there is none."""
         return SubwordTokenizer.load(self.files)
 
-    def backbone_params(self) -> Any:
+    def backbone_params(self) -> Params:
         """Returns the parameters of the backbone; reads them each time, since keeping them would need memory twice."""
         params = from_pretrained(self.source, head=self.read_as).params
         return params if "bert" in params else {"bert": params}  # the parameters of an encoder alone lie at the top
@@ -82,14 +89,14 @@ class Start:
         if self.checkpoint is None:
             return np.asarray(self.backbone_params()["bert"]["embed"]["token"]["embedding"], np.float32)
         stored = checkpoints.stored_params(self.checkpoint)
-        found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE])
-        return np.asarray(flat(found)[TABLE], np.float32)
+        found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE_PARAMETER])
+        return np.asarray(flat(found)[TABLE_PARAMETER], np.float32)
 
 
 class Char2SubwordData(NamedTuple):
     """Everything that batches are made from; `train` and `heldout` are empty in the approximation stage."""
 
-    start: Start
+    start: Char2SubwordStart
     tokenizer: SubwordTokenizer
     entries: Entries
     chars: CharVocab
@@ -97,11 +104,12 @@ class Char2SubwordData(NamedTuple):
     heldout: tuple[EncodedCorpus, ...]
 
 
-def read_start(source: str, key: str = "init_from") -> Start:
+def read_start(source: str, key: str = "init_from") -> Char2SubwordStart:
     """Returns the model that a source holds.
 
     Args:
-      source: a checkpoint of Char2Subword, or any BERT or RoBERTa. key: the config key that names it, for messages.
+      source: a checkpoint of Char2Subword, or any BERT or RoBERTa.
+      key: the config key that names it, for messages.
 
     Raises:
       ValueError: there is no model, it is of another family, or it is a Char2Subword without its table.
@@ -111,25 +119,25 @@ def read_start(source: str, key: str = "init_from") -> Start:
     checkpoint = None
     with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key=key)
-    if checkpoint is not None and checkpoints.family_of(checkpoints.read_metadata(checkpoint, tuple(FAMILIES))) == NAME:
+    if checkpoint is not None and family_of(metadata_of(checkpoint, tuple(FAMILIES))) == NAME:
         return _of_checkpoint(source, checkpoint)
     found = from_pretrained(source)
-    if found.family not in BACKBONES:
-        raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(BACKBONES)}")
+    if found.family not in TRANSFORMERS:
+        raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(TRANSFORMERS)}")
     read_as = "" if found.head in (ENCODER, "pooled_encoder", MASKED_LM, "pretraining") else ENCODER
     if read_as:
         found = from_pretrained(source, head=read_as)
     head = found.head in (MASKED_LM, "pretraining")
     theirs = dict(found.metadata.get("hf_config") or {})
-    return Start(source, found.family, found.config, found.folder, head, theirs, read_as=read_as)
+    return Char2SubwordStart(source, found.family, found.config, found.folder, head, theirs, read_as=read_as)
 
 
-def _of_checkpoint(source: str, checkpoint: Path) -> Start:
-    stored = checkpoints.read_metadata(checkpoint, (NAME,))
+def _of_checkpoint(source: str, checkpoint: Path) -> Char2SubwordStart:
+    stored = metadata_of(checkpoint, (NAME,))
     if "rows" in stored:
         raise ValueError(f"init_from: {source} was made without its table; there is nothing to imitate")
     shape = bert_config(config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint)))
-    return Start(
+    return Char2SubwordStart(
         source,
         stored["backbone"],
         shape,
@@ -167,13 +175,13 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
 def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> Char2SubwordBertConfig:
     """Returns the shape of the module and the backbone; the backbone has no dropout because it is frozen."""
     model, dtype = config.model, jnp.dtype(config.model.dtype)
-    fields = {name: model[name] for name in MODULE}
+    fields = {name: model[name] for name in OF_MODULE}
     characters = Char2SubwordConfig(
         char_vocab_size=data.chars.size, output=data.start.shape.hidden, dtype=dtype, **fields
     )
     shape = {field.name: getattr(data.start.shape, field.name) for field in dataclasses.fields(BertConfig)}
     shape |= {"dropout": 0.0, "attention_dropout": 0.0, "dtype": dtype, "remat": model.remat}
-    shape["attention_kernel"] = model.attention_kernel
+    shape |= {"attention_kernel": model.attention_kernel, "scan_layers": model.scan_layers}
     text = {"splitter": config.text.splitter, "language": config.text.language}
     return Char2SubwordBertConfig(**shape, **text, characters=characters, mode=model.mode)
 
@@ -183,7 +191,7 @@ def make_model(shape: Char2SubwordBertConfig, head: bool) -> Char2SubwordForMask
     return Char2SubwordForMaskedLM(shape) if head else Char2SubwordBert(shape)
 
 
-def with_backbone(start: Start, fresh: Any) -> Any:
+def with_backbone(start: Char2SubwordStart, fresh: Params) -> Params:
     """Returns the parameters `fresh` with all but the module's replaced by those of the backbone.
 
     Raises:

@@ -1,7 +1,7 @@
 """How Char2Subword spells words and subwords: full words with a leading `##`, pieces inside words without.
 
-This is the reverse of WordPiece (Aguilar et al., 2021, section 3.1, footnotes 3 and 13). A word that is not in the
-vocabulary is never cut: it is spelled as a full word.
+Open it when the module gets other characters than you expect. This is the reverse of WordPiece (Aguilar et al., 2021,
+section 3.1, footnotes 3 and 13). A word that is not in the vocabulary is never cut: it is spelled as a full word.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def mask_rows(
     Length and word mark stay visible.
 
     Args:
-      rows_UC: rows as `spell_rows` returns them. marked_U: bool, True at rows that begin with the word mark.
+      rows_UC: rows as `spell_rows` returns them.
+      marked_U: bool, True at rows that begin with the word mark.
       chars: the first id of a random character, and one past the last.
       shares: shares of the characters that become MASK or random characters.
       per_word: True: one draw for all characters of a row, as in BERT; False: one draw per character, as the paper can

@@ -1,4 +1,7 @@
-"""The entries of a subword vocabulary that Char2Subword learns to spell, and the characters that this needs."""
+"""The entries of a subword vocabulary that Char2Subword learns to spell, and the characters that this needs.
+
+Open it to see which entries are left out, such as special tokens.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class Entries:
     Special tokens, reserved rows ([unused1]) and byte-level pieces with incomplete characters have no spelling.
 
     Attributes:
-      ids_N: int32, ids of the entries. surfaces: the text that each entry stands for.
+      ids_N: int32, ids of the entries.
+      surfaces: the text that each entry stands for.
     """
 
     ids_N: np.ndarray

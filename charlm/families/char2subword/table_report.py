@@ -1,13 +1,13 @@
-"""How well a Char2Subword imitates a table of subwords: accuracy and precision, clean and after each kind of typo.
+"""Measures how well a Char2Subword imitates a table of subwords: accuracy and precision, clean and after each typo.
 
     python -m charlm.table_report --checkpoint=runs/c2s
     python -m charlm.table_report --checkpoint=runs/clean --checkpoint=runs/noise --json > report.jsonl
 
-Measures are those of Aguilar et al. (2021), section 4.2 and Table 2: accuracy, the entries whose own row has the
-largest product with the vector; precision@k, the share of the k rows nearest to an entry's that are among the k nearest
-to its vector, by cosine, its own among them; average precision, the mean of precision@1 to @15. Candidates are all
-rows. Typos are the six of Table 1, one in each of some words of the vocabulary of five letters or more; right is what
-is right for the word without it.
+The measures are those of Aguilar et al. (2021), section 4.2 and Table 2. Accuracy is the share of entries whose own row
+has the largest product with the module's vector. Precision@k is the share of the k rows nearest to the entry's row,
+itself included, that are also among the k rows nearest to the vector, by cosine. Average precision is the mean of
+precision@1 to @15. All rows are candidates. The typos are the six of Table 1, one in each of some words of the
+vocabulary that have at least five letters; the right row is that of the word without the typo.
 """
 
 from __future__ import annotations
@@ -15,38 +15,50 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from charlm.config import from_dict, get_config
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
+from charlm.core.types import JsonObject
+from charlm.families.char2subword.spelling import spell_rows, spell_word
+from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 
-WORDS = 2000  # in-vocabulary words that get a typo
-SHORTEST = 5  # letters
+if TYPE_CHECKING:
+    import jax
+
+    from charlm.families.char2subword.spelling_vocab import Entries
+
+SAMPLED_WORDS = 2000  # in-vocabulary words that get a typo
+SHORTEST_WORD = 5  # letters
 BATCH = 512
 
 
-class Subject(NamedTuple):
+class MeasuredModel(NamedTuple):
     """A Char2Subword to measure.
 
     Attributes:
-      name: the checkpoint as the user named it. entries: the entries of its vocabulary, `Entries`.
-      table_VD: float32, on the device. near_VK: the nearest rows of each row.
-      unseen_N: bool, entries that it was not trained on. spell: a function from spellings to vectors.
+      name: the checkpoint as the user named it.
+      entries: the entries of its vocabulary, `Entries`.
+      table_VD: float32, on the device.
+      near_VK: the nearest rows of each row.
+      unseen_N: bool, entries that it was not trained on.
+      spell: a function from spellings to vectors.
     """
 
     name: str
-    entries: Any
-    table_VD: Any
+    entries: Entries
+    table_VD: jax.Array
     near_VK: np.ndarray
     unseen_N: np.ndarray
-    spell: Any
+    spell: Callable[[Sequence[str]], np.ndarray]
 
 
-def open_subject(path: str) -> Subject:
+def open_subject(path: str) -> MeasuredModel:
     """Loads a checkpoint of a Char2Subword.
 
     Raises:
@@ -54,20 +66,18 @@ def open_subject(path: str) -> Subject:
     """
     import jax
 
-    from charlm.config import from_dict, get_config
     from charlm.core import checkpoint as checkpoints
     from charlm.families.char2subword.batches import choose_unseen
     from charlm.families.char2subword.imitation import NEIGHBOURS
     from charlm.families.char2subword.model import Char2SubwordBertConfig
     from charlm.families.char2subword.module import Char2Subword
     from charlm.families.char2subword.shape import near_rows, read_start
-    from charlm.families.char2subword.spelling import spell_rows
-    from charlm.families.char2subword.spelling_vocab import Entries
     from charlm.families.char2subword.tensors import NAME
+    from charlm.families.stored import metadata_of
     from charlm.families.subword.layout import config_from_dict
 
     checkpoint = checkpoints.find(path, key="--checkpoint")
-    metadata = checkpoints.read_metadata(checkpoint, (NAME,))
+    metadata = metadata_of(checkpoint, (NAME,))
     start = read_start(str(checkpoint), "--checkpoint")
     chars = start.chars
     assert chars is not None  # a checkpoint of the family has them
@@ -90,10 +100,10 @@ def open_subject(path: str) -> Subject:
 
     unseen_N = choose_unseen(entries, config.data.unseen if "config" in metadata else 0.0, config.seed)
     near_VK = near_rows(get_config(NAME), table_VD, min(NEIGHBOURS, len(table_VD)))
-    return Subject(path, entries, jax.device_put(table_VD), near_VK, unseen_N, spell)
+    return MeasuredModel(path, entries, jax.device_put(table_VD), near_VK, unseen_N, spell)
 
 
-def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> dict[str, Any]:
+def measure(subject: MeasuredModel, spellings: Sequence[str], ids_N: np.ndarray) -> JsonObject:
     """Returns accuracy, precision@1 to @k and average precision of spellings against the rows `ids_N` of the table."""
     import jax
 
@@ -113,18 +123,18 @@ def measure(subject: Subject, spellings: Sequence[str], ids_N: np.ndarray) -> di
     return {name: round(value, 6) for name, value in found.summary().items()} | {"precision": curve}
 
 
-def typos(subject: Subject, operation: str, words: int, seed: int) -> tuple[list[str], np.ndarray]:
+def typos(subject: MeasuredModel, operation: str, words: int, seed: int) -> tuple[list[str], np.ndarray]:
     """Returns spellings of words with one typo, and the words' rows; words that the typo leaves unchanged are left out.
 
     Args:
-      operation: the kind of typo. words: how many words to draw from the vocabulary.
+      operation: the kind of typo.
+      words: how many words to draw from the vocabulary.
     """
-    from charlm.families.char2subword.spelling import spell_word
 
     surfaces, unseen_N = subject.entries.surfaces, subject.unseen_N
     long = [
         n for n, s in enumerate(surfaces)
-        if s.starts_word and len(s.chars) >= SHORTEST and s.chars.isalpha() and not unseen_N[n]
+        if s.starts_word and len(s.chars) >= SHORTEST_WORD and s.chars.isalpha() and not unseen_N[n]
     ]  # fmt: skip
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(long)[:words]
@@ -133,7 +143,7 @@ def typos(subject: Subject, operation: str, words: int, seed: int) -> tuple[list
     return [spell_word(noised[i]) for i in changed], subject.entries.ids_N[chosen[changed]]
 
 
-def report(subject: Subject, words: int = WORDS, seed: int = 0) -> dict[str, Any]:
+def report(subject: MeasuredModel, words: int = SAMPLED_WORDS, seed: int = 0) -> JsonObject:
     """Returns all measures as JSON values: of entries trained on, of entries never trained on, and of typos.
 
     Raises:
@@ -141,7 +151,7 @@ def report(subject: Subject, words: int = WORDS, seed: int = 0) -> dict[str, Any
     """
     entries, seen_N = subject.entries, ~subject.unseen_N
     spellings = np.array(entries.spellings, object)
-    found: dict[str, Any] = {"checkpoint": subject.name, "rows": len(subject.near_VK)}
+    found: JsonObject = {"checkpoint": subject.name, "rows": len(subject.near_VK)}
     for name, which_N in (("shown", seen_N), ("never_shown", ~seen_N)):
         if which_N.any():
             found[name] = {"entries": int(which_N.sum())}
@@ -150,20 +160,20 @@ def report(subject: Subject, words: int = WORDS, seed: int = 0) -> dict[str, Any
     for operation in CHAR2SUBWORD:
         some, ids_N = typos(subject, operation, words, seed)
         if not some:
-            raise ValueError(f"{subject.name}: no word of {SHORTEST} letters or more that {operation!r} changes")
+            raise ValueError(f"{subject.name}: no word of {SHORTEST_WORD} letters or more that {operation!r} changes")
         found["typos"][operation] = {"words": len(some)} | measure(subject, some, ids_N)
     return found
 
 
-def table(reports: Sequence[dict[str, Any]]) -> str:
+def table(reports: Sequence[JsonObject]) -> str:
     """Returns the reports as text for the user, one table per checkpoint, in percent."""
     rows = [(name, lambda r, name=name: r.get(name)) for name in ("shown", "never_shown")]
     rows += [(f"typo: {name}", lambda r, name=name: r["typos"][name]) for name in CHAR2SUBWORD]
-    k = len(reports[0]["shown"]["precision"])
-    columns = ("accuracy", "precision_at_1", f"precision_at_{k}", "average_precision")
-    titles = ("accuracy", "prec@1", f"prec@{k}", "average")
     lines = []
     for one in reports:
+        k = len(one["shown"]["precision"])  # fewer than `NEIGHBOURS` where a table has fewer rows
+        columns = ("accuracy", "precision_at_1", f"precision_at_{k}", "average_precision")
+        titles = ("accuracy", "prec@1", f"prec@{k}", "average")
         lines.append(one["checkpoint"])
         lines.append(f"{'':20}" + "".join(f"{title:>10}" for title in titles))
         for name, get in rows:
@@ -176,10 +186,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m charlm.table_report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--checkpoint", action="append", required=True, help="of a Char2Subword; may be repeated")
-    parser.add_argument("--words", type=int, default=WORDS, help="words that get a typo (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the words and their typos (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="a JSON line for each checkpoint in place of the table")
+    parser.add_argument("--checkpoint", action="append", required=True, help="a Char2Subword; may be repeated")
+    parser.add_argument(
+        "--words", type=int, default=SAMPLED_WORDS, help="number of words with a typo (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the words and their typos (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print a JSON line for each checkpoint, not a table")
     return parser
 
 

@@ -1,18 +1,19 @@
 """Tables for converting a Char2Subword on BERT or RoBERTa: names of tensors, and keys of the config.
 
-No code was released for the paper. The transformer's tensors have their names in the package transformers; the
-module's begin with `char2subword.` and follow the equations of the paper (appendix A). The config is the transformer's
-with `model_type` "char2subword" and one more key, `char2subword`, for everything that the transformer's config lacks.
+Open it when such a folder is not recognised, or a tensor is reported as missing. No code was released for the paper.
+The transformer's tensors have their names in the package transformers; the module's begin with `char2subword.` and
+follow the equations of the paper (appendix A). The config is the transformer's with `model_type` "char2subword" and one
+more key, `char2subword`, for everything that the transformer's config lacks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from charlm.convert.heads import ENCODER, MASKED_LM, SEQUENCE_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.core.types import Json, JsonObject
 from charlm.families.char2subword.model import (
     Char2SubwordBert,
     Char2SubwordBertConfig,
@@ -21,17 +22,17 @@ from charlm.families.char2subword.model import (
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.labels import label_heads
 from charlm.families.spelled.model import smallest_inputs
+from charlm.families.spelled.options import SPLITTING
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.bert_tensors import BERT, ROBERTA, encoder_rules
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT, encoder_rules
 from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Layout
 from charlm.text.words import SPLITTERS
 
 NAME = "char2subword"  # the family, the folder of the module's parameters, and our key in the config of transformers
-TABLE = "bert/embed/token/embedding"  # the parameters that the module imitates
-MODULE = "char2subword."  # prefix of the module's tensors
-TEXT = ("splitter", "language")  # how text is cut into words
-NOT_SHAPE = ("dtype", "remat", "attention_kernel")  # how the module is computed; not written to files
+TABLE_PARAMETER = "bert/embed/token/embedding"  # the parameters that the module imitates
+MODULE_PREFIX = "char2subword."  # prefix of the module's tensors
+NOT_SHAPE = ("dtype", "remat", "attention_kernel", "scan_layers")  # how the module is computed; not written to files
 _LAYER = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output"}
 
 
@@ -58,26 +59,26 @@ class Char2SubwordLayout(Layout):
       backbone: the layout of the transformer.
     """
 
-    backbone: Layout = BERT
+    backbone: Layout = BERT_LAYOUT
 
-    def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> Char2SubwordBertConfig:
+    def from_theirs(self, theirs: Mapping[str, Json], head: str, where: str) -> Char2SubwordBertConfig:
         """Returns our config for their config; see `Layout.from_theirs`."""
         self.check_type(theirs, where)
         own = own_keys(theirs, where)
         base = self.backbone.from_theirs(backbone_config(theirs, where), head, where)
         characters = _module_config(own.get("characters"), f"{where}: {NAME}.characters")
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(BertConfig)}
-        fields |= {name: own[name] for name in ("pooler", *TEXT)} | self.heads[head].fields
+        fields |= {name: own[name] for name in ("pooler", *SPLITTING)} | self.heads[head].fields
         try:
             return Char2SubwordBertConfig(**fields, characters=characters, mode=own["mode"])
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
 
-    def to_theirs(self, config: Char2SubwordBertConfig, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
+    def to_theirs(self, config: Char2SubwordBertConfig, head: str, original: Mapping[str, Json]) -> JsonObject:
         """Returns their config for our config; `original` is the transformer's config as it was imported."""
         plain = self.backbone.to_theirs(bert_config(config), head, original)
-        own: dict[str, Any] = {"backbone": plain["model_type"], "mode": config.mode, "pooler": config.pooler}
-        own |= {name: getattr(config, name) for name in TEXT}
+        own: JsonObject = {"backbone": plain["model_type"], "mode": config.mode, "pooler": config.pooler}
+        own |= {name: getattr(config, name) for name in SPLITTING}
         shape = dataclasses.asdict(config.characters)
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
         architecture = self.model_types[NAME] + self.heads[head].architecture
@@ -85,7 +86,7 @@ class Char2SubwordLayout(Layout):
         return {key: value for key, value in plain.items() if key not in ours} | ours  # always in the same order
 
 
-def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+def own_keys(theirs: Mapping[str, Json], where: str) -> JsonObject:
     """Returns the part of a config that is about the module and its use, with defaults filled in.
 
     Raises:
@@ -95,7 +96,7 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(own, dict):
         raise ValueError(f"{where} lacks the key {NAME}: expected backbone, mode, pooler and characters there")
     own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
-    backbones = [name for family in (BERT, ROBERTA) for name in family.model_types]
+    backbones = [name for family in (BERT_LAYOUT, ROBERTA_LAYOUT) for name in family.model_types]
     if own.get("backbone") not in backbones:
         raise ValueError(f"{where}: {NAME}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
     if not isinstance(own["pooler"], bool):
@@ -111,14 +112,14 @@ def own_keys(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     return own
 
 
-def backbone_config(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+def backbone_config(theirs: Mapping[str, Json], where: str) -> JsonObject:
     """Returns the config of the transformer alone, taken from the config of a Char2Subword."""
     own = own_keys(theirs, where)
     kept = {key: value for key, value in theirs.items() if key not in (NAME, "architectures")}
     return kept | {"model_type": own["backbone"]}
 
 
-def _module_config(fields: Any, where: str) -> Char2SubwordConfig:
+def _module_config(fields: Json, where: str) -> Char2SubwordConfig:
     """Returns the config of the module; ValueError naming a field that is unknown or has a value of the wrong kind."""
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: expected an object, got {type(fields).__name__}")
@@ -147,7 +148,7 @@ _BUILD = {
 def _family(backbone: Layout) -> Char2SubwordLayout:
     """Returns the layout of one kind: every head of the transformer, with the module in front of it."""
     prefix = backbone.prefix
-    shared = encoder_rules(prefix, "bert/", True) + module_rules(MODULE, "char2subword/")
+    shared = encoder_rules(prefix, "bert/", True) + module_rules(MODULE_PREFIX, "char2subword/")
     outer = {head: [r for r in backbone.heads[head].rules if not r.theirs.startswith(prefix)] for head in _BUILD}
     constants = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
     heads = {}
@@ -164,7 +165,7 @@ def _family(backbone: Layout) -> Char2SubwordLayout:
         name=NAME,
         model_types={NAME: "Char2Subword"},
         prefix=prefix,
-        outside=(*backbone.outside, MODULE),
+        outside=(*backbone.outside, MODULE_PREFIX),
         config=Char2SubwordBertConfig,
         keys=backbone.keys,
         activation=backbone.activation,
@@ -177,4 +178,4 @@ def _family(backbone: Layout) -> Char2SubwordLayout:
     )
 
 
-ON_BERT, ON_ROBERTA = _family(BERT), _family(ROBERTA)
+ON_BERT, ON_ROBERTA = _family(BERT_LAYOUT), _family(ROBERTA_LAYOUT)

@@ -1,16 +1,18 @@
 """How Char2Subword reads text for tasks and predictors: a unit is a whole word, a row of the table or a spelling.
 
-See section 3.3 of Aguilar et al. (2021).
+Fine-tuning tasks and the predictor read text through it. Open it to see how words and special tokens become positions;
+`words` decides which words are spelled. See section 3.3 of Aguilar et al. (2021).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
-from charlm.core.flops import Lengths, lengths_of
+from charlm.core.flops import TotalLengths, lengths_of
+from charlm.core.types import Params
 from charlm.families.char2subword.flops import char2subword_forward
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.spelling import spell_rows
@@ -35,7 +37,8 @@ class Char2SubwordUnits(WordUnits):
     unit is a word's row of the table, or -1 - n for spelling n. Spellings are kept as long as this object; see `fresh`.
 
     Args:
-      pretrained: the model; its config says the mode. longest: see `charlm.families.registry.units_of`.
+      pretrained: the model; its config says the mode.
+      longest: see `charlm.families.lookup.units_of`.
 
     Raises:
       ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
@@ -82,11 +85,11 @@ class Char2SubwordUnits(WordUnits):
 
     def forward_flops(self, config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the module over the distinct spellings plus those of the transformer."""
-        spellings = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
+        spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
         words = bert_forward(config, lengths_of(inputs.mask_SBL))
         return char2subword_forward(config.characters, spellings) + words
 
-    def states(self, config: Char2SubwordBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+    def states(self, config: Char2SubwordBertConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the states of the last layer; see `Units.states`."""
         encoder = {name: params[name] for name in ("bert", "char2subword")}
         return applied(Char2SubwordBert(config), {"params": encoder})(inputs).states_BLD

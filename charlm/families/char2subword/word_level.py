@@ -1,6 +1,7 @@
 """Makes a tokenizer of whole words from a tokenizer of subwords, for `export.write_words`.
 
-Normalisation and template stay the same; every word has one id.
+Normalisation and template stay the same; every word has one id. Open it when an export refuses a word, or cuts a text
+elsewhere than expected.
 """
 
 from __future__ import annotations
@@ -8,20 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_json
+from charlm.core.types import JsonObject
 from charlm.text.subwords import SubwordTokenizer
 
-VOCAB_FILE = "vocab.txt"
+SUBWORD_VOCAB_FILE = "vocab.txt"
 
 
 def check_words(words: Sequence[str], normalized: Callable[[str], str], special: Sequence[str], file: str) -> list[str]:
     """Returns the words in their normalised form.
 
     Args:
-      normalized: normalises a word. special: special tokens, which are not allowed as words.
+      normalized: normalises a word.
+      special: special tokens, which are not allowed as words.
       file: where the words are from, for messages.
 
     Raises:
@@ -48,7 +50,8 @@ def word_level(
     stay whole.
 
     Args:
-      tokenizer: the tokenizer of subwords. special: its special tokens, which get the first ids; the words follow.
+      tokenizer: the tokenizer of subwords.
+      special: its special tokens, which get the first ids; the words follow.
 
     Raises:
       ValueError: a word cannot be told apart from others; the message names it.
@@ -82,11 +85,11 @@ def word_level(
         if ids != [vocab[word]]:
             raise ValueError(f"--words: {word!r} cannot be told apart from the other words; leave it out")
     own.save(folder)
-    write_text(folder / VOCAB_FILE, "".join(f"{token}\n" for token in vocab))
+    write_text(folder / SUBWORD_VOCAB_FILE, "".join(f"{token}\n" for token in vocab))
     return own
 
 
-def _template(tokenizer: SubwordTokenizer, vocab: dict[str, int]) -> dict[str, Any]:
+def _template(tokenizer: SubwordTokenizer, vocab: dict[str, int]) -> JsonObject:
     """Returns the post-processor that puts the same special tokens around texts, with their ids in `vocab`."""
     sides = {}
     for name, pair in (("single", None), ("pair", "b")):

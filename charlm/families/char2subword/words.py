@@ -1,20 +1,21 @@
 """How a Char2Subword model reads words: as rows of the table of subwords, or as spellings (Aguilar et al., 2021, 3.3).
 
-A word is one unit, whatever its length. In full mode every word is spelled; in hybrid mode a word that is in the
-vocabulary as a full word is read as its row. Pieces inside words (`##ness`) never stand for a word.
+Open it to see when a word is spelled. A word is one unit, whatever its length. In full mode every word is spelled; in
+hybrid mode a word that is in the vocabulary as a full word is read as its row. Pieces inside words (`##ness`) never
+stand for a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from charlm.families.char2subword.spelling import spell_word
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
+from charlm.text.words import KEPT_WORDS
 
 MODES = ("full", "hybrid")
-KEPT_WORDS = 2**18  # most words whose reading is remembered
 
 
 def full_words(tokenizer: SubwordTokenizer) -> dict[str, int]:
@@ -90,7 +91,7 @@ class SpelledWords:
         return spell_word(word) if index is None else self.row(index)
 
 
-def check_mode(value: Any) -> None:
+def check_mode(value: object) -> None:
     """Raises ValueError unless the value is a mode of Char2Subword (section 3.3)."""
     if value not in MODES:
         raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")

@@ -1,14 +1,15 @@
 """CharacterBERT (El Boukkouri et al., COLING 2020): a BERT whose word vectors come from ELMo's character convolutions.
 
+Begin with `model` and `cnn`; the other modules are the parts that `charlm.families.family` asks of every family.
 Pre-training differs from the paper. It has masked language modelling of whole words, over a vocabulary of frequent
 words, but no next-sentence prediction: a sequence is consecutive words of one text, in one segment. So a model has a
 pooler only after fine-tuning, or if it was imported with one. AdamW replaces the released code's LAMB.
 """
 
 from charlm.families.family import Family
+from charlm.families.spelled.options import LANGUAGE, SPLITTER
 
 _HERE = "charlm.families.characterbert"
-_OPTIONS = "charlm.families.spelled.options"
 
 FAMILY = Family(
     name="characterbert",
@@ -18,6 +19,6 @@ FAMILY = Family(
     predictor=f"{_HERE}.predictor:CharacterBertPredictor",
     golden=f"{_HERE}.golden",
     keys=f"{_HERE}.keys",
-    objectives={"": f"{_HERE}.objective:MaskedWords"},
-    check_options={"splitter": f"{_OPTIONS}:check_splitter", "language": f"{_OPTIONS}:check_language"},
+    objectives={"": f"{_HERE}.objective:MaskedWordLM"},
+    options={"splitter": SPLITTER, "language": LANGUAGE},
 )

@@ -1,5 +1,7 @@
 """ELMo's character CNN, which makes CharacterBERT's word vectors (El Boukkouri et al., COLING 2020, section 3).
 
+Open it to change how characters become a vector; `model` puts BERT on top of these vectors.
+
     e_i = E[c_i]                                              characters, i = 1 .. 50 with padding
     f_w = relu(max_t (b_w + sum_k e_(t+k) K_w,k))             filters of each width w, all windows inside the 50 slots
     x   = [f_1 ; ... ; f_7]
@@ -21,13 +23,13 @@ would be a hundredth of the size of position embeddings.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from charlm.families.characterbert.characters import PAD, ROWS, SLOTS
+from charlm.families.characterbert.characters import CHARACTER_ROWS, ELMO_SLOTS, PAD
 from charlm.families.subword.bert import BertConfig
 from charlm.nn.embed import Dense
 from charlm.nn.kernels import product
@@ -44,9 +46,10 @@ class CharacterBertConfig(BertConfig):
 
     Attributes:
       vocab_size: words that the prediction head knows; the model has no other table of words.
-      char_hidden: width of a character's embedding. windows, filters: width and number of each kind of filters.
-      highways: highway layers after the filters. char_slots: character slots of a word, marks included; longer words
-        are cut.
+      char_hidden: width of a character's embedding.
+      windows, filters: width and number of each kind of filters.
+      highways: highway layers after the filters.
+      char_slots: character slots of a word, marks included; longer words are cut.
       splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
       lowercase: whether words are read lower-cased and without accents.
     """
@@ -56,7 +59,7 @@ class CharacterBertConfig(BertConfig):
     windows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
     filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
     highways: int = 2
-    char_slots: int = SLOTS
+    char_slots: int = ELMO_SLOTS
     splitter: str = "reference"
     language: str = "en"
     lowercase: bool = True
@@ -100,7 +103,7 @@ class CharacterCNN(nn.Module):
             raise ValueError(f"words of {C} character slots, but the model has {cfg.char_slots}")
         ids_UC = jnp.where(chars_UC == 0, PAD, chars_UC.astype(jnp.int32))
         ids_UT = jnp.pad(ids_UC, ((0, 0), (0, max(cfg.windows))), constant_values=PAD)
-        table = nn.Embed(ROWS, cfg.char_hidden, embedding_init=nn.initializers.normal(1.0), name="chars")
+        table = nn.Embed(CHARACTER_ROWS, cfg.char_hidden, embedding_init=nn.initializers.normal(1.0), name="chars")
         x_UTE = table(ids_UT).astype(cfg.dtype)
         found = []
         for n, (width, filters) in enumerate(zip(cfg.windows, cfg.filters, strict=True)):
@@ -123,7 +126,7 @@ class Convolution(nn.Module):
 
     width: int
     filters: int
-    dtype: Any
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x_UTE: jax.Array) -> jax.Array:
@@ -140,7 +143,7 @@ class Convolution(nn.Module):
 class Highway(nn.Module):
     """x g + relu(n) (1 - g), of [n ; g'] = W x + b (Srivastava et al., 2015); gates begin open, b = 1, as in ELMo."""
 
-    dtype: Any
+    dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x_UF: jax.Array) -> jax.Array:

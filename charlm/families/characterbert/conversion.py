@@ -1,11 +1,14 @@
-"""Converts folders of the authors' CharacterBERT models ("theirs") to charlm checkpoints and back."""
+"""Converts folders of the authors' CharacterBERT models ("theirs") to charlm checkpoints and back.
+
+`python -m charlm.convert` and `from_pretrained` use it; the names of tensors are in `tensors`. Open it when a folder is
+not recognised, or to change which files a folder needs besides its tensors.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 
@@ -14,11 +17,12 @@ from charlm.convert.heads import MASKED_LM
 from charlm.convert.model import Model, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
+from charlm.core.types import Json, Params
 from charlm.families.characterbert import FAMILY
 from charlm.families.characterbert.cnn import CharacterBertConfig
 from charlm.families.characterbert.model import CharacterBert
 from charlm.families.characterbert.tensors import ALIAS, CHARACTERS, LAYOUT, MODEL_TYPE, words_in
-from charlm.families.characterbert.vocab import VOCAB_FILE
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, labels_of
@@ -32,22 +36,23 @@ class CharacterBertConverter(SubwordConverter):
     encoders = (CharacterBert,)
     own_options = FAMILY.option_checks()
     hides_behind = ("bert",)
+    tells = f"{CONFIG_FILE} and the tensors tell it here"
 
     def __init__(self) -> None:
         """Uses CharacterBERT's layout and title."""
         super().__init__(LAYOUT)
         self.title = FAMILY.title
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
         target = super().target(metadata, where)
         return target._replace(aliases=(ALIAS,) if metadata["head"] == MASKED_LM else ())
 
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config names this family in its `model_type`."""
         return theirs.get("model_type") == MODEL_TYPE
 
-    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Json] | None) -> bool:
         """Says whether a file of theirs holds ELMo's character table; older configs look like a BERT's."""
         return theirs is not None and any(name.endswith(CHARACTERS) for name in open_state(file))
 
@@ -55,7 +60,7 @@ class CharacterBertConverter(SubwordConverter):
         """Returns a batch of one word."""
         return smallest_batch()
 
-    def headless(self, config: CharacterBertConfig, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: CharacterBertConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return CharacterBert(config), {name: params[name] for name in ("bert", "cnn")}
 
@@ -63,15 +68,12 @@ class CharacterBertConverter(SubwordConverter):
         """Returns None: CharacterBERT reads words as bytes and has no tokenizer."""
         return None
 
-    def read(self, source: str, head: str = "", **options: Any) -> Model:
+    def read(self, source: str, head: str = "") -> Model:
         """Reads a folder or file of theirs. There are no options: config.json and the tensors state everything.
 
         Raises:
-          ValueError: when an option is given, or something is missing or does not fit.
+          ValueError: when something is missing or does not fit.
         """
-        if options:
-            named = ", --".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
         file = find_state(source)
         theirs = self.their_config(file)
         state, head, _, leave = self.names(file, head, mapped=False)
@@ -99,8 +101,8 @@ class CharacterBertConverter(SubwordConverter):
 
 
 def _copy_words(source: Path, target: Path) -> None:
-    if (source / VOCAB_FILE).is_file():
-        shutil.copyfile(source / VOCAB_FILE, target / VOCAB_FILE)
+    if (source / WORD_VOCAB_FILE).is_file():
+        shutil.copyfile(source / WORD_VOCAB_FILE, target / WORD_VOCAB_FILE)
 
 
 CONVERTER = CharacterBertConverter()

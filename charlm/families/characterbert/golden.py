@@ -1,21 +1,22 @@
 """Compares charlm's CharacterBERT with golden cases: arrays that the authors' code computed ("theirs").
 
-The module runs our model on the characters of a case and names every array as theirs. The characters of a case are
-padded to all slots, as in ELMo. Our model reads them twice, with results that must be equal: as they are, and as
-distinct words in one table for each length bucket, as in training (`tables/`). Padding is not compared.
+`python -m charlm.convert check --family=characterbert` runs it. The module runs our model on the characters of a case
+and names every array as theirs. The characters of a case are padded to all slots, as in ELMo. Our model reads them
+twice, with results that must be equal: as they are, and as distinct words in one table for each length bucket, as in
+training (`tables/`). Padding is not compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
 
-from charlm.convert.golden import Case, Ours, Skipped, find_cases
-from charlm.convert.heads import MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.golden import HEAD_OF_CASE, HEADS_PREFIX, Case, NotCompared, Ours, find_cases
+from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import import_state
+from charlm.core.types import AnyModel, Params, Tree
 from charlm.families.characterbert.characters import PAD
 from charlm.families.characterbert.tensors import LAYOUT
 from charlm.families.characterbert.units import word_slots
@@ -25,33 +26,36 @@ __all__ = ["ATOL", "find_cases", "outputs"]
 
 ATOL = 1e-5  # above the float32 noise between two implementations, below the effect of any real mistake
 INPUTS = ("char_ids", "mask", "types")
-FINE_TUNED = {"seqcls": SEQUENCE_CLASSIFICATION, "tokcls": TOKEN_CLASSIFICATION, "qa": QUESTION_ANSWERING}
-HEADS = "head."  # prefix of the tensors of fine-tuned heads, which are named head.NAME.*
-TABLES = "tables/"  # prefix of the arrays of the second pass
+TABLES_PREFIX = "tables/"  # prefix of the arrays of the second pass
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> dict[str, Ours | NotCompared]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
       ValueError: when the config or weights of the case do not fit our model.
     """
-    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    found: dict[str, Ours | NotCompared] = {name: NotCompared("input") for name in INPUTS}
     padded = batch_of(case.arrays, whole=True)
     found |= dict(_pretraining(case, padded))
-    found |= {f"{TABLES}{name}": ours for name, ours in _pretraining(case, batch_of(case.arrays, whole=False))}
-    for short, head in FINE_TUNED.items():
-        if any(name.startswith(f"{HEADS}{short}.") for name in case.state):
-            model, params = ours_of(case, head, f"{HEADS}{short}.")
+    found |= {f"{TABLES_PREFIX}{name}": ours for name, ours in _pretraining(case, batch_of(case.arrays, whole=False))}
+    for short, head in HEAD_OF_CASE.items():
+        if any(name.startswith(f"{HEADS_PREFIX}{short}.") for name in case.state):
+            model, params = ours_of(case, head, f"{HEADS_PREFIX}{short}.")
             logits = jax.jit(model.apply)({"params": params}, padded)
             found[f"{short}_logits"] = Ours(logits, None if short == "seqcls" else case.arrays["mask"])
     return found
 
 
-def ours_of(case: Case, head: str, prefix: str = "") -> tuple[Any, Any]:
-    """Returns our model of a case with the given head, and its parameters; `prefix`: of the head's own tensors."""
+def ours_of(case: Case, head: str, prefix: str = "") -> tuple[AnyModel, Params]:
+    """Returns our model of a case with the given head, and the model's parameters.
+
+    Args:
+      head: a name of `charlm.convert.heads`.
+      prefix: the beginning of the names of the head's own tensors in the case; "": their names have no prefix.
+    """
     inner = {name: value for name, value in case.state.items() if name.startswith(LAYOUT.prefix)}
-    others = {name: value for name, value in case.state.items() if not name.startswith((LAYOUT.prefix, HEADS))}
+    others = {name: value for name, value in case.state.items() if not name.startswith((LAYOUT.prefix, HEADS_PREFIX))}
     own = {name.removeprefix(prefix): value for name, value in case.state.items() if prefix and name.startswith(prefix)}
     state = LAYOUT.canonical(inner | (own if prefix else others), case.name)
     config = LAYOUT.from_theirs(case.meta["config"], head, f"{case.name}.json")
@@ -88,7 +92,7 @@ def _pretraining(case: Case, batch: SpelledBatch) -> Iterator[tuple[str, Ours]]:
     """Yields word vectors, the states before, between and after the layers, and the logits."""
     model, params = ours_of(case, MASKED_LM)
 
-    def run(params: Any, batch: SpelledBatch) -> Any:
+    def run(params: Params, batch: SpelledBatch) -> tuple[jax.Array, Tree]:
         encoder = model.clone()
         vectors = encoder.apply({"params": params}, batch, method="input_vectors")
         return vectors, encoder.apply({"params": params}, batch)

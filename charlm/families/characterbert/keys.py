@@ -1,15 +1,29 @@
 """The configuration keys that only CharacterBERT has; the keys of all families are in `charlm.config.pretraining`.
 
-Sections refer to El Boukkouri et al., COLING 2020, arXiv 2010.10392; "released" is the authors' pre-training code.
+Open it to add a key or to see which values are allowed. Sections refer to El Boukkouri et al., COLING 2020, arXiv
+2010.10392; "released" is the authors' pre-training code.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_collections
 
-from charlm.core.keys import Key, amount, count, natural
+from charlm.core.keys import Key, count, natural
+from charlm.core.types import JsonObject
+from charlm.families.shared_keys import (
+    ACTIVATION,
+    BUCKET_ROWS,
+    BUCKET_SLOTS,
+    CHAR_HIDDEN,
+    CHAR_SLOTS,
+    EPSILON,
+    FFN,
+    LAYERS,
+    MASK_RATE,
+    MAX_LENGTH,
+    MAX_POSITIONS,
+    WINDOWS,
+)
 from charlm.nn.choices import ACTIVATIONS
 
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
@@ -20,22 +34,24 @@ KEYS: dict[str, Key] = {
     "text.lowercase": Key(True, "words are read lower-cased and without accents, as bert-base-uncased's"),
     "text.mlm_vocab": Key("", "file of the words to predict, one a line; empty: the most frequent ones of the corpora"),
     "text.mlm_words": count(100_000, "words to predict, where they are taken from the corpora (section 3)"),
-    "data.max_length": count(128, "words of a sequence, special ones included (released, first phase)"),
-    "data.mask_rate": Key(0.15, "share of the words to predict (section 3)"),
-    "data.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured"),
-    "data.bucket_rows": Key((), "distinct words per bucket, of a part of a micro-batch; empty: measured"),
-    "model.char_slots": Key(50, "bytes of the longest word, two marks included; longer ones are cut (ELMo's)"),
-    "model.char_hidden": count(16, "width of a character's embedding"),
-    "model.windows": Key((1, 2, 3, 4, 5, 6, 7), "characters under each kind of filters"),
+    "data.max_length": MAX_LENGTH.but(128,
+        "words of a sequence, special ones included (released, first phase)", least=1),
+    "data.mask_rate": MASK_RATE.but(meaning="{} (section 3)"),
+    "data.bucket_slots": BUCKET_SLOTS,
+    "data.bucket_rows": BUCKET_ROWS,
+    "model.char_slots": CHAR_SLOTS.but(50,
+        "bytes of the longest word, two marks included; longer ones are cut (ELMo's)"),
+    "model.char_hidden": CHAR_HIDDEN.but(16),
+    "model.windows": WINDOWS.but((1, 2, 3, 4, 5, 6, 7), "characters under each kind of filters"),
     "model.filters": Key((32, 32, 64, 128, 256, 512, 1024), "filters of each kind"),
     "model.highways": natural(2, "highway layers behind the filters"),
-    "model.layers": count(12, "transformer layers"),
-    "model.ffn": count(3072, "feed-forward width"),
-    "model.max_positions": count(512, "rows of the position table"),
-    "model.activation": Key("gelu", '"gelu" (exact), "gelu_new" (by tanh) or "relu"', ACTIVATIONS),
-    "model.epsilon": amount(1e-12, "of every LayerNorm"),
+    "model.layers": LAYERS,
+    "model.ffn": FFN,
+    "model.max_positions": MAX_POSITIONS.but(512, least=1),
+    "model.activation": ACTIVATION.but("gelu", choices=ACTIVATIONS),
+    "model.epsilon": EPSILON.but(1e-12),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # CharacterBERT's defaults of shared keys
+VALUES: JsonObject = {  # CharacterBERT's defaults of shared keys
     "text.splitter": "reference",  # spaces and punctuation, close to BERT's basic tokenizer
     "data.batch_size": 8192,  # released, first phase
     "data.accumulation": 64,

@@ -1,21 +1,21 @@
 """The CharacterBERT model: BERT's encoder over word vectors that a CNN makes from characters (section 3).
 
 The parameters are `bert` and `head` or `label` as in a BERT, and `cnn`. A batch (`SpelledBatch`) holds the characters
-of every position, so BERT's table of subwords is never created.
+of every position, so BERT's table of subwords is never created. Open it to see how the CNN and BERT's layers are put
+together.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import ModelConfig
 from charlm.families.characterbert.cnn import CharacterBertConfig, CharacterCNN
 from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLM
 from charlm.families.subword.bert import Bert
-from charlm.nn.blocks import ACTIVATIONS
+from charlm.nn.blocks import ACTIVATION_FUNCTIONS
 from charlm.nn.embed import dense, kernel_init, layer_norm
 from charlm.nn.kernels import product
 
@@ -23,7 +23,9 @@ from charlm.nn.kernels import product
 class _Words(Spelled):
     """The part that all models of the family share: the CNN."""
 
-    config: Any  # a `CharacterBertConfig`; declaring that type would contradict the type in the other base class
+    config: (
+        ModelConfig  # a `CharacterBertConfig`; declaring that type would contradict the type in the other base class
+    )
 
     def setup(self) -> None:
         super().setup()  # of the other base class, which reads the vectors: it creates `bert` and the head
@@ -56,7 +58,7 @@ class WordHead(nn.Module):
     def __call__(self, x_NMD: jax.Array) -> jax.Array:
         """Returns float32 logits [N, M, V]."""
         cfg = self.config
-        x_NMD = self.transform_norm(ACTIVATIONS[cfg.activation](self.transform(x_NMD)))
+        x_NMD = self.transform_norm(ACTIVATION_FUNCTIONS[cfg.activation](self.transform(x_NMD)))
         return product("nmd,dv->nmv", x_NMD, self.output_kernel.astype(cfg.dtype)) + self.output_bias[None, None]
 
 

@@ -1,10 +1,13 @@
-"""CharacterBERT's pre-training objective: predict masked whole words (section 3), without next-sentence prediction."""
+"""CharacterBERT's pre-training objective: predict masked whole words (section 3), without next-sentence prediction.
+
+Most of it is shared (`charlm.families.spelled.masked_lm`); this module adds the words to predict and their head. Open
+it to change what a run takes over from the model that it starts from.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import jax
 import ml_collections
@@ -14,25 +17,27 @@ from flax import traverse_util
 from charlm.convert.heads import MASKED_LM
 from charlm.core import checkpoint as checkpoints
 from charlm.core.trees import flat
+from charlm.core.types import JsonObject, Params
 from charlm.families.characterbert.characters import shown
 from charlm.families.characterbert.flops import characterbert_training
 from charlm.families.characterbert.model import CharacterBertForMaskedLM
 from charlm.families.characterbert.sequences import WholeWords, WordMaker, hiding_of
 from charlm.families.characterbert.shape import CharacterBertData, model_config, prepare
-from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.spelled.masked_lm import MaskedSpelledLM
 from charlm.families.spelled.model import smallest_batch
+from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
 
 log = logging.getLogger("charlm")
 
 NAME = "characterbert"
-OUTPUT = "head/output_"  # prefix of the parameters that have one column for each word
+OUTPUT_PARAMETERS = "head/output_"  # prefix of the parameters that have one column for each word
 
 
-class MaskedWords(MaskedSpelledLM):
+class MaskedWordLM(MaskedSpelledLM):
     """Masked language modelling over frequent words; `shape` is the shape of every batch."""
 
     families = (NAME,)
@@ -63,18 +68,18 @@ class MaskedWords(MaskedSpelledLM):
     @staticmethod
     def check_vocab(checkpoint: Path, data: CharacterBertData) -> None:
         """Compares the lists of words to predict; see `Objective.check_vocab`."""
-        if checkpoints.read_metadata(checkpoint, (NAME,)).get("words") != data.vocab.digest():
-            file = checkpoints.files_of(checkpoint) / VOCAB_FILE
+        if metadata_of(checkpoint, (NAME,)).get("words") != data.vocab.digest():
+            file = checkpoints.files_of(checkpoint) / WORD_VOCAB_FILE
             raise ValueError(f"{checkpoint} predicts other words; set text.mlm_vocab={file}")
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""
         return self.model.init(key, smallest_batch())["params"]
 
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of a CharacterBERT; the output layer is fresh if that model predicts other words."""
         known = from_pretrained(source, family=NAME)
-        words = (known.folder / VOCAB_FILE) if (known.folder / VOCAB_FILE).is_file() else None
+        words = (known.folder / WORD_VOCAB_FILE) if (known.folder / WORD_VOCAB_FILE).is_file() else None
         same = words is not None and WordVocab.load(words).digest() == self.data.vocab.digest()
         params, own = started_from(known, fresh, same)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
@@ -85,14 +90,14 @@ class MaskedWords(MaskedSpelledLM):
         """Returns the useful floating-point operations of a step."""
         return characterbert_training(self.model.config, batch)
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns the description of the model, as imported models have it, and the digest of its words."""
         model = config_to_dict(self.model.config)
         return {"family": NAME, "model": model, "head": MASKED_LM, "words": self.data.vocab.digest(), "hf_config": {}}
 
     def save_vocab(self, folder: Path) -> None:
         """Writes the words to predict."""
-        self.data.vocab.save(folder / VOCAB_FILE)
+        self.data.vocab.save(folder / WORD_VOCAB_FILE)
 
     def start_lines(self) -> list[str]:
         """Returns the number of words to predict and the shape of a batch."""
@@ -107,7 +112,7 @@ class MaskedWords(MaskedSpelledLM):
         return shown(self.spelling_at(batch, row, place).tolist())
 
 
-def started_from(known: Pretrained, fresh: Any, same_words: bool) -> tuple[Any, list[str]]:
+def started_from(known: Pretrained, fresh: Params, same_words: bool) -> tuple[Params, list[str]]:
     """Replaces fresh parameters by those of another CharacterBERT; returns all, and the names of those still fresh.
 
     The encoder must fit completely. The other model's pooler and label heads are ignored.
@@ -122,7 +127,7 @@ def started_from(known: Pretrained, fresh: Any, same_words: bool) -> tuple[Any, 
     taken = {}
     for name, value in ours.items():
         found = theirs.get(name)
-        if found is not None and found.shape == value.shape and (same_words or not name.startswith(OUTPUT)):
+        if found is not None and found.shape == value.shape and (same_words or not name.startswith(OUTPUT_PARAMETERS)):
             taken[name] = jax.device_put(np.asarray(found), value.sharding)
         elif name.startswith(("bert/", "cnn/")):
             has = "nothing" if found is None else found.shape

@@ -1,4 +1,8 @@
-"""Inference with a trained CharacterBERT: vectors of words, and the likeliest frequent words for gaps."""
+"""Inference with a trained CharacterBERT: vectors of words, and the likeliest frequent words for gaps.
+
+`charlm.predict` runs it; most of it is in `charlm.families.spelled.predictor`. Open it to change which words may fill a
+gap.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import functools
 from charlm.families.characterbert.characters import normalized
 from charlm.families.characterbert.cnn import CharacterCNN
 from charlm.families.characterbert.units import CharacterBertUnits
-from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import EntryWords, WordPredictor
 
@@ -28,7 +32,7 @@ class CharacterBertPredictor(WordPredictor):
     def __init__(self, pretrained: Pretrained) -> None:
         units = CharacterBertUnits(pretrained)
         super().__init__(pretrained, units, CharacterCNN(pretrained.config), "cnn")
-        file = pretrained.folder / VOCAB_FILE
+        file = pretrained.folder / WORD_VOCAB_FILE
         self._vocab: WordVocab | None = None
         if "fill_mask" not in self._missing and file.is_file():
             self._vocab = WordVocab.load(file)

@@ -1,8 +1,8 @@
 """Makes CharacterBERT's pre-training sequences: whole words, all spelled in characters, some masked (section 3).
 
-Only words that the prediction head knows are chosen for prediction, as in the released code. They are `rate` of all
-words, if there are enough known ones. By default 80 % of the chosen words become [MASK], 10 % a random known word, and
-10 % stay.
+Open it to change which words are masked. Only words that the prediction head knows are chosen for prediction, as in the
+released code. They are `rate` of all words, if there are enough known ones. By default 80 % of the chosen words become
+[MASK], 10 % a random known word, and 10 % stay.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class WordSequence(NamedTuple):
     """A sequence of T words, including the special words [CLS] and [SEP].
 
     Attributes:
-      rows_TC: uint16, the characters that the model reads. labels_T: int32, the ids of the words to predict, -1
-        elsewhere.
-      pieces: the original words, without special ones. number: the numbers that seeded the random choices.
+      rows_TC: uint16, the characters that the model reads.
+      labels_T: int32, the ids of the words to predict, -1 elsewhere.
+      pieces: the original words, without special ones.
+      number: the numbers that seeded the random choices.
     """
 
     rows_TC: np.ndarray

@@ -1,4 +1,7 @@
-"""Prepares the data of a CharacterBERT pre-training run, corpora and words to predict, and the shape of its model."""
+"""Prepares the data of a CharacterBERT pre-training run, corpora and words to predict, and the shape of its model.
+
+The objective calls it at the start of a run; open it to see where the words to predict come from.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from charlm.core.files import cache_dir
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.data.subword_building import BuiltOnce, count_words, read_named
 from charlm.families.characterbert.cnn import CharacterBertConfig
-from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
 
 
 class CharacterBertData(NamedTuple):
@@ -36,7 +39,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Chara
     # Read the given file first, so that errors in it show before encoding and counting, which may take hours.
     vocab = read_named("text.mlm_vocab", text.mlm_vocab, WordVocab.load)
     if vocab is None and run is not None:
-        vocab = read_named("resume", str(run / VOCAB_FILE), WordVocab.load)
+        vocab = read_named("resume", str(run / WORD_VOCAB_FILE), WordVocab.load)
     train, heldout = prepare_texts(config, "CharacterBERT reads bytes of words")
     if vocab is None:
         build = lambda path: WordVocab.build(count_words(train), text.mlm_words, text.lowercase).save(path)

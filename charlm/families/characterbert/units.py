@@ -1,21 +1,23 @@
 """How CharacterBERT reads text for fine-tuning: its units are words, all of them spelled in characters.
 
-A row is [CLS] words [SEP], or [CLS] words [SEP] words [SEP].
+Fine-tuning tasks and the predictor read text through it; open it to change the length buckets of words. A row is [CLS]
+words [SEP], or [CLS] words [SEP] words [SEP].
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 import numpy as np
 
-from charlm.core.flops import Lengths, lengths_of
+from charlm.core.flops import TotalLengths, lengths_of
+from charlm.core.types import Params
 from charlm.data.batching import slots_up_to
 from charlm.families.characterbert.characters import (
     CLS_WORD,
-    EDGES,
+    MARKS,
     MASK_WORD,
     SEP_WORD,
     normalized,
@@ -36,12 +38,13 @@ from charlm.text.words import get_splitter
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
-BUCKETS = (8, 12, 20)  # character slots of the buckets of shorter words, marks included; one more holds the longest
+# Character slots of the buckets of shorter words, marks included; one more holds the longest.
+WORD_SLOTS = (8, 12, 20)
 
 
 def word_slots(longest: int) -> tuple[int, ...]:
     """Returns the character slots of the length buckets of words, ascending, up to `longest`."""
-    return slots_up_to(longest, BUCKETS)
+    return slots_up_to(longest, WORD_SLOTS)
 
 
 class CharacterBertUnits(WordUnits):
@@ -51,7 +54,8 @@ class CharacterBertUnits(WordUnits):
     ordinary words.
 
     Args:
-      pretrained: the model. longest: see `charlm.families.registry.units_of`.
+      pretrained: the model.
+      longest: see `charlm.families.lookup.units_of`.
     """
 
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
@@ -86,17 +90,17 @@ class CharacterBertUnits(WordUnits):
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
         """Returns the share of words with more bytes than there are slots; unknown characters do not exist."""
-        room = self._slots - EDGES
+        room = self._slots - MARKS
         forms = (normalized(word, self._lowercase) for words in sentences for word in words)
         long = [len(form.encode("utf-8", "ignore")) > room for form in forms]
         return Lost(0.0, sum(long) / len(long))
 
     def forward_flops(self, config: CharacterBertConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the CNN over the distinct words, and of the layers; see `Units.forward_flops`."""
-        words = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
+        words = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
         return cnn_forward(config, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
-    def states(self, config: CharacterBertConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+    def states(self, config: CharacterBertConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""
         encoder = {name: params[name] for name in ("bert", "cnn")}
         return applied(CharacterBert(config), {"params": encoder})(inputs).states_BLD

@@ -1,4 +1,7 @@
-"""The vocabulary of words that CharacterBERT predicts: the most frequent words of its training text (section 3)."""
+"""The vocabulary of words that CharacterBERT predicts: the most frequent words of its training text (section 3).
+
+Open it to see how words are counted, and which files with such a vocabulary can be read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from charlm.core.durable import write_text
 from charlm.core.reading import read_bytes
 from charlm.families.characterbert.characters import normalized
 
-VOCAB_FILE = "mlm_vocab.txt"  # stands beside a model; the name is that of the released pre-training code
+WORD_VOCAB_FILE = "mlm_vocab.txt"  # stands beside a model; the name is that of the released pre-training code
 
 
 class WordVocab:

@@ -1,6 +1,10 @@
-"""CharBERT (Ma et al., COLING 2020): BERT or RoBERTa with a second channel that reads characters."""
+"""CharBERT (Ma et al., COLING 2020): BERT or RoBERTa with a second channel that reads characters.
+
+Begin with `model`; `char_inputs` explains what the character channel reads, `objective` the pre-training.
+"""
 
 from charlm.families.family import Family
+from charlm.families.options import ImportOption
 
 _HERE = "charlm.families.charbert"
 
@@ -13,5 +17,6 @@ FAMILY = Family(
     golden=f"{_HERE}.golden",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:NoisyLanguageModelling"},
+    imports={"char_vocab": ImportOption("CharBERT's file, one a line")},
     undecayed=(r"(^|/)char/table/",),  # row 0, padding, gets no gradient and must keep its initial value
 )

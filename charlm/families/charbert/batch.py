@@ -1,4 +1,7 @@
-"""CharBERT's batches: the arrays that the model reads, and those with the labels of pre-training."""
+"""CharBERT's batches: the arrays that the model reads, and those with the labels of pre-training.
+
+Read it first, since the model, the losses and the packing all rely on these arrays.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.core.batch import Array
+from charlm.core.types import Array
 
 
 class CharBertBatch(NamedTuple):

@@ -1,4 +1,7 @@
-"""Packs blocks into CharBERT's pre-training batches of one shape, with a budget of labelled positions per shard."""
+"""Packs blocks into CharBERT's pre-training batches of one shape, with a budget of labelled positions per shard.
+
+Open it when batches of CharBERT hold too much padding, or when their budget is too small.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ from charlm.data.budgets import budget
 from charlm.data.streams import sampled
 from charlm.data.text_records import TextRecord
 from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
-from charlm.families.charbert.blocks import Block, BlockMaker
+from charlm.families.charbert.blocks import BlockMaker, TwoChannelBlock
 
 
 class NoisyShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, subwords of a sequence.
+      shards: S, shards of a micro-batch.
+      sequences: B, sequences of a shard.
+      length: L, subwords of a sequence.
       slots: N, character slots of a sequence.
       masked: the most masked subwords that a shard can have.
       noised: the most subwords of noised words that a shard takes; a block that would exceed it begins the next shard.
@@ -42,7 +47,7 @@ class NoisyShard:
 
     def __init__(self, shape: NoisyShape, pad: int) -> None:
         self._shape, self._pad = shape, pad
-        self._blocks: list[Block] = []
+        self._blocks: list[TwoChannelBlock] = []
         self._noised = 0
 
     @property
@@ -53,7 +58,7 @@ class NoisyShard:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def add(self, block: Block) -> bool:
+    def add(self, block: TwoChannelBlock) -> bool:
         """Adds the block if there is room for its labels; returns whether it was added."""
         noised = self._noised + len(block.nlm_labels)
         if noised > self._shape.noised:

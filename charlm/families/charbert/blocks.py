@@ -1,9 +1,9 @@
 """Turns records of text into CharBERT's pre-training sequences, called blocks.
 
-The steps are: misspell words, cut them into subwords, fill blocks, mask, lay out the characters. A block takes words,
-noised or not, until the next word does not fit. So no subword and no character is lost, no word is cut (unless it is
-longer than a block), and no two lines are joined. Noise depends only on the seed and the number of the record, masks
-only on the seed and the number of the block.
+Open it to follow the data of pre-training from a record to a sequence. The steps are: misspell words, cut them into
+subwords, fill blocks, mask, lay out the characters. A block takes words, noised or not, until the next word does not
+fit. So no subword and no character is lost, no word is cut (unless it is longer than a block), and no two lines are
+joined. Noise depends only on the seed and the number of the record, masks only on the seed and the number of the block.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from charlm.core.types import JsonObject
 from charlm.data.text_records import TextRecord
 from charlm.families.charbert.char_inputs import CharInputs, PieceChars
 from charlm.families.charbert.masking import SubwordMasking, mask_subwords
@@ -24,7 +25,7 @@ from charlm.families.charbert.terms import TermVocab
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
 
-EDGES = 4  # character slots of [CLS] and [SEP], each with the empty slot after it
+EDGE_SLOTS = 4  # character slots of [CLS] and [SEP], each with the empty slot after it
 
 
 class _Word(NamedTuple):
@@ -35,11 +36,12 @@ class _Word(NamedTuple):
     cost: int  # character slots that it needs
 
 
-class Block(NamedTuple):
+class TwoChannelBlock(NamedTuple):
     """A sequence of T subwords, [CLS] and [SEP] included.
 
     Attributes:
-      ids_T: int32, the subwords that the model reads. chars: their characters, for all L positions.
+      ids_T: int32, the subwords that the model reads.
+      chars: their characters, for all L positions.
       mlm_positions, mlm_labels: int32, positions of masked subwords, and the original subwords.
       nlm_positions, nlm_labels: int32, positions of subwords of noised words, and the original words.
       words, number: the words and the number that the block was made from.
@@ -60,7 +62,8 @@ class BlockMaker:
     """Makes blocks from records; see `charlm.data.streams.SequenceMaker`.
 
     Attributes:
-      length: L, subwords of a block, [CLS] and [SEP] included. slots: N, character slots of a block.
+      length: L, subwords of a block, [CLS] and [SEP] included.
+      slots: N, character slots of a block.
       predicts_words: whether the original words of noised ones are to be predicted.
     """
 
@@ -111,15 +114,15 @@ class BlockMaker:
                 continue
             cost = sum(map(slots.__getitem__, pieces)) + (len(word) * pieces.count(unknown) if unknown in pieces else 0)
             # If a single word has too many characters, the layout keeps the beginning of each piece.
-            yield _Word(word, space, term, pieces, min(cost, self.slots - EDGES))
+            yield _Word(word, space, term, pieces, min(cost, self.slots - EDGE_SLOTS))
 
     def filled(self, used: tuple[int, int] | None, part: _Word) -> tuple[int, int] | None:
         """Returns the numbers of subwords and character slots in use; see `SequenceMaker.filled`."""
-        pieces, slots = used or (0, EDGES)
+        pieces, slots = used or (0, EDGE_SLOTS)
         pieces, slots = pieces + len(part.pieces), slots + part.cost
         return (pieces, slots) if pieces <= self._room and slots <= self.slots else None
 
-    def make(self, parts: Sequence[_Word], number: tuple[int, ...]) -> Block:
+    def make(self, parts: Sequence[_Word], number: tuple[int, ...]) -> TwoChannelBlock:
         """Returns a block of the given words; `number` seeds its mask."""
         special = self.tokenizer.special
         counts_W = np.array([len(word.pieces) for word in parts])
@@ -135,22 +138,22 @@ class BlockMaker:
         texts = {1 + place: parts[groups_T[place]].seen for place in unknown.tolist()}
         chars = self.chars.row(ids_T, self.length, self.slots, hidden_T=hidden_T, texts=texts)
         of_words = ((1 + nlm).astype(np.int32), terms_T[nlm])
-        return Block(ids_T, chars, (1 + mlm).astype(np.int32), labels_T[mlm], *of_words, tuple(parts), number)
+        return TwoChannelBlock(ids_T, chars, (1 + mlm).astype(np.int32), labels_T[mlm], *of_words, tuple(parts), number)
 
-    def halves(self, sequence: Block) -> tuple[Block, Block]:
+    def halves(self, sequence: TwoChannelBlock) -> tuple[TwoChannelBlock, TwoChannelBlock]:
         """Raises ValueError: any single block must fit a shard, so a budget too small for one is wrong."""
         raise ValueError(f"data.noised_budget leaves no room for a block of {len(sequence.nlm_labels)} labels")
 
-    def held(self, parts: Iterable[_Word], returned: Iterable[Block]) -> dict[str, Any]:
+    def held(self, parts: Iterable[_Word], returned: Iterable[TwoChannelBlock]) -> JsonObject:
         """Returns the words that are waiting and those of returned blocks as JSON-able columns, for a checkpoint."""
         return {"words": _columns(parts), "returned": [[list(b.number), _columns(b.words)] for b in returned]}
 
-    def restored(self, state: dict[str, Any]) -> tuple[Iterable[_Word], Iterable[Block]]:
+    def restored(self, state: JsonObject) -> tuple[Iterable[_Word], Iterable[TwoChannelBlock]]:
         """Returns the arguments that `held` was given; the masks of blocks are drawn again from their numbers."""
         blocks = (self.make([*self._cut(*columns)], tuple(number)) for number, columns in state["returned"])
         return self._cut(*state["words"]), blocks
 
 
-def _columns(words: Iterable[_Word]) -> list[list[Any]]:
+def _columns(words: Iterable[_Word]) -> list[list[str] | list[bool] | list[int]]:
     words = list(words)
     return [[word.seen for word in words], [word.space for word in words], [word.term for word in words]]

@@ -1,5 +1,7 @@
 """Makes the input of CharBERT's character channel: the characters of subwords (Ma et al., COLING 2020, section 3.3).
 
+Pre-training, fine-tuning and the predictor all use it. Open it when a token gets the wrong characters.
+
 The characters of all tokens stand end to end in one row of `slots`, with an empty slot (id 0) after every token. For
 every token there are the slots of its first and of its last character:
 
@@ -213,7 +215,8 @@ class PieceChars:
         `compat_reference` they follow from the padded length, as released, and `texts` are ignored.
 
         Args:
-          ids: the ids of each row, without padding; any further rows are empty. texts, pads_have_slots: see `row`.
+          ids: the ids of each row, without padding; any further rows are empty.
+          texts, pads_have_slots: see `row`.
 
         Raises:
           ValueError: see `row`.

@@ -1,11 +1,15 @@
-"""Converts folders of CharBERT's released PyTorch code (wtma/CharBERT, "theirs") to charlm checkpoints and back."""
+"""Converts folders of CharBERT's released PyTorch code (wtma/CharBERT, "theirs") to charlm checkpoints and back.
+
+`python -m charlm.convert` and `from_pretrained` use it; the names of tensors are in `tensors`. Open it when a folder is
+not recognised, or to change which files a folder needs besides its tensors.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 
@@ -14,6 +18,7 @@ from charlm.convert.model import Model, Names, Target
 from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json
+from charlm.core.types import Json, Params
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.tensors import (
@@ -42,23 +47,24 @@ class CharBertConverter(SubwordConverter):
     """Converts both kinds of CharBERT, on BERT and on RoBERTa, which are told apart by the names of tensors."""
 
     encoders = (CharBert,)
+    tells = f"{CONFIG_FILE} and the tensors tell it here"
 
     def __init__(self) -> None:
         """Starts with the layout of CharBERT on BERT; the heads of both kinds have the same names."""
         super().__init__(ON_BERT)
         self.title = "CharBERT"
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
         family = kind_of(metadata["model"])
         target = SubwordConverter(family).target(metadata, where)
         return target._replace(aliases=family.aliases(target.config, metadata["head"]))
 
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config names this family, as charlm's exports do; the authors' configs are those of a BERT."""
         return theirs.get("model_type") == self.name
 
-    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Json] | None) -> bool:
         """Says whether the tensors are a released CharBERT's, whose config is an old BERT's without a model_type."""
         return theirs is not None and theirs.get("model_type") is None and has_characters(file)
 
@@ -66,7 +72,7 @@ class CharBertConverter(SubwordConverter):
         """Returns a batch of one subword."""
         return smallest_batch()
 
-    def headless(self, config: CharBertConfig, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: CharBertConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return CharBert(config), params["charbert"]
 
@@ -84,20 +90,18 @@ class CharBertConverter(SubwordConverter):
         """Returns the contents of a file of theirs; see `Converter.names`."""
         return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
 
-    def read(self, source: str, head: str = "", *, char_vocab: str = "", **options: Any) -> Model:
+    def read(self, source: str, head: str = "", *, char_vocab: str = "") -> Model:
         """Reads a folder or file of theirs.
 
         Args:
-          source: folder or file with their config beside the tensors. head: the head to read; "": the one it holds.
+          source: folder or file with their config beside the tensors.
+          head: the head to read; "": the one it holds.
           char_vocab: file of the characters, one per line; "": `SYMBOLS_FILE` beside the tensors, else the file that
             the released code has for this kind. Without a character file the model can read only arrays, not text.
 
         Raises:
           ValueError: when something is missing or does not fit.
         """
-        if options:
-            named = ", --".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} and the tensors tell it here")
         file = find_state(source)
         family = kind_of_state(file, mapped=False)
         reader = SubwordConverter(family)
@@ -149,7 +153,7 @@ class CharBertConverter(SubwordConverter):
             SymbolVocab.from_dict(model.metadata["symbols"]).save(folder / SYMBOLS_FILE)
 
 
-def kind_of(fields: Mapping[str, Any]) -> CharBertLayout:
+def kind_of(fields: Mapping[str, Json]) -> CharBertLayout:
     """Returns the kind of a model from the fields of our config: on RoBERTa if positions have an offset."""
     return ON_ROBERTA if fields.get("position_offset") else ON_BERT
 

@@ -1,13 +1,18 @@
-"""Logs what a trained CharBERT predicts for some masked and misspelled held-out words, for a person to look at."""
+"""Logs what a trained CharBERT predicts for some masked and misspelled held-out words, for a person to look at.
+
+The objective calls it at the end of a run (`train.examples`). Open it to change how many guesses and how much context
+are shown.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
+from charlm.core.types import Params
 from charlm.families.text_objective import TextObjective
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # subwords shown on either side
 
 
-def show_examples(objective: TextObjective, params: Any) -> None:
+def show_examples(objective: TextObjective, params: Params) -> None:
     """Logs the likeliest subwords at `train.examples` masked places, and the likeliest words at misspelled ones."""
     count, tokenizer = objective.config.train.examples, objective.data.tokenizer
     if not count:

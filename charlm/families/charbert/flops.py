@@ -1,10 +1,13 @@
-"""Counts the floating-point operations of a CharBERT in the manner of `charlm.core.flops`."""
+"""Counts the floating-point operations of a CharBERT in the manner of `charlm.core.flops`.
+
+The objective and the units call it for MFU; change it whenever the model's layers change.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from charlm.core.flops import TRAINING, Lengths, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, lengths_of
 from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.fusions import layer_of
@@ -13,13 +16,15 @@ from charlm.families.subword.flops import bert_forward
 
 
 def charbert_forward(
-    config: CharBertConfig, words: Lengths, characters: float, masked: float = 0, noised: float = 0
+    config: CharBertConfig, words: TotalLengths, characters: float, masked: float = 0, noised: float = 0
 ) -> float:
     """Returns the forward operations of a CharBERT without pooler: 2.7 times BERT's (CharBERT, section 3.4).
 
     Args:
-      words: lengths of the sequences in subwords. characters: the number of characters that the GRU reads.
-      masked: the number of masked subwords to predict. noised: the number of subwords whose noised word is predicted.
+      words: lengths of the sequences in subwords.
+      characters: the number of characters that the GRU reads.
+      masked: the number of masked subwords to predict.
+      noised: the number of subwords whose noised word is predicted.
     """
     D, E = config.hidden, config.char_hidden
     flops = 2 * bert_forward(config, words)

@@ -1,24 +1,23 @@
 """Compares charlm's CharBERT with golden cases: arrays that the released code computed ("theirs").
 
-The module runs our model on the inputs of a case and names every array as theirs. Padding is compared, too: their code
-computes over it, and so does ours with `compat_reference`. There are two passes: the batch with mask and segments, as
-in fine-tuning, and without (`nomask/`), as in their pre-training. `f64/` holds the arrays of the first pass in double
-precision.
+`python -m charlm.convert check --family=charbert` runs it. The module runs our model on the inputs of a case and names
+every array as theirs. Padding is compared, too: their code computes over it, and so does ours with `compat_reference`.
+There are two passes: the batch with mask and segments, as in fine-tuning, and without (`nomask/`), as in their
+pre-training. `f64/` holds the arrays of the first pass in double precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.convert.golden import Case, Ours, Skipped, find_cases
-from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.golden import HEAD_OF_CASE, HEADS_PREFIX, Case, NotCompared, Ours, find_cases
 from charlm.convert.rules import import_state
 from charlm.core.trees import flat
+from charlm.core.types import AnyModel, Params
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertLayout
 from charlm.families.fusions import FUSIONS
@@ -30,26 +29,20 @@ INPUTS = (
     "input_ids", "attention_mask", "token_type_ids", "char_input_ids", "start_ids", "end_ids", "mlm_labels",
     "nlm_labels", "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
 )  # fmt: skip
-FINE_TUNED = {
-    "seqcls": SEQUENCE_CLASSIFICATION,
-    "tokcls": TOKEN_CLASSIFICATION,
-    "qa": QUESTION_ANSWERING,
-}
-HEADS = "head."  # prefix of the tensors of fine-tuned heads, which are named head.NAME.*
 
 Named = Iterator[tuple[str, Ours]]
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> dict[str, Ours | NotCompared]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
       ValueError: when the config or weights of the case do not fit our model.
     """
-    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    found: dict[str, Ours | NotCompared] = {name: NotCompared("input") for name in INPUTS}
     first = dict(_pretraining(case, batch_of(case.arrays)))
-    for short in FINE_TUNED:
-        if any(name.startswith(f"{HEADS}{short}.") for name in case.state):
+    for short in HEAD_OF_CASE:
+        if any(name.startswith(f"{HEADS_PREFIX}{short}.") for name in case.state):
             first |= dict(_fine_tuned(case, short))
     found |= first
     found |= {f"f64/{name}": ours for name, ours in first.items() if f"f64/{name}" in case.arrays}
@@ -66,15 +59,15 @@ def batch_of(arrays: dict[str, np.ndarray]) -> CharBertBatch:
     return CharBertBatch(ids, types, mask.astype(bool), *chars)
 
 
-def ours_of(case: Case, short: str = "") -> tuple[Any, Any]:
+def ours_of(case: Case, short: str = "") -> tuple[AnyModel, Params]:
     """Returns our model of a case and its parameters; `short` names a fine-tuned head, "" none."""
     family: CharBertLayout = ON_ROBERTA if case.meta.get("arch") == "roberta" else ON_BERT
-    own = f"{HEADS}{short}."
-    state = {name: value for name, value in case.state.items() if not name.startswith(HEADS)}
+    own = f"{HEADS_PREFIX}{short}."
+    state = {name: value for name, value in case.state.items() if not name.startswith(HEADS_PREFIX)}
     if short:
         state |= {name.removeprefix(own): value for name, value in case.state.items() if name.startswith(own)}
     state = family.canonical(state, case.name)
-    head = family.find_head(state, case.name, FINE_TUNED.get(short, ""))
+    head = family.find_head(state, case.name, HEAD_OF_CASE.get(short, ""))
     config = family.from_theirs(case.meta.get("config", {}), head, f"{case.name}.json", **family.sizes(state))
     layer = family.heads[head].labels
     model, _, table = family.target(config, head, state[layer].shape[0] if layer else 0)

@@ -1,21 +1,26 @@
-"""CharBERT with its pre-training heads and with heads for tasks, and the paper's control without character channel."""
+"""CharBERT with its pre-training heads and with heads for tasks, and the paper's control without character channel.
+
+Open it to change what is predicted from which channel; `model` has the encoder below these heads.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import Option
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig, CharBertOutput
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert, BertConfig, MaskedLMHead
-from charlm.nn.blocks import ACTIVATIONS
+from charlm.nn.blocks import ACTIVATION_FUNCTIONS
 from charlm.nn.embed import Dense, dense, kernel_init, layer_norm
 from charlm.nn.heads import at_group_positions
 from charlm.nn.kernels import product
+from charlm.nn.outputs import TransformerOutput
 
 
 class NoisyOutput(NamedTuple):
@@ -29,7 +34,7 @@ class NoisyOutput(NamedTuple):
 
     mlm_logits_SMV: jax.Array
     nlm_logits_SPT: jax.Array | None
-    states: Any
+    states: CharBertOutput | TransformerOutput
 
 
 class CharBertHead(MaskedLMHead):
@@ -57,7 +62,7 @@ class CharBertHead(MaskedLMHead):
         """Returns float32 logits [S, P, T] of words."""
         cfg = self.config
         norm = self.transform_norm if cfg.shared_head_norm else self.word_transform_norm
-        x_SPD = norm(ACTIVATIONS[cfg.activation](self.word_transform(x_SPD)))
+        x_SPD = norm(ACTIVATION_FUNCTIONS[cfg.activation](self.word_transform(x_SPD)))
         kernel_DT = self.word_output_kernel.astype(cfg.dtype)
         logits = product("spd,dt->spt", x_SPD, kernel_DT)
         return logits + self.word_output_bias[None, None]
@@ -83,7 +88,8 @@ class CharBertForMaskedLM(nn.Module):
         """Returns the logits at the labelled positions, or at all positions where none are given.
 
         Args:
-          inputs: see `CharBertBatch`. mlm_position_SM, nlm_position_SP: see `NoisyBatch`.
+          inputs: see `CharBertBatch`.
+          mlm_position_SM, nlm_position_SP: see `NoisyBatch`.
         """
         states = self.charbert(inputs, deterministic=deterministic)
         table_VD = self.charbert.embed.token.embedding
@@ -130,11 +136,11 @@ class CharBertForLabels(ForLabels):
         cfg = self.config
         return dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
 
-    def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
+    def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Option) -> jax.Array:
         """Returns both channels concatenated [B, L, 2D]."""
         return output.both_BLE
 
-    def sequences(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Any) -> jax.Array:
+    def sequences(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Option) -> jax.Array:
         """Returns the mean [B, 2D] over tokens of both channels."""
         both_BLE, mask_BL = output.both_BLE.astype(jnp.float32), inputs[0].mask_BL
         if mask_BL is None or self.config.compat_reference:

@@ -1,17 +1,34 @@
 """The configuration keys that only CharBERT has; the keys of all families are in `charlm.config.pretraining`.
 
-Sections and equations refer to Ma et al., COLING 2020, arXiv 2011.01513.
+Open it to add a key or to see which values are allowed. Sections and equations refer to Ma et al., COLING 2020, arXiv
+2011.01513.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_collections
 
-from charlm.core.keys import Key, amount, count, natural, share
+from charlm.core.keys import Key, count, natural
+from charlm.core.types import JsonObject
 from charlm.families.fusions import FUSIONS
-from charlm.nn.choices import ACTIVATIONS
+from charlm.families.shared_keys import (
+    ACTIVATION,
+    BACKBONE,
+    CHAR_HIDDEN,
+    CHAR_VOCAB,
+    CHARS,
+    EPSILON,
+    FFN,
+    LAYERS,
+    MASK_RATE,
+    MAX_LENGTH,
+    MAX_POSITIONS,
+    NOISE_RATE,
+    PIECES,
+    TOKENIZER,
+    VOCAB_SIZE,
+    WINDOWS,
+)
 
 MEASURED = (
     "data.noised_budget", "model.backbone", "model.vocab_size", "model.max_positions", "model.activation",
@@ -22,45 +39,44 @@ MEASURED = (
 RESUMABLE = ("text.tokenizer", "text.char_vocab", "text.term_vocab")
 
 KEYS: dict[str, Key] = {
-    "text.tokenizer": Key("", "folder or file of the subwords; empty: those of init_from, else built from the corpora"),
-    "text.pieces": count(28_996, "subwords of a vocabulary that is built, cased WordPiece; so many has BERT's"),
-    "text.char_vocab": Key("", "file of the characters, one a line; empty: those of init_from, else built"),
-    "text.chars": count(1000, "entries of a character vocabulary that is built (section 4.1)"),
+    "text.tokenizer": TOKENIZER,
+    "text.pieces": PIECES.but(
+        meaning="subwords of a vocabulary that is built, cased WordPiece; BERT has as many", least=1),
+    "text.char_vocab": CHAR_VOCAB.but(meaning="{}, one a line; empty: those of init_from, else built"),
+    "text.chars": CHARS.but(meaning="{} (section 4.1)"),
     "text.term_vocab": Key("", "file of the words to predict, one a line; empty: those of init_from, else built"),
     "text.terms": count(30_001, "entries of a vocabulary of words that is built: 30K words (section 4.1) and <unk>"),
-    "data.max_length": Key(384, "subwords of a sequence, special ones included (released code)", least=8),
+    "data.max_length": MAX_LENGTH.but(384, "{} (released code)"),
     "data.chars_per_piece": count(6, "character slots of a sequence for each of its subwords (released code)"),
-    "data.mask_rate": Key(0.10, "share of the subwords to predict, whole words without noise (section 4.1)"),
+    "data.mask_rate": MASK_RATE.but(0.10, "share of the subwords to predict, whole words without noise (section 4.1)"),
     "data.noise": Key("paper",
         '"paper": drop, add, swap inside (section 3.5); "reference": the released code\'s changes',
         ("paper", "reference")),
-    "data.noise_rate": share(0.15,
-        'share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more'),
+    "data.noise_rate": NOISE_RATE.but(0.15,
+        'share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more', least=0, below=1),
     "data.noised_budget": natural(0,
         "most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus"),
-    "model.backbone": Key("",
-        '"bert" or "roberta": its positions and segments; empty: init_from\'s, else bert', ("", "bert", "roberta")),
-    "model.activation": Key("",
-        '"gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: init_from\'s, else gelu', ("", *ACTIVATIONS)),
-    "model.epsilon": amount(0.0, "of every LayerNorm; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)"),
-    "model.vocab_size": natural(0,
-        "rows of the table of subwords; 0: those of init_from, else as many as there are subwords"),
-    "model.max_positions": natural(0,
-        "rows of the position table; 0: those of init_from, else as many as the backbone has"),
-    "model.layers": count(12, "transformer layers, each over both channels"),
-    "model.ffn": count(3072, "feed-forward width"),
+    "model.backbone": BACKBONE.but(
+        meaning='"bert" or "roberta": its positions and segments; empty: init_from\'s, else bert'),
+    "model.activation": ACTIVATION.but(meaning="{}; empty: init_from's, else gelu"),
+    "model.epsilon": EPSILON.but(meaning="{}; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)"),
+    "model.vocab_size": VOCAB_SIZE,
+    "model.max_positions": MAX_POSITIONS.but(
+        meaning="{}; 0: those of init_from, else as many as the backbone has"),
+    "model.layers": LAYERS.but(meaning="{}, each over both channels"),
+    "model.ffn": FFN,
     "model.char_channel": Key(True, "False: AdvBERT, a BERT that learns from the same noised text (section 4.5)"),
-    "model.char_hidden": count(256, "width of a character's embedding (released code)"),
+    "model.char_hidden": CHAR_HIDDEN.but(meaning="{} (released code)"),
     "model.char_encoder": Key("gru",
         '"gru" (section 3.3) or "embedding" (Table 4, w/o GRU; char_hidden half of hidden)', ("gru", "embedding")),
     "model.fusion": Key("paper",
         'where the channels meet: "paper", "reference", "none", or one of the fusions below', FUSIONS),
-    "model.windows": Key((3, 4, 5), "tokens under each convolution of the fusion; released code: (3,)"),
+    "model.windows": WINDOWS.but(meaning="{} of the fusion; released code: (3,)"),
     "model.nlm": Key(True, "predict misspelled words (section 3.5); False: MLM reads both channels (Table 4, w/o NLM)"),
     "model.shared_head_norm": Key(False, "both prediction heads have one LayerNorm (released code on RoBERTa)"),
     "model.compat_reference": Key(False, 'padding and "#" as in the released code, for its weights and numbers'),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # CharBERT's defaults of shared keys
+VALUES: JsonObject = {  # CharBERT's defaults of shared keys
     "text.splitter": "rules",  # close to the NLTK words of the released code
     "data.batch_size": 32,
     "optim.warmup_steps": 0,

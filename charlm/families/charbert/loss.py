@@ -1,13 +1,17 @@
-"""CharBERT's pre-training losses: of masked subwords, and of the original words of noised ones (CharBERT, 3.5)."""
+"""CharBERT's pre-training losses: of masked subwords, and of the original words of noised ones (CharBERT, 3.5).
+
+Open it to change how the two losses are weighted or which accuracies are reported.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import Params
 from charlm.families.charbert.batch import NoisyBatch
 from charlm.nn.apply import applied
 from charlm.nn.label_sums import label_sums
@@ -25,14 +29,15 @@ class NoisySums(NamedTuple):
 
 
 def noisy_sums(
-    model: nn.Module, params: Any, batch: NoisyBatch, dropout_key: jax.Array | None, nlm: bool = True
+    model: nn.Module, params: Params, batch: NoisyBatch, dropout_key: jax.Array | None, nlm: bool = True
 ) -> NoisySums:
     """Applies a model to a micro-batch and sums its losses and correct predictions.
 
     Args:
-      model: a `CharBertForMaskedLM` or `AdvBertForMaskedLM`. batch: inputs [S, B, ...] and positions [S, M], which
-        count over the B sequences of a shard.
-      dropout_key: random key of dropout; None: evaluation, without dropout. nlm: whether the model predicts words.
+      model: a `CharBertForMaskedLM` or `AdvBertForMaskedLM`.
+      batch: inputs [S, B, ...] and positions [S, M], which count over the B sequences of a shard.
+      dropout_key: random key of dropout; None: evaluation, without dropout.
+      nlm: whether the model predicts words.
     """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     inputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.inputs)

@@ -1,4 +1,7 @@
-"""Masks subwords by whole words for CharBERT, except words with noise (CharBERT, sections 3.5 and 4.1)."""
+"""Masks subwords by whole words for CharBERT, except words with noise (CharBERT, sections 3.5 and 4.1).
+
+There are two ways, the paper's and that of the released code; open it to change which subwords are masked.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
 """The CharBERT model: BERT or RoBERTa with a second channel that reads characters (Ma et al., COLING 2020).
 
+Open it to see where the two channels meet, or to change how characters are read:
+
     token channel  x = embeddings of BERT                       char channel  h_i = [g at i's first; at i's last char]
     every layer:   t, u = Layer(x), Layer(h)                    the same layer for both
                    x, h = LN(t + m_t), LN(u + m_u)              m: both mixed by convolutions over neighbouring tokens
 
 g is a bidirectional GRU over the characters of the whole input. Where the paper (arXiv 2011.01513) and the released
-code differ, the config chooses; the authors' weights need `fusion="reference"` and `compat_reference=True`.
+code differ, the config chooses; the authors' weights need `fusion="reference"` and `compat_reference=True`. Fusions are
+layers of their own, in `charlm.nn.fusions`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from charlm.nn.blocks import block_class, check_inputs
 from charlm.nn.embed import table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.recurrent import BiGRU
+from charlm.nn.scan import Layer, in_turn
+
+BothStates = tuple[jax.Array, jax.Array]  # states [B, L, D] of tokens and of their characters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,27 +153,42 @@ class CharBertEncoder(nn.Module):
             self.fusion = fusion(cfg) if entry.shared else [fusion(cfg) for _ in range(cfg.layers)]
 
     def __call__(
-        self, tokens_BLD: jax.Array, chars_BLD: jax.Array, mask_BL: jax.Array | None, deterministic: bool = True
+        self,
+        tokens_BLD: jax.Array,
+        chars_BLD: jax.Array,
+        mask_BL: jax.Array | None,
+        deterministic: bool = True,
+        between: bool = True,
     ) -> list[tuple[jax.Array, jax.Array]]:
-        """Returns the states of both channels before, between and after the layers."""
+        """Returns the states of both channels before, between and after the layers, or only those after the last.
+
+        Args:
+          between: whether to return all of them.
+        """
         cfg = self.config
         B, L, D = tokens_BLD.shape
         visible = jnp.ones((1, 1, 1, L), bool)
         if mask_BL is not None:
             visible = jnp.broadcast_to(mask_BL[:, None], (B, 2, L)).reshape(2 * B, 1, 1, L)
         mask_BL1 = None if mask_BL is None or cfg.compat_reference else mask_BL[:, :, None]
-        states, entry = [(tokens_BLD, chars_BLD)], FUSIONS[cfg.fusion]
-        for n, layer in enumerate(self.layer):
+        states = [(tokens_BLD, chars_BLD)]
+
+        def step(channels: BothStates, layer: Layer, *fusions: Layer) -> BothStates:
             # One call for both channels. They are interleaved by row, since the batch may be sharded over devices.
-            both = jnp.stack(states[-1], axis=1).reshape(2 * B, L, D)
+            both = jnp.stack(channels, axis=1).reshape(2 * B, L, D)
             both = layer(both, visible, None, None, deterministic, False)[0].reshape(B, 2, L, D)
             self.sow("intermediates", "transformer", both)
             channels = both[:, 0], both[:, 1]
-            if entry.layer:
-                fusion = self.fusion[n] if isinstance(self.fusion, list | tuple) else self.fusion
+            for fusion in fusions:
                 channels = fusion(*channels, mask_BL1)
-            states.append(channels)
-        return states
+            if between:
+                states.append(channels)
+            return channels
+
+        fusions = [self.fusion] if FUSIONS[cfg.fusion].layer else []
+        scan = cfg.scan_layers and not between
+        last = in_turn(self, step, states[0], self.layer, *fusions, scan=scan, remat=cfg.remat)
+        return states if between else [last]
 
 
 class CharBert(nn.Module):
@@ -208,7 +229,7 @@ class CharBert(nn.Module):
             raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
         places_BL = position_ids(cfg, ids_BL, mask_BL)
         tokens_BLD = self.embed(self.embed.token(ids_BL), inputs.types_BL, places_BL, deterministic)
-        states = self.encoder(tokens_BLD, self.char(inputs), mask_BL, deterministic)
+        states = self.encoder(tokens_BLD, self.char(inputs), mask_BL, deterministic, return_layers)
         tokens_BLD, chars_BLD = states[-1]
         return CharBertOutput(
             tokens_BLD,

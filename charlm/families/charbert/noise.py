@@ -1,8 +1,8 @@
 """Misspells words for noisy language modelling, which predicts the original words (CharBERT, section 3.5).
 
-There are two styles. "paper" drops, adds, or swaps with the next a character inside the word. "reference" makes the
-changes of the released code, with random draws in the same order from the same generators, which reproduces its
-results.
+`blocks` calls it for every record. Open it when words are misspelled otherwise than by the released code. There are two
+styles. "paper" drops, adds, or swaps with the next a character inside the word. "reference" makes the changes of the
+released code, with random draws in the same order from the same generators, which reproduces its results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def misspell_as_released(word: str, rng: random.Random, swaps: random.Random, le
     character is never the last one, and may be a space. Swapping two equal letters leaves the word unchanged.
 
     Args:
-      word: not empty. rng: draws the kind of change, and its place unless it is a swap.
+      word: not empty.
+      rng: draws the kind of change, and its place unless it is a swap.
       swaps: draws the place of a swap; the released code uses the process's global generator for it.
       letters: the characters to insert; see `REFERENCE_LETTERS`.
     """
@@ -49,8 +50,9 @@ class WordNoise:
         """Prepares the noise.
 
         Args:
-          style: see the module. rate: share of words that are changed: in the paper's style, of words with two
-            characters or more; in the reference style, of all words, including punctuation.
+          style: see the module.
+          rate: share of words that are changed: in the paper's style, of words with two characters or more; in the
+            reference style, of all words, including punctuation.
           letters: the characters that the reference style inserts: the beginning of the character vocabulary.
 
         Raises:
@@ -67,7 +69,8 @@ class WordNoise:
         """Returns the words, some of them misspelled.
 
         Args:
-          words: not empty, any of them. number: the number of the draw.
+          words: not empty, any of them.
+          number: the number of the draw.
         """
         if not self._rate or not words:
             return list(words)

@@ -1,10 +1,12 @@
-"""CharBERT's pre-training objective: predict masked subwords, and the words behind misspelled ones (section 3.5)."""
+"""CharBERT's pre-training objective: predict masked subwords, and the words behind misspelled ones (section 3.5).
+
+Open it to see how data, model and losses of CharBERT's pre-training are put together.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import numpy as np
 
 from charlm.convert.heads import MASKED_LM
 from charlm.core import checkpoint as checkpoints
+from charlm.core.types import JsonObject, Params
 from charlm.data.pipeline import training_records
 from charlm.families.charbert.batch import NoisyBatch
 from charlm.families.charbert.batches import NoisyShape, NoisyShard, measure_noised
@@ -25,7 +28,6 @@ from charlm.families.charbert.masking import SubwordMasking
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.charbert.noise import REFERENCE_LETTERS, WordNoise
 from charlm.families.charbert.shape import (
-    MEASURED,
     make_model,
     model_config,
     read_backbone,
@@ -34,8 +36,9 @@ from charlm.families.charbert.shape import (
     vocab_of,
 )
 from charlm.families.charbert.text import SubwordData, prepare_subwords
+from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import started_from
+from charlm.families.subword.start import BACKBONE_OPEN, started_from
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -55,7 +58,7 @@ class NoisyLanguageModelling(TextObjective):
     def __init__(self, config: ml_collections.ConfigDict, data: SubwordData, shards: int) -> None:
         """Reads the backbone, and measures the budgets that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
-        known = all(config.model[name] for name in MEASURED)
+        known = all(config.model[name] for name in BACKBONE_OPEN)
         self._backbone, stored = None, None
         if config.init_from and not known:
             self._backbone = read_backbone(config.init_from)
@@ -117,7 +120,7 @@ class NoisyLanguageModelling(TextObjective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: SubwordData) -> None:
         """Compares the vocabularies by their digests; see `Objective.check_vocab`."""
-        stored = checkpoints.read_metadata(checkpoint, NoisyLanguageModelling.families).get("vocabularies", {})
+        stored = metadata_of(checkpoint, NoisyLanguageModelling.families).get("vocabularies", {})
         differing = [name for name, digest in data.digests().items() if stored.get(name) != digest]
         if differing:
             folder = checkpoints.files_of(checkpoint)
@@ -149,14 +152,14 @@ class NoisyLanguageModelling(TextObjective):
         """Returns the useful floating-point operations of a step."""
         return charbert_training(self.model.config, batch)
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""
         batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), self.empty(shards=1))
         inputs = jax.tree.map(lambda x: x[0], batch.inputs)
         positions = (batch.mlm_position_SM, batch.nlm_position_SP) if self._predicts_words else (batch.mlm_position_SM,)
         return self.model.init(key, inputs, *positions)["params"]
 
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa completed with fresh ones."""
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
@@ -167,14 +170,14 @@ class NoisyLanguageModelling(TextObjective):
         self._backbone = None  # frees memory: it is not needed again
         return params
 
-    def _load_charbert(self, source: str, abstract_params: Any) -> Any:
+    def _load_charbert(self, source: str, abstract_params: Params) -> Params:
         checkpoint = checkpoints.find(source, key="init_from")
-        if "vocabularies" in checkpoints.read_metadata(checkpoint, self.families):
+        if "vocabularies" in metadata_of(checkpoint, self.families):
             self.check_vocab(checkpoint, self.data)
         log.info("parameters from %s", checkpoint)
         return checkpoints.load_params(checkpoint, abstract_params)
 
-    def loss_sums(self, params: Any, micro_batch: NoisyBatch, dropout_key: jax.Array | None) -> NoisySums:
+    def loss_sums(self, params: Params, micro_batch: NoisyBatch, dropout_key: jax.Array | None) -> NoisySums:
         """Returns the sums of losses and correct predictions of a micro-batch [S, ...]."""
         return noisy_sums(self.model, params, micro_batch, dropout_key, nlm=self._predicts_words)
 
@@ -187,12 +190,12 @@ class NoisyLanguageModelling(TextObjective):
         """Returns losses and accuracies; see `charlm.families.charbert.loss.summarize`."""
         return summarize(sums)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the config keys of shards, budget and resolved model shape with their values."""
         found = {f"model.{name}": value for name, value in self._resolved.items()}
         return found | {"data.table_shards": self.shards, "data.noised_budget": self.shape.noised}
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns the description of the model, as imported models have it, its characters and vocabulary digests."""
         family = "charbert" if isinstance(self.model.config, CharBertConfig) else self._resolved["backbone"]
         return {
@@ -228,6 +231,6 @@ class NoisyLanguageModelling(TextObjective):
             line += f", {100 * metrics['nlm_accuracy']:.1f} % of misspelled words"
         return line
 
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs the five likeliest subwords and words for masked and misspelled held-out words."""
         show_examples(self, params)

@@ -1,14 +1,18 @@
-"""Inference with a trained CharBERT: vectors of both channels, and words for gaps."""
+"""Inference with a trained CharBERT: vectors of both channels, and words for gaps.
+
+`charlm.predict` runs it; it inherits nearly everything from `charlm.families.subword.predictor`. Open it to change
+which states are returned as vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
 
+from charlm.core.types import Params, Tree
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
@@ -22,7 +26,8 @@ class CharBertPredictor(SubwordPredictor):
     """A CharBERT with its tokenizer and characters. Vectors are both channels concatenated, as tasks read them.
 
     Args:
-      pretrained: the model. tokenizer: the model's tokenizer; None: read from the files beside the model.
+      pretrained: the model.
+      tokenizer: the model's tokenizer; None: read from the files beside the model.
 
     Raises:
       ValueError: when there is no tokenizer, it does not fit, or the model has no character vocabulary.
@@ -37,18 +42,18 @@ class CharBertPredictor(SubwordPredictor):
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
         """Returns the compiled functions for states and log-probabilities; see `SubwordPredictor._programs`."""
 
-        def states(p: Any, inputs: CharBertBatch) -> jax.Array:
+        def states(p: Params, inputs: CharBertBatch) -> jax.Array:
             output = applied(model, {"params": p})(inputs)
             return getattr(output, "states", output).both_BLE.astype(np.float32)
 
-        def fill(p: Any, inputs: CharBertBatch, positions_BM: jax.Array) -> jax.Array:
+        def fill(p: Params, inputs: CharBertBatch, positions_BM: jax.Array) -> jax.Array:
             # Words behind noised ones are not needed, but the model expects at least one position for them.
             output = applied(model, {"params": p})(inputs, positions_BM, positions_BM[:, :1] * 0)
             return jax.nn.log_softmax(output.mlm_logits_SMV)
 
         return jax.jit(states), jax.jit(fill)
 
-    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the rows with their characters; unknown pieces have the characters of their text."""
         ids = [row_L[mask_L] for row_L, mask_L in zip(ids_BL[: len(unknown)], mask_BL, strict=False)]
         B, L = ids_BL.shape

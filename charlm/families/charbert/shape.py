@@ -1,27 +1,27 @@
-"""Builds the shape of a CharBERT from a run's config and from the model, such as a BERT, that the run starts from."""
+"""Builds the shape of a CharBERT from a run's config and from the model, such as a BERT, that the run starts from.
+
+The objective calls it at the start of a run; open it when a run takes the wrong sizes from its backbone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import ml_collections
 
 from charlm.convert.files import find_state
 from charlm.core import checkpoint as checkpoints
+from charlm.core.types import JsonObject
 from charlm.families.charbert.heads import AdvBertForMaskedLM, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.charbert.text import SubwordData
 from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.stored import metadata_of
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.start import BERT_KINDS
+from charlm.families.subword.start import BACKBONE_KIND, BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS
 from charlm.text.symbols import SymbolVocab
-
-MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
-BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the config must state these, so that it can be read by itself
-BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind
 
 
 def read_backbone(source: str) -> Pretrained | None:
@@ -32,7 +32,7 @@ def read_backbone(source: str) -> Pretrained | None:
     """
     with contextlib.suppress(ValueError):  # if it is not a checkpoint, it may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source)
-        checkpoints.read_metadata(checkpoint, ("charbert",))
+        metadata_of(checkpoint, ("charbert",))
         return None
     found = from_pretrained(source)
     if found.family == "charbert":
@@ -57,15 +57,15 @@ def vocab_of(source: str) -> tuple[Path, SymbolVocab | None]:
             return find_state(source).parent, None
         except ValueError:
             raise no_checkpoint from None
-    stored = checkpoints.read_metadata(checkpoint, ("charbert", *BERT_KINDS))
+    stored = metadata_of(checkpoint, ("charbert", *BERT_KINDS))
     symbols = SymbolVocab.from_dict(stored["symbols"], str(checkpoint)) if "symbols" in stored else None
     return checkpoints.files_of(checkpoint), symbols
 
 
-def stored_shape(source: str) -> dict[str, Any]:
-    """Returns the values of the keys `model.*` in `MEASURED` for the CharBERT that `init_from` names."""
+def stored_shape(source: str) -> JsonObject:
+    """Returns the values of the keys `model.*` in `BACKBONE_OPEN` for the CharBERT that `init_from` names."""
     checkpoint = checkpoints.find(source, key="init_from")
-    stored = checkpoints.read_metadata(checkpoint, ("charbert",))["model"]
+    stored = metadata_of(checkpoint, ("charbert",))["model"]
     offset = stored["position_offset"]
     kind = next((name for name, fields in BERT_KINDS.items() if fields["position_offset"] == offset), None)
     if kind is None:
@@ -73,19 +73,20 @@ def stored_shape(source: str) -> dict[str, Any]:
         raise ValueError(
             f"init_from={source}: its positions begin at {offset}, which no backbone has; expected {known}"
         )
-    return {"backbone": kind} | {name: stored[name] for name in MEASURED if name != "backbone"}
+    return {"backbone": kind} | {name: stored[name] for name in BACKBONE_OPEN if name != "backbone"}
 
 
 def resolve(
     config: ml_collections.ConfigDict,
     data: SubwordData,
     backbone: Pretrained | None = None,
-    stored: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Returns the values of the keys `model.*` in `MEASURED`: as the config sets them, else derived.
+    stored: JsonObject | None = None,
+) -> JsonObject:
+    """Returns the values of the keys `model.*` in `BACKBONE_OPEN`: as the config sets them, else derived.
 
     Args:
-      backbone: the BERT or RoBERTa that the run starts from. stored: `stored_shape` of the CharBERT it starts from.
+      backbone: the BERT or RoBERTa that the run starts from.
+      stored: `stored_shape` of the CharBERT it starts from.
 
     Raises:
       ValueError: when the backbone has another shape than the config states, or the model has too few rows for the
@@ -100,11 +101,11 @@ def resolve(
         found |= {name: BERT_KINDS[kind][name] for name in ("max_positions", "epsilon")}
     else:
         found = _of_backbone(backbone)
-        for name in (*BACKBONE_SHAPE, *MEASURED):
+        for name in (*BACKBONE_SHAPE, *BACKBONE_OPEN):
             said = found.get(name, getattr(backbone.config, name, None))
             if model[name] != said and (model[name] or name in BACKBONE_SHAPE):
                 raise ValueError(f"model.{name}={model[name]}, but init_from={config.init_from} has {said}")
-    resolved = {name: model[name] or found[name] for name in MEASURED}
+    resolved = {name: model[name] or found[name] for name in BACKBONE_OPEN}
     if resolved["vocab_size"] < data.tokenizer.size:
         raise ValueError(
             f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
@@ -116,8 +117,8 @@ def resolve(
     return resolved
 
 
-def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
-    """Returns a backbone's values for the keys in `MEASURED`; raises ValueError when it is of neither kind."""
+def _of_backbone(backbone: Pretrained) -> JsonObject:
+    """Returns a backbone's values for the keys in `BACKBONE_OPEN`; raises ValueError when it is of neither kind."""
     theirs, kind = backbone.config, BERT_KINDS[backbone.family]
     for name in BACKBONE_KIND:
         if getattr(theirs, name) != kind[name]:
@@ -125,10 +126,10 @@ def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
                 f"init_from: {backbone.folder}: {name}={getattr(theirs, name)}, but CharBERT on a {backbone.family} "
                 f"has {kind[name]}"
             )
-    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
+    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in BACKBONE_OPEN if name != "backbone"}
 
 
-def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: dict[str, Any]) -> BertConfig:
+def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: JsonObject) -> BertConfig:
     """Returns the shape of the model: a `CharBertConfig`, or without a character channel a `BertConfig`.
 
     Args:

@@ -1,8 +1,9 @@
 """Maps tensor names and configs of the released CharBERT code ("theirs") to charlm's ("ours"), on BERT and RoBERTa.
 
-Their folders hold the config of a BERT or RoBERTa, which does not mention characters. So whether a model has a
-character channel, and its sizes, are found from the tensors. Files of CharBERT on BERT hold one copy of the single
-fusion convolution for each layer; their code ends up using the last copy.
+Open it when the authors' weights are not recognised, or a tensor is reported as missing. Their folders hold the config
+of a BERT or RoBERTa, which does not mention characters. So whether a model has a character channel, and its sizes, are
+found from the tensors. Files of CharBERT on BERT hold one copy of the single fusion convolution for each layer; their
+code ends up using the last copy.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import flax.linen as nn
 import numpy as np
@@ -20,12 +20,13 @@ from flax import traverse_util
 from charlm.convert.files import Tensor
 from charlm.convert.heads import ENCODER, MASKED_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, group, norm_rules
+from charlm.core.types import Json, JsonObject, Params
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForLabels, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.fusions import FUSIONS
 from charlm.families.labels import label_heads
-from charlm.families.subword.bert_tensors import ACTIVATIONS, FIXED, KEYS, encoder_rules, roberta_positions
+from charlm.families.subword.bert_tensors import FIXED, THEIR_ACTIVATIONS, THEIR_KEYS, encoder_rules, roberta_positions
 from charlm.families.subword.layout import ARCHITECTURES, Head, Layout
 
 log = logging.getLogger("charlm")
@@ -92,7 +93,7 @@ class CharBertLayout(Layout):
             named[f"{begin}0.{part}"] = values[-1]
         return named
 
-    def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str, **sizes: int) -> CharBertConfig:
+    def from_theirs(self, theirs: Mapping[str, Json], head: str, where: str, **sizes: int) -> CharBertConfig:
         """Returns our config for one of theirs; see `Layout.from_theirs`.
 
         Args:
@@ -111,7 +112,7 @@ class CharBertLayout(Layout):
         found = {"char_vocab_size": rows, "char_hidden": width, "word_vocab_size": words}
         return {name: size for name, size in found.items() if size}
 
-    def rules_of(self, config: CharBertConfig, head: str, params: Any) -> list[Rule]:
+    def rules_of(self, config: CharBertConfig, head: str, params: Params) -> list[Rule]:
         """Returns the rules of a head; see `Layout.rules_of`."""
         rules = super().rules_of(config, head, params)
         if config.fusion not in FUSIONS.own:  # the released code lacks this fusion, so its parameters keep our names
@@ -149,10 +150,10 @@ def _words_of(family: Layout) -> str:
     return "cls.predictions.adv_decoder.weight" if family.prefix == "bert." else "lm_head.adv_decoder.weight"
 
 
-def _as_released(on_roberta: bool) -> Any:
+def _as_released(on_roberta: bool) -> Callable[[Mapping[str, Json], JsonObject], JsonObject]:
     """Returns a `Layout.derive` that sets the fields fixed in the released code and the one stored by our exports."""
 
-    def derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    def derive(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject:
         fields = roberta_positions(theirs, ours) if on_roberta else ours
         compat = theirs.get(COMPAT_KEY, True)
         if not isinstance(compat, bool):
@@ -164,11 +165,13 @@ def _as_released(on_roberta: bool) -> Any:
 
 
 def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, ...], lm: list[Rule]) -> CharBertLayout:
-    """Returns the layout of one kind of CharBERT.
+    """Returns the layout of one kind of CharBERT; all arguments are names of theirs, or rules.
 
     Args:
-      prefix: of the encoder's tensors. convolution: the fusion convolution. classifier: the layer for labels of
-        sequences. outside: prefixes of tensors that are not the encoder's. All are names of theirs.
+      prefix: the prefix of the encoder's tensors.
+      convolution: the fusion convolution.
+      classifier: the layer for labels of sequences.
+      outside: prefixes of tensors that are not the encoder's.
       lm: rules of the pre-training heads.
     """
     on_roberta = prefix == "roberta."
@@ -207,9 +210,9 @@ def _family(prefix: str, convolution: str, classifier: str, outside: tuple[str, 
         prefix=prefix,
         outside=(*outside, _NO_NAME),
         config=CharBertConfig,
-        keys=KEYS,
+        keys=THEIR_KEYS,
         activation="hidden_act",
-        activations=ACTIVATIONS,
+        activations=THEIR_ACTIVATIONS,
         fixed=FIXED,
         heads=heads,
         derive=_as_released(on_roberta),

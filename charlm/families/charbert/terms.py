@@ -1,6 +1,8 @@
 """The word vocabulary that noisy language modelling predicts (CharBERT, Ma et al., COLING 2020, section 3.5).
 
-It lists whole words, lower-cased, most frequent first. All other words are `<unk>`, which is predicted like a word.
+Open it to change which words are predicted, or when a file of words is refused. The vocabulary lists whole words,
+lower-cased, most frequent first. All other words are `<unk>`, which is predicted like a word. The vocabulary that
+CharacterBERT predicts is another one.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from charlm.core.durable import write_text
 from charlm.core.reading import read_bytes
-
-UNKNOWN = "<unk>"
+from charlm.text.symbols import UNKNOWN
 
 
 class TermVocab:

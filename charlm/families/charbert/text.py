@@ -1,5 +1,7 @@
 """Prepares the data of a CharBERT pre-training run: corpora as text, and vocabularies of subwords, characters, words.
 
+The objective's `prepare` calls it; open it to see where each vocabulary comes from.
+
 Each vocabulary is read from a file, taken over from `init_from`, or built from the words of the training corpora. A
 built vocabulary is cached under a name that identifies what it was built from.
 """

@@ -1,10 +1,14 @@
-"""How CharBERT reads text for fine-tuning: its units are the pieces of its tokenizer, with their characters."""
+"""How CharBERT reads text for fine-tuning: its units are the pieces of its tokenizer, with their characters.
+
+Fine-tuning tasks and the predictor read text through it. Open it to see which characters unknown pieces get, and where
+rows differ from the authors'.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 import jax
@@ -12,6 +16,7 @@ import numpy as np
 
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.core.flops import lengths_of
+from charlm.core.types import Params
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
@@ -39,7 +44,8 @@ class CharBertUnits(RowUnits[CharBertBatch]):
     with unknown pieces differs from theirs.
 
     Args:
-      pretrained: the model. longest: see `charlm.families.registry.units_of`.
+      pretrained: the model.
+      longest: see `charlm.families.lookup.units_of`.
 
     Raises:
       ValueError: when there is no tokenizer, it does not fit, or the character vocabulary is missing or does not fit.
@@ -112,12 +118,12 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         return {place: self._texts[numbers_L[place]] for place in np.flatnonzero(numbers_L != _KNOWN).tolist()}
 
     def apply(
-        self, model: nn.Module, params: Any, inputs: CharBertBatch, dropout: jax.Array | None = None
+        self, model: nn.Module, params: Params, inputs: CharBertBatch, dropout: jax.Array | None = None
     ) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
         return super().apply(model, params, _merged(inputs), dropout)
 
-    def states(self, config: CharBertConfig, params: Any, inputs: CharBertBatch) -> jax.Array:
+    def states(self, config: CharBertConfig, params: Params, inputs: CharBertBatch) -> jax.Array:
         """Returns the last states of both channels concatenated [N, L, 2D], as the heads read them."""
         return applied(CharBert(config), {"params": params["charbert"]})(_merged(inputs)).both_BLE
 

@@ -1,13 +1,18 @@
-"""The model configuration of an HLM: layer counts, widths and variants."""
+"""The model configuration of an HLM: layer counts, widths and variants.
+
+The flax modules get this dataclass and never see a run's config; `shape` makes it from one. Open it to add a variant of
+the model; `keys` declares the key for it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from charlm.nn.choices import Initializer, Kernel
+from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.transformer import EncoderConfig
 
 
@@ -32,11 +37,12 @@ class HLMConfig:
     head_transform: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Initializer = "bert"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "bert"
+    dtype: DTypeLike = jnp.float32
     remat: bool = False
     epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
     attention_kernel: Kernel = "auto"
+    scan_layers: bool = False
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:

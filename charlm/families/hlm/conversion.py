@@ -1,6 +1,7 @@
 """Converts state dicts of HLM's released PyTorch code (lisun-ai/HLM, model/hlm.py) to charlm checkpoints and back.
 
-In this module "theirs" is the released code and its files, "ours" is charlm.
+`python -m charlm.convert` and `from_pretrained` use it. Open it when a tensor or config of the released code is
+refused. Here "theirs" is the released code and its files, "ours" is charlm; `released_config` converts the configs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import ml_collections
@@ -22,18 +22,18 @@ from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
+from charlm.core.types import Json, JsonObject
 from charlm.families.hlm import shape as hlm_model
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
-from charlm.text.chars import CharVocab
+from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
 from charlm.text.wordlist import read_words, write_words
 
 log = logging.getLogger("charlm")
 
-VOCAB_FILE = "char_vocab.json"
 HEADS = (MASKED_LM, *FINE_TUNED)
 
 _STACK = "hlm_model.deep_transformer."
@@ -99,18 +99,17 @@ class HLMConverter(Converter):
     name, title = "hlm", "HLM"
     encoders = (HLM,)
     config_elsewhere = True
-    label_heads = ("paper", "reference")
 
     @property
     def heads(self) -> Sequence[str]:
         """The heads that an HLM may have."""
         return HEADS
 
-    def head_of(self, metadata: Mapping[str, Any]) -> str:
+    def head_of(self, metadata: Mapping[str, Json]) -> str:
         """Returns the head named in the metadata; without one, the pre-training head."""
         return metadata.get("head", MASKED_LM)
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
         config = from_dict(metadata["config"])
         if config.family != self.name:
@@ -118,7 +117,7 @@ class HLMConverter(Converter):
         label_head = metadata.get("label_head", "reference")
         return target(hlm_model.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
 
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config is the released code's: only that one has a `max_codepoint`."""
         return "max_codepoint" in theirs
 
@@ -138,7 +137,8 @@ class HLMConverter(Converter):
         """Reads a state dict of the released code.
 
         Args:
-          source: file or folder. head: see the function `head_of`.
+          source: file or folder.
+          head: see the function `head_of`.
           model_config: the released code's JSON config; "": one of `CONFIG_FILES` beside the state dict.
           char_vocab: JSON file of the characters; "": char_vocab.json beside the state dict, else the released code's.
           heads: number of attention heads; see `from_theirs`.
@@ -166,18 +166,18 @@ class HLMConverter(Converter):
             where = target(hlm_model.model_config(config), head, labels)
         return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
 
-    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+    def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head."""
         return {**metadata, "head": head}
 
-    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with the given keys of `config.model` changed."""
         config = metadata["config"]
         return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
 
     def write_beside(self, model: Model, folder: Path) -> None:
         """Writes the characters as a run does, so `text.char_vocab` can name them, and the words `fill_mask` ranks."""
-        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / VOCAB_FILE)
+        CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHAR_VOCAB_FILE)
         if words := read_words(model.folder):
             write_words(folder, words)
 
@@ -253,7 +253,7 @@ def _together(state: Mapping[str, Tensor], name: str, entry: Entry) -> bool:
     return name not in state or state[name].shape != entry.shape or same_rows(np.asarray(state[name]), entry.rows)
 
 
-def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
+def their_config(file: Path, given: str = "") -> tuple[JsonObject, Path]:
     """Returns the released code's model config, the given one or the one beside the state dict, and its file.
 
     Raises:
@@ -272,8 +272,8 @@ def their_config(file: Path, given: str = "") -> tuple[dict[str, Any], Path]:
 
 def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: str) -> CharVocab:
     """Returns the character vocabulary, and sets `text.char_vocab` of the config to its origin."""
-    if not path and (beside / VOCAB_FILE).is_file():  # an export of charlm, perhaps with other characters
-        path = str(beside / VOCAB_FILE)
+    if not path and (beside / CHAR_VOCAB_FILE).is_file():  # an export of charlm, perhaps with other characters
+        path = str(beside / CHAR_VOCAB_FILE)
         log.info("characters from %s", path)
     try:
         vocab = CharVocab.load(path) if path else CharVocab.released()

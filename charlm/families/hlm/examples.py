@@ -1,4 +1,8 @@
-"""Logs what a trained HLM predicts for some masked and some misspelled held-out words, for a person to look at."""
+"""Logs what a trained HLM predicts for some masked and some misspelled held-out words, for a person to look at.
+
+The objective calls it at the end of a run (`train.examples`). Open it to change which words are chosen, or which count
+as known.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import ml_collections
 import numpy as np
 
+from charlm.core.types import Params
 from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
-from charlm.families.hlm.predictor import Gap, HLMPredictor
+from charlm.families.hlm.predictor import HLMPredictor, WordGap
 from charlm.families.predictor import Fill
 from charlm.text.chars import CharVocab
 
@@ -31,7 +35,7 @@ LEAST_COUNT = 3  # occurrences from which on a word is known
 TOGETHER = 16  # examples computed in one call, so that few programs are compiled
 
 
-def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Any, words: list[str]) -> None:
+def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params: Params, words: list[str]) -> None:
     """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words.
 
     Args:
@@ -46,11 +50,11 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
     rng = np.random.default_rng(config.seed)
     gaps, shown = [], []
     for sentence, position in _targets(sentences, MASKED_CHARS, None, count, rng):
-        gaps.append(Gap(sentence, position, hidden=frozenset([position])))
+        gaps.append(WordGap(sentence, position, hidden=frozenset([position])))
         shown.append(("masked", f"[{sentence[position]}]"))
     for sentence, position in _targets(sentences, MISSPELLED_CHARS, set(words), count, rng):
         right, sentence[position] = sentence[position], swap_inner(sentence[position])
-        gaps.append(Gap(sentence, position))
+        gaps.append(WordGap(sentence, position))
         shown.append(("misspelled", f"[{sentence[position]}, right: {right}]"))
     log.info("held-out words and the five best of %s known words:", f"{len(known):,}")
     for at in range(0, len(gaps), TOGETHER):
@@ -98,7 +102,8 @@ def _targets(
     """Yields `count` random sentences, each with the position of a random word of letters.
 
     Args:
-      chars: least and most characters of the word. among: the words to choose from; None: any.
+      chars: least and most characters of the word.
+      among: the words to choose from; None: any.
     """
     found = 0
     for n in rng.permutation(len(sentences)):

@@ -1,11 +1,14 @@
-"""Counts the floating-point operations of an HLM in the manner of `charlm.core.flops`."""
+"""Counts the floating-point operations of an HLM in the manner of `charlm.core.flops`.
+
+The objective, the units and the benchmark call it for MFU; change it whenever the model's layers change.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from charlm.core.batch import WordBatch
-from charlm.core.flops import TRAINING, Lengths, full_lengths, layer, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, full_lengths, layer, lengths_of
 from charlm.families.hlm.config import HLMConfig
 
 
@@ -19,22 +22,22 @@ class BatchLengths(NamedTuple):
       labels: characters of masked positions, slot 0 included.
     """
 
-    table: Lengths
-    masked: Lengths
-    words: Lengths
-    labels: Lengths
+    table: TotalLengths
+    masked: TotalLengths
+    words: TotalLengths
+    labels: TotalLengths
 
 
 def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
     """Returns the lengths in a host batch with any leading axes; `padded`: count padding as well."""
     measure = full_lengths if padded else lengths_of
-    table = sum((measure(chars) for chars in batch.chars), Lengths())
-    masked = sum((measure(bucket.chars_SPC) for bucket in batch.masked), Lengths())
-    labels = Lengths()
+    table = sum((measure(chars) for chars in batch.chars), TotalLengths())
+    masked = sum((measure(bucket.chars_SPC) for bucket in batch.masked), TotalLengths())
+    labels = TotalLengths()
     for bucket in batch.masked:
         chars = measure(bucket.labels_SMC)
         if not padded:  # slot 0 has no label, but the layers read it
-            chars = Lengths(chars.rows, chars.total + chars.rows, chars.squares + 2 * chars.total + chars.rows)
+            chars = TotalLengths(chars.rows, chars.total + chars.rows, chars.squares + 2 * chars.total + chars.rows)
         labels += chars
     return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
 

@@ -1,9 +1,10 @@
 """Compares charlm's HLM with golden cases: arrays that the released code computed ("theirs").
 
-The module runs our model on the inputs of a case and gives every state the name and layout of theirs. Their layout is
-slot-major, [C, W, B, D]; arrays of packed words are [N, C, D], N in order of (w, b). Our model makes these passes: the
-masked text through the prediction head at every word, with loss and gradients, and the original text through the
-fine-tuned models. Padding is not compared: both sides compute values there that nobody reads.
+`python -m charlm.convert check --family=hlm` runs it. The module runs our model on the inputs of a case and gives every
+state the name and layout of theirs. Their layout is slot-major, [C, W, B, D]; arrays of packed words are [N, C, D], N
+in order of (w, b). Our model makes these passes: the masked text through the prediction head at every word, with loss
+and gradients, and the original text through the fine-tuned models. Padding is not compared: both sides compute values
+there that nobody reads.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, Case, Ours, Skipped, find_cases
+from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, HEAD_OF_CASE, Case, NotCompared, Ours, find_cases
 from charlm.convert.heads import MASKED_LM
-from charlm.convert.rules import export_state, import_state
+from charlm.convert.rules import Entry, export_state, import_state
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.trees import flat
+from charlm.core.types import AnyModel, Params, Tree
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.conversion import head_of, target
 from charlm.families.hlm.loss import masked_char_sums
@@ -37,25 +39,24 @@ INPUTS = (
     "orig_input_ids", "input_ids", "predict_indices", "labels", "valid_word_flat_idx", "all_char_indices",
     "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
 )  # fmt: skip
-FINE_TUNED = {"seqcls": "sequence_classification", "tokcls": "token_classification", "qa": "question_answering"}
 IGNORED_LABEL = -100
 # A bias of the position keys adds the same number to all scores of a query, which softmax ignores. Its true gradient is
 # zero, and both sides compute noise. We only require that our value is small beside the largest of all gradients.
 ZERO_GRADIENT = re.compile(r"\.pos_key_proj\.bias$")
 NOISE = 1e-6
 
-Captured = dict[str, Any]  # module path -> the output of that module
-Named = Iterator[tuple[str, Ours | Skipped]]
+Captured = dict[str, Tree]  # module path -> the output of that module
+Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> dict[str, Ours | NotCompared]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
       ValueError: when the config or weights of the case do not fit our model.
     """
     shape = shape_of(case)
-    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    found: dict[str, Ours | NotCompared] = {name: NotCompared("input") for name in INPUTS}
     if "input_ids" in case.arrays:
         found |= _masked_lm(case, shape)
     if "orig_input_ids" in case.arrays:
@@ -71,7 +72,7 @@ def shape_of(case: Case) -> HLMConfig:
 
 def state_of(case: Case, head: str, head_layers: int) -> dict[str, np.ndarray]:
     """Returns the state dict of one of their models; a case stores the encoder once and each head as heads.NAME."""
-    own = "" if head == MASKED_LM else f"heads.{next(short for short, name in FINE_TUNED.items() if name == head)}."
+    own = "" if head == MASKED_LM else f"heads.{next(short for short, name in HEAD_OF_CASE.items() if name == head)}."
 
     def held(name: str) -> bool:
         if name.startswith("hlm_model."):
@@ -81,14 +82,14 @@ def state_of(case: Case, head: str, head_layers: int) -> dict[str, np.ndarray]:
     return {name.removeprefix(own): value for name, value in case.state.items() if held(name)}
 
 
-def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[Any, Any, dict[str, Any]]:
+def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[AnyModel, Params, dict[str, Entry]]:
     """Returns one of our models, its parameters from the case's state dict, and the table of names."""
     state = state_of(case, head, shape.head_layers)
     _, model, _, table, aliases = target(shape, *head_of(state, case.name, head))
     return model, import_state(table, aliases, state, f"{case.name}.safetensors"), table
 
 
-def _run(model: Any, params: Any, batch: WordBatch) -> tuple[Any, Captured]:
+def _run(model: AnyModel, params: Params, batch: WordBatch) -> tuple[Tree, Captured]:
     """Returns the model's output and, by path, that of each of its modules; attention adds `probs` and `mixed`."""
     output, state = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))(params, batch)
     seen = flat(state["intermediates"])
@@ -96,12 +97,13 @@ def _run(model: Any, params: Any, batch: WordBatch) -> tuple[Any, Captured]:
     return output, {name.removesuffix("/__call__"): calls[0] for name, calls in seen.items()}
 
 
-class Layout:
+class ReleasedLayout:
     """Converts our arrays to their layout.
 
     Attributes:
-      ids_BWC: the character ids of the text. words_BW: bool, True where there is a word. slots_CWB: bool, True where
-        there is an id.
+      ids_BWC: the character ids of the text.
+      words_BW: bool, True where there is a word.
+      slots_CWB: bool, True where there is an id.
       packed_NC: bool, True where their packed words have an id.
     """
 
@@ -113,16 +115,16 @@ class Layout:
         self.packed_NC = self.slots_CWB[:, w, b].T
         self._row_N = b * self.words_BW.shape[1] + w
 
-    def pack(self, rows: Any) -> np.ndarray:
+    def pack(self, rows: ArrayLike) -> np.ndarray:
         """Converts [B * W, ...], one row for each position, to [N, ...]."""
         return np.asarray(rows)[self._row_N]
 
-    def matrix(self, rows: Any) -> np.ndarray:
+    def matrix(self, rows: ArrayLike) -> np.ndarray:
         """Converts [B * W, C, D], one row for each position, to [C, W, B, D]."""
         rows = np.asarray(rows)
         return rows.reshape(*self.words_BW.shape, *rows.shape[-2:]).transpose(2, 1, 0, 3)
 
-    def spread(self, rows: Any) -> np.ndarray:
+    def spread(self, rows: ArrayLike) -> np.ndarray:
         """Converts [M, ...] of the real words, in order of (b, w), to one row for each position; 0 at padding."""
         rows = np.asarray(rows)
         full = np.zeros((self.words_BW.size, *rows.shape[1:]), rows.dtype)
@@ -130,9 +132,9 @@ class Layout:
         return full
 
 
-def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
+def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | NotCompared]:
     """Returns states, logits, loss and gradients of the masked text."""
-    z, at = case.arrays, Layout(case.arrays["input_ids"])
+    z, at = case.arrays, ReleasedLayout(case.arrays["input_ids"])
     model, params, table = ours_of(case, shape, MASKED_LM)
     # Declare every word as masked, so that all states of all characters are computed.
     (logits_SMCV,), seen = _run(model, params, reshape_batch(at.ids_BWC, at.ids_BWC))
@@ -142,7 +144,7 @@ def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
         labels_CWB = np.where(z["predict_indices"], z["orig_input_ids"], 0)
         batch = reshape_batch(at.ids_BWC, labels_CWB.transpose(2, 1, 0))
 
-        def loss(params: Any) -> jax.Array:
+        def loss(params: Params) -> jax.Array:
             sums = masked_char_sums(model, params, batch, None)
             return sums.nats / sums.chars
 
@@ -155,7 +157,7 @@ def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
     return found
 
 
-def _states(seen: Captured, shape: HLMConfig, at: Layout) -> Named:
+def _states(seen: Captured, shape: HLMConfig, at: ReleasedLayout) -> Named:
     """Yields masks, embeddings, states of the two encoders, r, w and the character states."""
     yield "pad_mask_matrix", Ours(~at.slots_CWB)
     yield "pad_mask_sentence", Ours(~np.asarray(seen["hlm"].mask_NW))
@@ -180,13 +182,14 @@ def _encoder(
     seen: Captured,
     layers: int,
     max_distance: int,
-    arrange: Callable[[Any], np.ndarray],
+    arrange: Callable[[ArrayLike], np.ndarray],
     real_NL: np.ndarray,
 ) -> Named:
     """Yields the arrays of an encoder over [N, L].
 
     Args:
-      arrange: puts our rows into their order. real_NL: bool, True where there is an id.
+      arrange: puts our rows into their order.
+      real_NL: bool, True where there is an id.
     """
     for k in range(layers):
         yield f"{theirs}_l{k}_out", Ours(arrange(seen[f"{ours}/layer_{k}"]), real_NL)
@@ -201,7 +204,7 @@ def _encoder(
 
 
 def _head_states(
-    seen: Captured, logits_MCV: jax.Array, shape: HLMConfig, at: Layout, z: dict[str, np.ndarray]
+    seen: Captured, logits_MCV: jax.Array, shape: HLMConfig, at: ReleasedLayout, z: dict[str, np.ndarray]
 ) -> Named:
     """Yields the states of the projection, the last encoder, and those at the predicted characters."""
     words_UD = np.asarray(seen["hlm"].context_NWD).reshape(-1, 1, shape.hidden)
@@ -222,7 +225,7 @@ def _head_states(
         final_UCD = at.spread(seen[f"head/encoder/layer_{shape.head_layers - 1}"])
     yield "final_matrix", Ours(at.matrix(final_UCD), at.slots_CWB)
 
-    def chosen(rows_MCD: Any, indices_CWB: np.ndarray) -> Ours:
+    def chosen(rows_MCD: ArrayLike, indices_CWB: np.ndarray) -> Ours:
         return Ours(at.matrix(at.spread(rows_MCD))[indices_CWB[1:]])
 
     if "predict_indices" in z:
@@ -251,15 +254,15 @@ def _gradients(case: Case, ours: dict[str, np.ndarray]) -> Named:
             yield GRADIENT + name, Ours(ours[name], tolerance=0.0)  # the loss does not depend on it: exactly zero
 
 
-def _fine_tuned(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
+def _fine_tuned(case: Case, shape: HLMConfig) -> dict[str, Ours | NotCompared]:
     """Returns w of the original text, and logits and losses of the fine-tuned models, without and with head layers."""
-    z, at = case.arrays, Layout(case.arrays["orig_input_ids"])
-    found: dict[str, Ours | Skipped] = {}
+    z, at = case.arrays, ReleasedLayout(case.arrays["orig_input_ids"])
+    found: dict[str, Ours | NotCompared] = {}
     if "w_unmasked" in z:
         _, params, _ = ours_of(case, shape, MASKED_LM)
         context_NWD = jax.jit(HLM(shape).apply)({"params": params["hlm"]}, reshape_batch(at.ids_BWC)).context_NWD
         found["w_unmasked"] = Ours(np.asarray(context_NWD).transpose(1, 0, 2), at.words_BW.T)
-    for short, head in FINE_TUNED.items():
+    for short, head in HEAD_OF_CASE.items():
         for layers in sorted({0, shape.head_layers}):
             name = f"{short}_nlast{layers}" if layers else short
             if not any(array in z for array in (f"{name}_logits", f"{name}_start", f"{name}_loss")):
@@ -271,12 +274,14 @@ def _fine_tuned(case: Case, shape: HLMConfig) -> dict[str, Ours | Skipped]:
     return found
 
 
-def _labels(short: str, name: str, logits: np.ndarray, seen: Captured, at: Layout, z: dict[str, np.ndarray]) -> Named:
+def _labels(
+    short: str, name: str, logits: np.ndarray, seen: Captured, at: ReleasedLayout, z: dict[str, np.ndarray]
+) -> Named:
     """Yields logits and loss of one fine-tuned model."""
     if short == "qa":
         yield f"{name}_start", Ours(logits[..., 0], at.words_BW)
         yield f"{name}_end", Ours(logits[..., 1], at.words_BW)
-        yield f"{name}_loss", Skipped("their softmax runs over padding too, whose scores are theirs alone")
+        yield f"{name}_loss", NotCompared("their softmax runs over padding too, whose scores are theirs alone")
         return
     if short == "seqcls":
         yield f"{name}_pooled_linear", Ours(seen["pooler/dense"])

@@ -1,6 +1,7 @@
 """HLM's heads, which read contextual word vectors together with character states (section 3.3).
 
-`CharPredictionHead` predicts the characters of masked words; fine-tuned models use `IntraWordHead`.
+Open it to change how characters are predicted. `CharPredictionHead` predicts the characters of masked words; fine-tuned
+models use `IntraWordHead`.
 """
 
 from __future__ import annotations

@@ -1,35 +1,39 @@
-"""The configuration keys that only HLM has; the keys of all families are in `charlm.config.pretraining`."""
+"""The configuration keys that only HLM has; the keys of all families are in `charlm.config.pretraining`.
+
+Open it to add a key or to see which values are allowed.
+"""
 
 from __future__ import annotations
 
 import ml_collections
 
 from charlm.core.keys import Key, count
+from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, VOCAB_SIZE
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
 
 KEYS: dict[str, Key] = {
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
-    "text.char_vocab": Key("",
-        'JSON file of the vocabulary; "released": the released code\'s; empty: of the training corpora'),
+    "text.char_vocab": CHAR_VOCAB.but(
+        meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of the training corpora'),
     "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
     "data.unique_words": Key(True,
         "True: each distinct word of a table is encoded once; False: the paper's plain reshape"),
-    "data.bucket_slots": Key((), "character slots of the length buckets, ascending; empty: measured on the corpus"),
+    "data.bucket_slots": BUCKET_SLOTS.but(meaning="{} on the corpus"),
     "data.bucket_words": Key((), "distinct words per bucket that are read through slot 0; empty: measured"),
     "data.bucket_masked": Key((), "distinct words per bucket at masked positions; empty: measured"),
     "data.bucket_labels": Key((), "masked positions per bucket; empty: measured"),
-    "data.mask_rate": Key(0.15, 'share of the words to predict; "reference": floor(rate * words), random ids 8..127'),
+    "data.mask_rate": MASK_RATE.but(meaning='{}; "reference": floor(rate * words), random ids 8..127'),
     "model.wiring": Key("paper",
         'how word vectors and character states meet before the head: "paper" or "reference"', ("paper", "reference")),
-    "model.vocab_size": count(1024, "rows of the character table, the 8 reserved ids included"),
+    "model.vocab_size": VOCAB_SIZE.but(1024, "rows of the character table, the 8 reserved ids included", least=1),
     "model.intra_layers": count(4, "layers of the intra-word encoder"),
     "model.inter_layers": count(12, "layers of the inter-word encoder"),
     "model.head_layers": count(1, "intra-word layers of the prediction head"),
     "model.intra_ffn": count(1536, "feed-forward width inside words"),
     "model.inter_ffn": count(3072, "feed-forward width between words"),
-    "model.char_slots": Key(20, "character slots of a word, [WORD_CLS] included; longer words are cut"),
+    "model.char_slots": CHAR_SLOTS.but(meaning="character slots of a word, [WORD_CLS] included; longer words are cut"),
     "model.position_buckets": count(256, "relative-position buckets of each direction (He et al., 2021)"),
     "model.max_relative_words": count(512, "word distance at which the logarithmic buckets end"),
     "model.aggregation": Key("word_cls",

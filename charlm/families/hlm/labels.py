@@ -1,12 +1,13 @@
 """Fine-tuned HLM: the encoder with an output layer for labels of sequences, of words, or for answers.
 
-There are two label heads. "paper" concatenates a word's vectors before and in context and applies a small feed-forward
-network (section 3.3); "reference" is the head of the released code.
+Open it to change how a fine-tuned HLM reads a word. There are two label heads. "paper" concatenates a word's vectors
+before and in context and applies a small feed-forward network (section 3.3); "reference" is the head of the released
+code.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 
 from charlm.convert.heads import MASKED_LM
 from charlm.core.batch import WordBatch
+from charlm.core.types import Option
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import IntraWordHead
 from charlm.families.hlm.model import HLM, HLMForMaskedLM, HLMOutput
@@ -53,12 +55,12 @@ class HLMForLabels(ForLabels):
         """Whether dropout precedes the output layer; the paper's head also has it for answers."""
         return self.label_head == "paper" or super().drops
 
-    def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
+    def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
         """Returns the vectors [N, D] of sequences, which are those of their [CLS]."""
         first_ND = self.positions(output, deterministic, *inputs)[:, 0]
         return first_ND if self.label_head == "paper" else self.pooler(first_ND)
 
-    def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Any) -> jax.Array:
+    def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
         """Returns the states [N, W, D] that the output layer reads; with `head_layers`, 0 for words not in `masked`.
 
         Raises:

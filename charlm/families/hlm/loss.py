@@ -1,15 +1,19 @@
-"""The loss and accuracies of masked character modelling: every character of masked words counts (HLM, section 3.4)."""
+"""The loss and accuracies of masked character modelling: every character of masked words counts (HLM, section 3.4).
+
+Open it to change what counts as a right word, or which metrics pre-training reports.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.core.batch import WordBatch
+from charlm.core.types import Params
 from charlm.nn.apply import applied
 
 
@@ -23,7 +27,9 @@ class MaskedCharSums(NamedTuple):
     words_right: jax.Array  # masked words whose characters are all right
 
 
-def masked_char_sums(model: nn.Module, params: Any, batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
+def masked_char_sums(
+    model: nn.Module, params: Params, batch: WordBatch, dropout_key: jax.Array | None
+) -> MaskedCharSums:
     """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and correct predictions.
 
     Args:

@@ -1,6 +1,7 @@
 """The HLM model: characters -> words -> context, without a subword vocabulary (Sun et al., ACL 2023, arXiv 2305.14571).
 
-Read top-down: `HLM.__call__` is the paper's figure 1. Notable choices:
+Open it to change how characters become words, and how words get context. Read top-down: `HLM.__call__` is the paper's
+figure 1. Notable choices:
   - a batch holds tables of distinct words (`charlm.core.batch`); the paper's reshape is a table with one row for each
     position;
   - both levels use disentangled relative attention, so there are no absolute positions and no segments;

@@ -1,4 +1,7 @@
-"""HLM's pre-training objective: predict every character of whole masked words (HLM, section 3.4)."""
+"""HLM's pre-training objective: predict every character of whole masked words (HLM, section 3.4).
+
+Open it to see how data, model and loss of HLM's pre-training are put together.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +16,19 @@ import ml_collections
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.batch import WordBatch
+from charlm.core.types import JsonObject, Params
 from charlm.data.batching import ShardPacker
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord, read_record
-from charlm.families.hlm.conversion import VOCAB_FILE
 from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
+from charlm.families.stored import metadata_of
 from charlm.families.text_objective import TextObjective
+from charlm.text.chars import CHAR_VOCAB_FILE
 from charlm.text.wordlist import write_words
 
 log = logging.getLogger("charlm")
@@ -54,7 +58,7 @@ class MaskedCharacters(TextObjective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: PreparedData) -> None:
         """Compares the character vocabularies; see `Objective.check_vocab`."""
-        checkpoints.check_vocab(checkpoint, data.vocab.to_dict())
+        check_characters(checkpoint, data.vocab.to_dict())
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
@@ -92,12 +96,12 @@ class MaskedCharacters(TextObjective):
         """Returns the useful floating-point operations of a step."""
         return hlm_training(self.model.config, batch)
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""
         batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), self.empty(shards=1))
         return self.model.init(key, batch)["params"]
 
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of a checkpoint, which must have the same characters."""
         del fresh
         checkpoint = checkpoints.find(source, key="init_from")
@@ -105,7 +109,7 @@ class MaskedCharacters(TextObjective):
         log.info("parameters from %s", checkpoint)
         return checkpoints.load_params(checkpoint, abstract_params)
 
-    def loss_sums(self, params: Any, micro_batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
+    def loss_sums(self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
         """Returns the sums of losses and hits of a micro-batch [S, ...]."""
         return masked_char_sums(self.model, params, micro_batch, dropout_key)
 
@@ -113,7 +117,7 @@ class MaskedCharacters(TextObjective):
         """Returns loss, bits per character and accuracies; see `charlm.families.hlm.loss.summarize`."""
         return summarize(sums)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the config keys of shards, buckets and budgets with their measured values."""
         shape = self.shape
         return {
@@ -121,13 +125,13 @@ class MaskedCharacters(TextObjective):
             "data.bucket_masked": shape.masked, "data.bucket_labels": shape.labels,
         }  # fmt: skip
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns the character vocabulary, which checkpoints store."""
         return {"char_vocab": self.data.vocab.to_dict()}
 
     def save_vocab(self, folder: Path) -> None:
         """Writes the character vocabulary, and the known words of the training text."""
-        self.data.vocab.save(folder / VOCAB_FILE)
+        self.data.vocab.save(folder / CHAR_VOCAB_FILE)
         write_words(folder, self._known_words)
 
     def start_lines(self) -> list[str]:
@@ -150,6 +154,26 @@ class MaskedCharacters(TextObjective):
             f"{100 * metrics['word_accuracy']:.1f} % of masked words exactly right"
         )
 
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs the five likeliest known words for masked and misspelled held-out words."""
         show_examples(self.config, self.data, params, self._known_words)
+
+
+def check_characters(checkpoint: Path, char_vocab: dict[str, int]) -> None:
+    """Checks that a checkpoint has the same character vocabulary as this run.
+
+    Raises:
+      ValueError: the vocabularies differ; names the first character that differs and what to set.
+    """
+    metadata = metadata_of(checkpoint, MaskedCharacters.families)
+    stored = metadata["char_vocab"]
+    if stored == char_vocab:
+        return
+    named = metadata["config"].get("text", {}).get("char_vocab")
+    way_out = "released" if named == "released" else "the char_vocab.json of its workdir"
+    differing = sorted(c for c in stored.keys() | char_vocab.keys() if stored.get(c) != char_vocab.get(c))
+    raise ValueError(
+        f"{checkpoint} has another character vocabulary ({len(differing)} characters differ, first {differing[0]!r}: "
+        f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to "
+        f"{way_out}"
+    )

@@ -1,11 +1,15 @@
-"""Inference with a trained HLM: word vectors of texts, and words for gaps, predicted character by character."""
+"""Inference with a trained HLM: word vectors of texts, and words for gaps, predicted character by character.
+
+`charlm.predict` runs it. HLM has no vocabulary of words, so a gap may be filled by words of every length; open it to
+change how such spellings are ranked.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import jax
 import ml_collections
@@ -13,11 +17,13 @@ import numpy as np
 
 from charlm.core.batch import WordBatch
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
+from charlm.core.types import Params
 from charlm.data.batching import Sequence, cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
+    GAPS_AT_A_TIME,
     Encoding,
     Fill,
     KnownWords,
@@ -27,7 +33,7 @@ from charlm.families.predictor import (
     gap_length,
     list_to_cache,
 )
-from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
+from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call, together
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
@@ -42,7 +48,7 @@ WORD_PARTS = ("embed", "intra_word")  # the parameters that the vector of a word
 OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about the mean length of a word
 
 
-class Gap(NamedTuple):
+class WordGap(NamedTuple):
     """A position of a sentence whose word is to be predicted; see `HLMPredictor.fill` for the fields."""
 
     words: list[str]
@@ -55,8 +61,10 @@ class HLMPredictor(Predictor):
     """A model with its character vocabulary and word splitter, ready for inference.
 
     Args:
-      config: the resolved config of the run. vocab: its character vocabulary. params: parameters of `HLMForMaskedLM`;
-        with those of a fine-tuned model, `encode` works but gaps cannot be filled.
+      config: the resolved config of the run.
+      vocab: its character vocabulary.
+      params: parameters of `HLMForMaskedLM`; with those of a fine-tuned model, `encode` works but gaps cannot be
+        filled.
       words: the words that `fill_mask` ranks by default, for example the frequent ones of the training text; None: it
         ranks any spelling.
 
@@ -70,7 +78,7 @@ class HLMPredictor(Predictor):
     suited = ("encode", "fill_mask")
 
     def __init__(
-        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Any, words: Iterable[str] | None = None
+        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
     ) -> None:
         self.config, self.vocab = config, vocab
         self._params = params
@@ -199,11 +207,26 @@ class HLMPredictor(Predictor):
         words += self._split(text[at:])
         if not gaps:
             raise ValueError(f'no "[MASK]" in the text {text!r}')
-        positions = [position for position, _ in gaps]
-        return [
-            self.fill(words, position, length=wanted, top=top, hidden=positions, known=known)
-            for position, wanted in gaps
-        ]
+        hidden = frozenset(position for position, _ in gaps)
+        asked = [WordGap(words, position, wanted, hidden) for position, wanted in gaps]
+        found: dict[int, list[Fill]] = {}
+        for some in self._calls(asked):
+            filled = self.fill_all([asked[n] for n in some], top=top, known=known)
+            found |= dict(zip(some, filled, strict=True))
+        return [found[n] for n in range(len(asked))]
+
+    def _calls(self, gaps: list[WordGap]) -> Iterator[list[int]]:
+        """Yields the indices of the gaps of one text that are filled in one call.
+
+        A gap of any length reads a sentence for each length, in a call of its own. Gaps of stated lengths in one window
+        read the same sentence, and `GAPS_AT_A_TIME` sentences make a call, or fewer where they are long.
+        """
+        yield from ([n] for n, gap in enumerate(gaps) if gap.length == "auto")
+        stated = [n for n, gap in enumerate(gaps) if gap.length != "auto"]
+        sentences = together(self._start(gaps[n]) for n in stated)
+        most = rows_a_call(GAPS_AT_A_TIME, self._width(min(len(gaps[0].words) + 2, self._max_words)))
+        for at in range(0, len(sentences), most):
+            yield [stated[i] for sentence in sentences[at : at + most] for i in sentence]
 
     def fill(
         self,
@@ -223,23 +246,28 @@ class HLMPredictor(Predictor):
             as it stands and predicts one of the same length, for example the correction of a misspelled word.
           known: rank only these words; None: any spelling.
         """
-        gap = Gap(words, position, length, frozenset(hidden))
+        gap = WordGap(words, position, length, frozenset(hidden))
         return self.fill_all([gap], top=top, known=known)[0]
 
     def fill_all(
-        self, gaps: Iterable[Gap], *, top: int = 5, known: KnownWords | Iterable[str] | None = None
+        self, gaps: Iterable[WordGap], *, top: int = 5, known: KnownWords | Iterable[str] | None = None
     ) -> list[list[Fill]]:
         """Returns for each gap the words that `fill` would, but computes all gaps in one batch."""
         self.require("fill_mask")
         if top < 1:
             raise ValueError(f"top={top}: expected at least 1")
         known = self._list(known)
-        sequences, lengths = [], []
+        sentences: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}  # number, characters, labels; each once
+        asked, lengths = [], []
         for gap in gaps:
             window, position, hidden, wanted = self._window(gap)
-            sequences += self._masked(window, position, hidden, wanted)
+            for n, chars_WC in zip(wanted, self._masked(window, position, hidden, wanted), strict=True):
+                new = (len(sentences), chars_WC, np.zeros_like(chars_WC))
+                number, _, labels_WC = sentences.setdefault(chars_WC.tobytes(), new)
+                labels_WC[position, 1 : n + 1] = MASK  # any id but 0 marks characters to predict
+                asked.append((number, position, n))
             lengths.append(wanted)
-        log_probs = self._predict(sequences, [n for wanted in lengths for n in wanted])
+        log_probs = self._predict([framed(chars_WC, labels_WC) for _, chars_WC, labels_WC in sentences.values()], asked)
         return [self._ranked(wanted, log_probs, top, known) for wanted in lengths]
 
     def _ranked(
@@ -256,7 +284,7 @@ class HLMPredictor(Predictor):
             fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
         return sorted(fills, key=lambda fill: -fill.score)[:top]
 
-    def _window(self, gap: Gap) -> tuple[list[str], int, set[int], list[int]]:
+    def _window(self, gap: WordGap) -> tuple[list[str], int, set[int], list[int]]:
         """Returns the words around a gap, the gap's and the hidden words' places there, and the lengths to compare."""
         words, position, length, hidden = gap
         if not 0 <= position < len(words):
@@ -268,43 +296,53 @@ class HLMPredictor(Predictor):
         else:
             lengths = [len(self._encoder.encode([words[position]])[1]) if length == "same" else length]
             self._check_length(lengths[0])
-        start = max(0, min(position - (self._max_words - 2) // 2, len(words) - (self._max_words - 2)))
+        start = self._start(gap)
         window = words[start : start + self._max_words - 2]
         return window, position - start, {p - start for p in hidden}, lengths
+
+    def _start(self, gap: WordGap) -> int:
+        """Returns the number of the first word of the window around a gap."""
+        room = self._max_words - 2
+        return max(0, min(gap.position - room // 2, len(gap.words) - room))
 
     def _check_length(self, length: int) -> None:
         if not 1 <= length < self._slots:
             raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
 
-    def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[Sequence]:
-        """Returns the sentence once for each possible length of the word at `position`, which is to be predicted."""
+    def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[np.ndarray]:
+        """Returns a sentence's characters [W, C] for each possible length of the word at `position`."""
         rows_WC = self._rows(words)
         for p in hidden:
             if 0 <= p < len(rows_WC):
                 rows_WC[p, 1:] = np.where(rows_WC[p, 1:] != 0, MASK, 0)
-        sequences = []
+        found = []
         for n in lengths:
-            chars_WC, labels_WC = rows_WC.copy(), np.zeros_like(rows_WC)
+            chars_WC = rows_WC.copy()
             if position in hidden:
                 chars_WC[position] = 0
                 chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
-            labels_WC[position, 1 : n + 1] = MASK  # any id but 0 marks characters to predict
-            sequences.append(framed(chars_WC, labels_WC))
-        return sequences
+            found.append(chars_WC)
+        return found
 
-    def _predict(self, sequences: list[Sequence], lengths: list[int]) -> Iterator[np.ndarray]:
-        """Yields for each sequence the log-probabilities [length, V] of the characters of its word to predict."""
+    def _predict(self, sequences: list[Sequence], asked: list[tuple[int, int, int]]) -> Iterator[np.ndarray]:
+        """Yields the log-probabilities [length, V] of the characters of each word to predict.
+
+        Args:
+          asked: for each word the number of its sequence, its place there without [CLS], and its length.
+        """
         batch = self._pack(sequences)
         logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
         found: dict[int, np.ndarray] = {}
         W = batch.mask_SBW.shape[-1]
         for bucket, log_probs in zip(batch.masked, logits, strict=True):
             for m in np.nonzero(bucket.labels_SMC[0].any(axis=-1))[0]:
-                found[bucket.position_SM[0, m] // W] = log_probs[0, m]
-        for b, n in enumerate(lengths):
-            allowed = np.full(found[b].shape[-1], -np.inf)
-            allowed[list(self.vocab.ids.values())] = 0
-            scores = found[b][:n] + allowed
+                found[int(bucket.position_SM[0, m])] = log_probs[0, m]
+        characters = list(self.vocab.ids.values())
+        for b, position, n in asked:
+            log_probs_CV = found[b * W + position + 1]
+            allowed_V = np.full(log_probs_CV.shape[-1], -np.inf)
+            allowed_V[characters] = 0
+            scores = log_probs_CV[:n] + allowed_V
             yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
 
     def _list(self, known: KnownWords | Iterable[str] | None) -> WordList | None:

@@ -1,26 +1,28 @@
 """Converts the model config (JSON) of HLM's released code (lisun-ai/HLM, config/config_pretrain.json) to ours and back.
 
-In this module "theirs" is the released code, "ours" is charlm. Their JSON mixes the keys of the model with those of the
-Trainer; only those of the model are read. A setting of one side that the other side cannot represent is refused.
+`conversion` uses it; open it when an imported config is refused. In this module "theirs" is the released code, "ours"
+is charlm. Their JSON mixes the keys of the model with those of the Trainer; only those of the model are read. A setting
+of one side that the other side cannot represent is refused.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import ml_collections
 
 from charlm.config import flatten, get_config, validate
+from charlm.core.types import Json, JsonObject
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 
 log = logging.getLogger("charlm")
 
-LAYERS, SIZE = 512, 65_536  # larger values are mistakes, and memory would be allocated before anyone notices
-HEADS = 12  # the default of their BertEncoder: their model never passes attention_heads on to it
-ATTENTION_DROPOUT = 0.1  # fixed in their BertEncoder, as is EPSILON
-EPSILON = 1e-7
+# Larger values are mistakes, and memory would be allocated before anyone notices.
+MOST_LAYERS, LARGEST_SIZE = 512, 65_536
+ATTENTION_HEADS = 12  # the default of their BertEncoder: their model never passes attention_heads on to it
+RELEASED_ATTENTION_DROPOUT = 0.1  # fixed in their BertEncoder, as is RELEASED_EPSILON
+RELEASED_EPSILON = 1e-7
 
 # Their key -> ours in config.model.
 SIZES = {
@@ -36,7 +38,7 @@ SIZES = {
 }
 # Their key -> (the one value our model can represent, the default of their code where the key is absent (None: the key
 # is required), the reason why other values are refused).
-FIXED: dict[str, tuple[Any, Any, str]] = {
+FIXED: dict[str, tuple[Json, Json, str]] = {
     "activation": ("gelu", None, "every layer of our model has the exact GELU"),
     "use_token_type": (False, None, "our model has no segment embeddings"),
     "relative_attention": (True, False, "our model has relative positions only"),
@@ -47,7 +49,7 @@ FIXED: dict[str, tuple[Any, Any, str]] = {
         "their pooling of characters reads padding and hides the wrong word",
     ),
     "pos_att_type": ("p2c|c2p", "p2c|c2p", "our attention has both position terms and no other"),
-    "layer_norm_eps": (EPSILON, EPSILON, "our encoders and embeddings share one epsilon"),
+    "layer_norm_eps": (RELEASED_EPSILON, RELEASED_EPSILON, "our encoders and embeddings share one epsilon"),
 }
 # Our keys that have no counterpart in their JSON. An export stores them under OWN, which their code ignores, so that
 # charlm can import them again.
@@ -57,11 +59,12 @@ OWN_KEYS = ("text.splitter", "text.language", "text.normalize", "data.max_words"
 WRITTEN = {"masking_type": "rand_char", "max_char_length": 2048}  # written for their code; the model reads neither
 
 
-def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_collections.ConfigDict:
+def from_theirs(theirs: Mapping[str, Json], where: str, heads: int = 0) -> ml_collections.ConfigDict:
     """Returns our complete config for one of their model configs.
 
     Args:
-      theirs: their keys, and perhaps `OWN`. where: the name of the config in error messages, for example its file.
+      theirs: their keys, and perhaps `OWN`.
+      where: the name of the config in error messages, for example its file.
       heads: attention heads; 0: the number that an export of ours stored, else the 12 that their code always has.
 
     Raises:
@@ -77,7 +80,7 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
             said = f"{key}={value!r}" + ("" if key in theirs else " (absent, so their default)")
             raise ValueError(f"{where}: {said} cannot be imported, only {only!r}: {reason}")
     for key in SIZES:
-        least, most = (0 if key == "n_local_layer_last" else 1), (LAYERS if "layer_" in key else SIZE)
+        least, most = (0 if key == "n_local_layer_last" else 1), (MOST_LAYERS if "layer_" in key else LARGEST_SIZE)
         if type(theirs[key]) is not int or not least <= theirs[key] <= most:
             raise ValueError(f"{where}: {key}={theirs[key]!r:.40}, expected a whole number from {least} to {most}")
     dropout = theirs["dropout"]
@@ -87,21 +90,22 @@ def from_theirs(theirs: Mapping[str, Any], where: str, heads: int = 0) -> ml_col
         raise ValueError(f"{where}: use_projection={theirs['use_projection']!r}, expected true or false")
     own = _own(theirs, where)
     heads = heads or own.get("model.heads", 0)
-    said = theirs.get("attention_heads", HEADS)
-    if said != (heads or HEADS):
-        why = f"--heads={heads}" if heads else f"their code ignores it and always has {HEADS} (patched: --heads=N)"
+    said = theirs.get("attention_heads", ATTENTION_HEADS)
+    if said != (heads or ATTENTION_HEADS):
+        ignored = f"their code ignores it and always has {ATTENTION_HEADS} (patched: --heads=N)"
+        why = f"--heads={heads}" if heads else ignored
         log.info("%s: attention_heads=%s is not used: %s", where, said, why)
-    if theirs["hidden_size"] % (heads or HEADS):
+    if theirs["hidden_size"] % (heads or ATTENTION_HEADS):
         raise ValueError(
-            f"{where}: hidden_size={theirs['hidden_size']} is not a multiple of {heads or HEADS} heads"
+            f"{where}: hidden_size={theirs['hidden_size']} is not a multiple of {heads or ATTENTION_HEADS} heads"
             + ("" if heads else "; was their code patched to have another number? --heads=N")
         )
-    config = _config(theirs, heads or HEADS)
-    config.update_from_flattened_dict(own | {"model.heads": heads or HEADS})
+    config = _config(theirs, heads or ATTENTION_HEADS)
+    config.update_from_flattened_dict(own | {"model.heads": heads or ATTENTION_HEADS})
     return config
 
 
-def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _own(theirs: Mapping[str, Json], where: str) -> JsonObject:
     """Returns the keys that an export of ours stored under `OWN`; raises ValueError naming an invalid one."""
     own = theirs.get(OWN, {})
     if not isinstance(own, dict) or own.keys() - set(OWN_KEYS):
@@ -113,8 +117,8 @@ def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
             config.update_from_flattened_dict({key: value})
         except TypeError as error:
             raise ValueError(f"{where}: {OWN}: {key}={value!r} has the wrong type") from error
-        if isinstance(value, int) and not 0 < value <= SIZE:
-            raise ValueError(f"{where}: {OWN}: {key}={value!r}, expected a whole number from 1 to {SIZE}")
+        if isinstance(value, int) and not 0 < value <= LARGEST_SIZE:
+            raise ValueError(f"{where}: {OWN}: {key}={value!r}, expected a whole number from 1 to {LARGEST_SIZE}")
     try:
         validate(config)
     except ValueError as error:
@@ -122,7 +126,7 @@ def _own(theirs: Mapping[str, Any], where: str) -> dict[str, Any]:
     return own
 
 
-def _config(theirs: Mapping[str, Any], heads: int) -> ml_collections.ConfigDict:
+def _config(theirs: Mapping[str, Json], heads: int) -> ml_collections.ConfigDict:
     """Returns our config for their model, with text and masking as in their code."""
     config = get_config()
     config.text.splitter = "reference"
@@ -134,17 +138,17 @@ def _config(theirs: Mapping[str, Any], heads: int) -> ml_collections.ConfigDict:
     config.model.wiring = "reference" if theirs["use_projection"] else "paper"
     config.model.position_buckets = POSITION_BUCKETS
     config.model.dropout = float(theirs["dropout"])
-    config.model.attention_dropout = ATTENTION_DROPOUT
+    config.model.attention_dropout = RELEASED_ATTENTION_DROPOUT
     config.model.initializer = "torch"
     return config
 
 
-def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> dict[str, Any]:
+def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> JsonObject:
     """Returns their model config for ours, and logs where their code would behave differently.
 
     Args:
-      head: the head of the model, "masked_lm" or that of a fine-tuned model. where: the name of the checkpoint in
-        error messages.
+      head: the head of the model, "masked_lm" or that of a fine-tuned model.
+      where: the name of the checkpoint in error messages.
 
     Raises:
       ValueError: naming every key of ours whose value their code does not support.
@@ -177,7 +181,7 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> dict[
         "use_projection": model.wiring == "reference",
         "for_token_classification": head == "token_classification",
     }  # fmt: skip
-    said, implied = flatten(config), flatten(_config(theirs, HEADS))
+    said, implied = flatten(config), flatten(_config(theirs, ATTENTION_HEADS))
     own = {key: said[key] for key in OWN_KEYS if said[key] != implied[key]}
     return theirs | ({OWN: own} if own else {})
 
@@ -186,10 +190,14 @@ def _notes(config: ml_collections.ConfigDict) -> list[str]:
     """Returns the differences to expect when their code runs a model of ours with the same weights."""
     model, text = config.model, config.text
     notes = []
-    if model.heads != HEADS:
-        notes.append(f"model.heads={model.heads}: their code ignores attention_heads and always has {HEADS}; patch it")
-    if model.attention_dropout != ATTENTION_DROPOUT:
-        notes.append(f"model.attention_dropout={model.attention_dropout}: their code trains with {ATTENTION_DROPOUT}")
+    if model.heads != ATTENTION_HEADS:
+        notes.append(
+            f"model.heads={model.heads}: their code ignores attention_heads and always has {ATTENTION_HEADS}; patch it"
+        )
+    if model.attention_dropout != RELEASED_ATTENTION_DROPOUT:
+        notes.append(
+            f"model.attention_dropout={model.attention_dropout}: their code trains with {RELEASED_ATTENTION_DROPOUT}"
+        )
     if config.data.max_words != model.max_relative_words:
         notes.append(
             f"data.max_words={config.data.max_words} is not written: their max_num_word is one number for the longest "

@@ -1,4 +1,8 @@
-"""Builds from a run's config the shape of an HLM, its masking, and the shape of its batches."""
+"""Builds from a run's config the shape of an HLM, its masking, and the shape of its batches.
+
+The objective calls it at the start of a run; imported models and the benchmark get their shapes from it, too. Open it
+when a key of the config does not reach the model, or a batch has an unexpected shape.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""How HLM reads text for fine-tuning: its units are words, encoded once for each distinct word of a batch."""
+"""How HLM reads text for fine-tuning: its units are words, encoded once for each distinct word of a batch.
+
+Fine-tuning tasks read text through it. Open it to change how texts and pairs become sequences of words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import ml_collections
@@ -11,6 +14,7 @@ import numpy as np
 
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.batch import WordBatch
+from charlm.core.types import Params
 from charlm.data.batching import BatchShape, ShardPacker, bucket_of, edges, inference_slots
 from charlm.data.batching import Sequence as WordSequence
 from charlm.data.pipeline import word_rows
@@ -30,8 +34,9 @@ class HLMUnits(Units[BatchShape, WordBatch]):
     """[CLS] words [SEP], or [CLS] words [SEP] words [SEP] as in the released code; no segments (section 3.5).
 
     Args:
-      config: the config of the run that pre-trained the model. vocab: its character vocabulary. longest: see
-        `charlm.families.registry.units_of`.
+      config: the config of the run that pre-trained the model.
+      vocab: its character vocabulary.
+      longest: see `charlm.families.lookup.units_of`.
       read: the words of which the head also reads the characters; see `charlm.families.hlm.labels`.
     """
 
@@ -129,7 +134,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         """Returns the operations within the distinct words and between words; see `Units.forward_flops`."""
         return hlm_states(config, lengths_of_batch(inputs))
 
-    def states(self, config: HLMConfig, params: Any, inputs: WordBatch) -> jax.Array:
+    def states(self, config: HLMConfig, params: Params, inputs: WordBatch) -> jax.Array:
         """Returns the contextual word vectors; see `Units.states`."""
         return applied(HLM(config), {"params": params["hlm"]})(inputs).context_NWD
 
@@ -143,7 +148,7 @@ _READ: dict[str, Literal["first", "all"]] = {
 
 
 def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
-    """Returns the units of a loaded model; see `charlm.families.registry.units_of`."""
+    """Returns the units of a loaded model; see `charlm.families.lookup.units_of`."""
     labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
     return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)

@@ -1,10 +1,13 @@
-"""Batches of sequences in which some or all positions are read from characters, with or without labels."""
+"""Batches of sequences in which some or all positions are read from characters, with or without labels.
+
+Read it first, since the models, the units and the packing all rely on these arrays.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from charlm.core.batch import Array
+from charlm.core.types import Array
 
 
 class SpelledBatch(NamedTuple):

@@ -1,6 +1,7 @@
 """Packs sequences of spelled words into training batches of one shape, with tables of distinct spellings by length.
 
-It defines the shape of batches, measures it on a corpus, and states what a family's sequences have to provide.
+Open it to change how such batches are filled. It defines the shape of batches, measures it on a corpus, and states what
+a family's sequences have to provide.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from charlm.data.streams import SequenceMaker, sampled
 from charlm.data.text_records import TextRecord
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 
-BUCKETS = 4
+SPELLING_BUCKETS = 4  # most length buckets of spellings that are chosen when the config names none
 
 
 class SpelledSequence(Protocol):
@@ -63,7 +64,9 @@ class MaskedShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, positions of a sequence.
+      shards: S, shards of a micro-batch.
+      sequences: B, sequences of a shard.
+      length: L, positions of a sequence.
       slots: character slots C of each length bucket, ascending.
       rows: distinct spellings of a shard in each bucket; a sequence that would exceed them begins the next shard.
       masked: M, positions of a shard to predict; large enough for any shard.
@@ -129,7 +132,8 @@ def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: i
 
     Args:
       tables: the packed spellings; of each sequence, those that the model reads come first.
-      length: L, positions of a row. pad: the row of the table of subwords that stands at padding.
+      length: L, positions of a row.
+      pad: the row of the table of subwords that stands at padding.
     """
     B, L = len(tables.index_SBW), length
     index_BL, ids_BL = np.zeros((B, L), np.int32), np.full((B, L), pad, np.int32)
@@ -173,7 +177,7 @@ def measure_tables(
     check_slots(f"{section}.bucket_slots", slots, longest, f"{longest}, the longest spelling")
     if not (slots and rows):
         counts_NC = _count_spellings(records, maker, sequences)
-        slots = slots or choose_buckets(counts_NC.mean(axis=0), BUCKETS)
+        slots = slots or choose_buckets(counts_NC.mean(axis=0), SPELLING_BUCKETS)
         bucket_C = bucket_of(np.arange(longest + 1), slots)
         rows = rows or tuple(budget(counts_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
     check_rows(f"{section}.bucket_rows", rows, slots)

@@ -1,17 +1,20 @@
 """The shared objective of masked language modelling over words or subwords that are read from characters.
 
 A family that reads spellings subclasses `MaskedSpelledLM` and provides the sequences and the hiding in them.
+Char2Subword's contextual stage and CharacterBERT's pre-training do so. Open it to change what their runs measure or
+log.
 """
 
 from __future__ import annotations
 
 import abc
 import logging
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
 
+from charlm.core.types import JsonObject, Params
 from charlm.data.pipeline import training_records
 from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.spelled.masked_batches import (
@@ -85,7 +88,7 @@ class MaskedSpelledLM(TextObjective):
         mask = batch.inputs.mask_SBL
         return int(mask.sum() - 2 * mask[..., 0].sum())
 
-    def loss_sums(self, params: Any, micro_batch: MaskedBatch, dropout_key: jax.Array | None) -> MaskedSums:
+    def loss_sums(self, params: Params, micro_batch: MaskedBatch, dropout_key: jax.Array | None) -> MaskedSums:
         """Returns the sums of a micro-batch [S, ...]."""
         return masked_sums(self.model, params, micro_batch, dropout_key)
 
@@ -93,7 +96,7 @@ class MaskedSpelledLM(TextObjective):
         """Returns loss and accuracy; see `charlm.families.spelled.masked_loss.summarize`."""
         return summarize(sums)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the number of shards and the length buckets, for the config that is saved."""
         shape = self.shape
         return {"data.table_shards": shape.shards, "data.bucket_slots": shape.slots, "data.bucket_rows": shape.rows}
@@ -115,7 +118,7 @@ class MaskedSpelledLM(TextObjective):
         """Returns the loss and the share of hidden words or subwords that are predicted right."""
         return f"loss {metrics['loss']:.4f}, {100 * metrics['mlm_accuracy']:.1f} % of hidden {self.unit} right"
 
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs the likeliest guesses at `train.examples` hidden positions of held-out text."""
         count = self.config.train.examples
         if not count:

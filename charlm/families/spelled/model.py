@@ -1,17 +1,17 @@
 """Base classes of models that read some positions from a table of subwords and others from characters.
 
-Their input is a `SpelledBatch`; a family adds the module that turns spellings into vectors.
+Their input is a `SpelledBatch`; a family adds the module that turns spellings into vectors. Open it to see in what
+order spellings become vectors, vectors fill positions, and the transformer reads them.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.core.types import ModelConfig, Option
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import Bert, MaskedLMHead
 from charlm.nn.embed import read_words
@@ -30,14 +30,14 @@ class Spelled(nn.Module):
     A family defines how spellings become vectors (`vectors`); the other base class makes `bert` or `gpt2`.
     """
 
-    config: Any
+    config: ModelConfig
 
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
         """Returns the vectors [U, D] of spellings, float32."""
         raise NotImplementedError(f"{type(self).__name__} reads no characters")
 
     def read(
-        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
+        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Option
     ) -> TransformerOutput:
         """Returns the transformer's output for input vectors; the arguments are those of `Bert.__call__`."""
         return self.bert(ids_BL, mask_BL, types_BL=types_BL, **inputs)
@@ -79,7 +79,9 @@ class Spelled(nn.Module):
         """Returns bool [S * B, L], True at words and subwords, False at padding."""
         return merged(inputs.mask_SBL)
 
-    def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
+    def _inner(
+        self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None
+    ) -> dict[str, Option]:
         """Returns the arguments for calling the transformer."""
         return {
             "ids_BL": None,
@@ -96,7 +98,7 @@ class SpelledEncoder(Spelled):
     def setup(self) -> None:
         self.bert = Bert(self.config)
 
-    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Any) -> TransformerOutput:
+    def __call__(self, inputs: SpelledBatch, *, deterministic: bool = True, **options: Option) -> TransformerOutput:
         """Returns the states of N = S * B sequences; `options` are those of the transformer, such as return_layers."""
         return self.read(**self._inner(inputs, deterministic), **options)
 

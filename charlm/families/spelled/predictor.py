@@ -1,6 +1,7 @@
 """The shared predictor of families whose units are rows of a table or spellings (`charlm.families.spelled.units`).
 
-A family whose units are words subclasses `WordPredictor` and adds which entries its head predicts.
+A family whose units are words subclasses `WordPredictor` and adds which entries its head predicts. Open it to change
+how gaps are filled or how word vectors are cached.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
+from charlm.core.types import Params, Tree
 from charlm.families.predictor import (
+    GAPS_AT_A_TIME,
     Encoding,
     Fill,
     KnownWords,
@@ -30,21 +33,21 @@ from charlm.families.spelled.model import SpelledLM
 from charlm.families.spelled.units import SpelledUnits, WordUnits
 from charlm.families.subword.gaps import Gap, around_gaps
 from charlm.families.units import Encoded, Joined
-from charlm.families.windows import Text, Window, batches, read_windows, window_around
+from charlm.families.windows import Text, Window, batches, read_windows, rounded_batch, together, window_around
 from charlm.nn.apply import applied
-
-GAPS_AT_A_TIME = 8  # gaps of a batch; each needs log-probabilities over the whole vocabulary
 
 
 def read_codes(
-    units: SpelledUnits, cache: WordCache | None, module_params: Any, codes_BL: np.ndarray, mask_BL: np.ndarray
-) -> tuple[tuple[Any, ...], str | None]:
+    units: SpelledUnits, cache: WordCache | None, module_params: Params, codes_BL: np.ndarray, mask_BL: np.ndarray
+) -> tuple[tuple[Tree, ...], str | None]:
     """Returns the inputs of the model, and the name of its method that reads them (None: `__call__`).
 
     Args:
-      units: the units that know the spellings. cache: their vectors; None: the whole batch runs as one program.
+      units: the units that know the spellings.
+      cache: their vectors; None: the whole batch runs as one program.
       module_params: parameters of the module that makes the vectors.
-      codes_BL: units of B rows. mask_BL: bool, False at padding.
+      codes_BL: units of B rows.
+      mask_BL: bool, False at padding.
     """
     if cache is None:
         lengths = mask_BL.sum(axis=1).tolist()
@@ -59,7 +62,7 @@ def read_codes(
     return (spelled_BLD, np.maximum(codes_BL, -1), np.zeros_like(codes_BL), mask_BL), "contextualize"
 
 
-def put_in(cache: WordCache, module_params: Any, units: SpelledUnits, codes: np.ndarray) -> CacheStats:
+def put_in(cache: WordCache, module_params: Params, units: SpelledUnits, codes: np.ndarray) -> CacheStats:
     """Puts the vectors of spellings into a cache; returns the cache's counts. Units that are rows are skipped."""
     if (codes < 0).any():
         cache.warm(module_params, units.spellings.rows(codes[codes < 0]))
@@ -78,7 +81,8 @@ class EntryWords:
     """Known words that are single entries of the vocabulary; other words have no probability of their own.
 
     Args:
-      words: the known words. units: units of the model that ranks them.
+      words: the known words.
+      units: units of the model that ranks them.
       entry: returns the entry of a word, or None if the word is no entry.
     """
 
@@ -104,8 +108,10 @@ class WordPredictor(Predictor):
     """Predictor of a model whose units are whole words, each a row of a table or read from its characters.
 
     Args:
-      pretrained: the model. units: its units, which turn text into words.
-      module: makes the vectors of spellings. part: name of the module's parameters in those of the model.
+      pretrained: the model.
+      units: its units, which turn text into words.
+      module: makes the vectors of spellings.
+      part: name of the module's parameters in those of the model.
 
     Attributes:
       cache: the vectors of spellings kept between calls; predictors of models of one shape may share it. None: no
@@ -125,11 +131,11 @@ class WordPredictor(Predictor):
         self._longest = self.config.longest
         model, self._params = pretrained.model, pretrained.params
 
-        def states(p: Any, *inputs: Any, method: str | None) -> jax.Array:
+        def states(p: Params, *inputs: Tree, method: str | None) -> jax.Array:
             output = applied(model, {"params": p}, method=method)(*inputs)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
-        def fill(p: Any, positions_BM: jax.Array, *inputs: Any, method: str | None) -> jax.Array:
+        def fill(p: Params, positions_BM: jax.Array, *inputs: Tree, method: str | None) -> jax.Array:
             return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs, positions_BM).logits)
 
         self._states = jax.jit(states, static_argnames="method")
@@ -189,7 +195,9 @@ class WordPredictor(Predictor):
     def _text(self, encoded: Encoded, units: WordUnits) -> Text:
         return Text(encoded.content.tolist(), list(encoded.offsets), list(range(len(encoded))), *units.around)
 
-    def _inputs(self, units: WordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray) -> tuple[Any, str | None]:
+    def _inputs(
+        self, units: WordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray
+    ) -> tuple[tuple[Tree, ...], str | None]:
         """Returns the inputs of the model, and the name of its method that reads them."""
         return read_codes(units, self.cache, self._module_params, codes_BL, mask_BL)
 
@@ -257,14 +265,17 @@ class WordPredictor(Predictor):
 
     def _predict(self, read: Text, gaps: Sequence[Gap], units: WordUnits) -> list[np.ndarray]:
         """Returns for each gap the log-probabilities [V] of the entries."""
-        rows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
+        windows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
+        places = [window.before + gap.place - window.start for gap, window in zip(gaps, windows, strict=True)]
+        rows = together((window.start, window.end) for window in windows)
         found: dict[int, np.ndarray] = {}
-        made = batches([window.ids for window in rows], GAPS_AT_A_TIME, self._longest, units.pad)
+        made = batches([windows[row[0]].ids for row in rows], GAPS_AT_A_TIME, self._longest, units.pad)
         for chosen, codes_BL, mask_BL in made:
-            positions_BM = np.zeros((len(codes_BL), 1), np.int32)
-            for b, n in enumerate(chosen):
-                positions_BM[b, 0] = rows[n].before + gaps[n].place - rows[n].start
+            most = rounded_batch(max(len(rows[r]) for r in chosen), self._longest)
+            positions_BM = np.zeros((len(codes_BL), most), np.int32)
+            for b, r in enumerate(chosen):
+                positions_BM[b, : len(rows[r])] = [places[n] for n in rows[r]]
             inputs, method = self._inputs(units, codes_BL, mask_BL)
             log_probs = jax.device_get(self._fill(self._params, positions_BM, *inputs, method=method))
-            found |= {n: log_probs[b, 0] for b, n in enumerate(chosen)}
-        return [found[n] for n in range(len(rows))]
+            found |= {n: log_probs[b, m] for b, r in enumerate(chosen) for m, n in enumerate(rows[r])}
+        return [found[n] for n in range(len(gaps))]

@@ -1,35 +1,39 @@
-"""Collects distinct spellings of words as rows of characters, and defines the length buckets of their tables."""
+"""Collects distinct spellings of words as rows of characters, and defines the length buckets of their tables.
+
+`units` gathers the words of a text with it; open it to change the length buckets used outside of pre-training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from charlm.data.batching import slots_up_to
 
-FIRST_ROWS = 256
-BUCKETS = (7, 11, 16)  # character slots of the shorter spellings, mark included; the last bucket holds the longest
+FIRST_SPELLING_ROWS = 256  # initial size of the table; it doubles when it is full
+# Character slots of the buckets of shorter spellings, mark included; one more holds the longest.
+SPELLING_SLOTS = (7, 11, 16)
 
 
 def spelling_slots(longest: int) -> tuple[int, ...]:
     """Returns the length buckets of spellings, ascending, up to the longest."""
-    return slots_up_to(longest, BUCKETS)
+    return slots_up_to(longest, SPELLING_SLOTS)
 
 
 class Spellings:
     """Distinct spellings as rows of characters, numbered in the order in which they are met.
 
     Args:
-      vocab: the character vocabulary. slots: characters C of a row; longer spellings are cut.
+      vocab: the character vocabulary.
+      slots: characters C of a row; longer spellings are cut.
       write: returns rows uint16 [U, C], 0 pads, from spellings, vocabulary and slots.
     """
 
-    def __init__(self, vocab: Any, slots: int, write: Callable[..., np.ndarray]) -> None:
+    def __init__(self, vocab: object, slots: int, write: Callable[..., np.ndarray]) -> None:
         self._vocab, self._slots, self._write = vocab, slots, write
         self._numbers: dict[str, int] = {}
-        self._rows_NC = np.zeros((FIRST_ROWS, slots), np.uint16)
+        self._rows_NC = np.zeros((FIRST_SPELLING_ROWS, slots), np.uint16)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -1,7 +1,7 @@
 """Base classes of units that are rows of a table of subwords, or words read from characters (`SpelledBatch`).
 
-A batch holds each distinct spelling once, in the table of its length bucket. A family that reads text word by word
-subclasses `WordUnits`.
+Open it to see how texts become a `SpelledBatch`. A batch holds each distinct spelling once, in the table of its length
+bucket. A family that reads text word by word subclasses `WordUnits`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
     """Units that are ids, or -1 - n for spelling n. Spellings are kept as long as this object; see `fresh`.
 
     Attributes:
-      spellings: the spellings met so far. buckets: character slots of the tables, ascending.
+      spellings: the spellings met so far.
+      buckets: character slots of the tables, ascending.
     """
 
     spellings: Spellings

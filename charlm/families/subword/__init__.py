@@ -1,4 +1,7 @@
-"""BERT, multilingual BERT, RoBERTa and GPT-2: transformers over subwords, which other families build on."""
+"""BERT, multilingual BERT, RoBERTa and GPT-2: transformers over subwords, which other families build on.
+
+Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and write the files of Hugging Face.
+"""
 
 from charlm.families.family import Family
 

@@ -2,24 +2,28 @@
 
 One module serves all three, which differ in `BertConfig`. It computes the same as Hugging Face's models of these names,
 whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids, so that a character model can
-replace rows of the table (Char2Subword, XRayEmb). RoBERTa is by Liu et al., 2019.
+replace rows of the table (Char2Subword, XRayEmb). RoBERTa is by Liu et al., 2019. Open it to change the model itself;
+its layers are in `charlm.nn.blocks`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from charlm.nn.blocks import ACTIVATIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
-from charlm.nn.choices import Activation, Initializer, Kernel
+from charlm.core.types import Option
+from charlm.nn.blocks import ACTIVATION_FUNCTIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
+from charlm.nn.choices import ActivationName, InitializerName, Kernel
 from charlm.nn.embed import dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
+from charlm.nn.scan import in_turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +51,15 @@ class BertConfig:
     position_offset: int = 0
     pad_id: int = 0
     pooler: bool = True
-    activation: Activation = "gelu"
+    activation: ActivationName = "gelu"
     epsilon: float = 1e-12  # RoBERTa: 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Initializer = "bert"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "bert"
+    dtype: DTypeLike = jnp.float32
     remat: bool = False
     attention_kernel: Kernel = "auto"
+    scan_layers: bool = False
 
     def __post_init__(self) -> None:
         check_block("bert", self)
@@ -119,12 +124,27 @@ class BertEncoder(nn.Module):
         self.layer = [block_class(self.config.remat)(self.config.block) for _ in range(self.config.layers)]
 
     def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True, probabilities: bool = True
+        self,
+        x_BLD: jax.Array,
+        mask_BL: jax.Array,
+        deterministic: bool = True,
+        probabilities: bool = True,
+        between: bool = True,
     ) -> tuple[list[jax.Array], list[jax.Array | None]]:
-        """Returns the states before, between and after the layers, and the attention probabilities if asked."""
+        """Returns the states of the layers, and the attention probabilities if asked.
+
+        Args:
+          between: whether to return the states before, between and after the layers; False: only those after the last,
+            if the probabilities are not asked for either.
+        """
+        visible_B11N = mask_BL[:, None, None, :]
+        if not (between or probabilities):
+            cfg = self.config
+            step = lambda x_BLD, layer: layer(x_BLD, visible_B11N, None, None, deterministic, False)[0]
+            return [in_turn(self, step, x_BLD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)], []
         layers, attention = [x_BLD], []
         for layer in self.layer:
-            x_BLD, probs, _ = layer(x_BLD, mask_BL[:, None, None, :], None, None, deterministic, probabilities)
+            x_BLD, probs, _ = layer(x_BLD, visible_B11N, None, None, deterministic, probabilities)
             layers.append(x_BLD)
             attention.append(probs)
         return layers, attention
@@ -182,7 +202,7 @@ class Bert(nn.Module):
             embeddings_BLD = self.embed_tokens(ids_BL)
         x_BLD = self.embed(embeddings_BLD, types_BL, position_ids_BL, deterministic)
         visible_BL = jnp.ones((1, L), bool) if mask_BL is None else mask_BL
-        layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention)
+        layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention, return_layers)
         return TransformerOutput(
             states_BLD=layers[-1],
             pooled_BD=self.pooler(layers[-1][:, 0]) if cfg.pooler else None,
@@ -231,7 +251,7 @@ class MaskedLMHead(nn.Module):
     def __call__(self, x_BMD: jax.Array, table_VD: jax.Array) -> jax.Array:
         """Returns float32 logits [B, M, V]."""
         cfg = self.config
-        x_BMD = self.transform_norm(ACTIVATIONS[cfg.activation](self.transform(x_BMD)))
+        x_BMD = self.transform_norm(ACTIVATION_FUNCTIONS[cfg.activation](self.transform(x_BMD)))
         logits = product("bmd,vd->bmv", x_BMD, table_VD.astype(cfg.dtype))
         return logits + self.output_bias[None, None]
 
@@ -262,7 +282,7 @@ class BertForMaskedLM(nn.Module):
         mask_BL: jax.Array | None = None,
         *,
         positions_BM: jax.Array | None = None,
-        **inputs: Any,
+        **inputs: Option,
     ) -> LanguageModelOutput:
         """Returns logits at all positions, or only at `positions_BM` (int [B, M]): the head is a fifth of the work.
 

@@ -1,9 +1,11 @@
-"""Maps Hugging Face's tensor names and config keys of BERT, multilingual BERT and RoBERTa ("theirs") to charlm's."""
+"""Maps Hugging Face's tensor names and config keys of BERT, multilingual BERT and RoBERTa ("theirs") to charlm's.
+
+Open it when a BERT's folder is not read because of its tensor names or its config.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from charlm.convert.heads import (
     ENCODER,
@@ -14,10 +16,11 @@ from charlm.convert.heads import (
     TOKEN_CLASSIFICATION,
 )
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.core.types import Json, JsonObject
 from charlm.families.labels import label_heads
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.labels import BertForLabels
-from charlm.families.subword.layout import ARCHITECTURES, LAYERS, Head, Key, Layout
+from charlm.families.subword.layout import ARCHITECTURES, MOST_LAYERS, Head, Layout, TheirKey
 
 POOLED_ENCODER = "pooled_encoder"
 
@@ -32,19 +35,19 @@ _LAYER_DENSE = {
 _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
 _TABLES = {"word": "token", "position": "position", "token_type": "type"}
 
-KEYS = {
-    "vocab_size": Key("vocab_size"),
-    "hidden_size": Key("hidden"),
-    "num_hidden_layers": Key("layers", most=LAYERS),
-    "num_attention_heads": Key("heads"),
-    "intermediate_size": Key("ffn"),
-    "max_position_embeddings": Key("max_positions", 512),
-    "type_vocab_size": Key("type_vocab", 2),
-    "layer_norm_eps": Key("epsilon", 1e-12, 0.0),
-    "hidden_dropout_prob": Key("dropout", 0.1, 0.0),
-    "attention_probs_dropout_prob": Key("attention_dropout", 0.1, 0.0),
+THEIR_KEYS = {
+    "vocab_size": TheirKey("vocab_size"),
+    "hidden_size": TheirKey("hidden"),
+    "num_hidden_layers": TheirKey("layers", most=MOST_LAYERS),
+    "num_attention_heads": TheirKey("heads"),
+    "intermediate_size": TheirKey("ffn"),
+    "max_position_embeddings": TheirKey("max_positions", 512),
+    "type_vocab_size": TheirKey("type_vocab", 2),
+    "layer_norm_eps": TheirKey("epsilon", 1e-12, 0.0),
+    "hidden_dropout_prob": TheirKey("dropout", 0.1, 0.0),
+    "attention_probs_dropout_prob": TheirKey("attention_dropout", 0.1, 0.0),
 }
-ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new",
+THEIR_ACTIVATIONS = {"gelu": "gelu", "gelu_python": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new",
                 "relu": "relu"}  # fmt: skip
 FIXED = {
     "position_embedding_type": ("absolute", "our model has a table of positions"),
@@ -75,8 +78,10 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     """Returns the tensors that a file may hold and that are not imported: constants, aliases, and other heads.
 
     Args:
-      prefix: of the encoder's tensors. pooler: whether the model reads the pooler.
-      heads: tensors of the heads that `instead`, an option, imports. aliases: second name -> first name of a tensor.
+      prefix: the prefix of the encoder's tensors.
+      pooler: whether the model reads the pooler.
+      heads: tensors of the heads that `instead`, an option, imports.
+      aliases: second name -> first name of a tensor.
     """
     leave = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
     leave += [Leave(alias, f"the same tensor as {name}", same_as=name) for alias, name in aliases.items()]
@@ -93,7 +98,8 @@ def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rul
     """Returns the head of a model with an output layer for labels.
 
     Args:
-      pooled: whether it reads the encoder's pooler. layer: their name of the output layer.
+      pooled: whether it reads the encoder's pooler.
+      layer: their name of the output layer.
       ours: rules of all its layers outside the encoder; None: the output layer is the only one.
     """
     left = _left(prefix, pooled, (), {}, "")
@@ -143,15 +149,15 @@ def _bert_head(pooler: bool) -> list[Rule]:
     ]
 
 
-BERT = Layout(
+BERT_LAYOUT = Layout(
     name="bert",
     model_types={"bert": "Bert"},
     prefix="bert.",
     outside=("cls.", "classifier.", "qa_outputs."),
     config=BertConfig,
-    keys=KEYS,
+    keys=THEIR_KEYS,
     activation="hidden_act",
-    activations=ACTIVATIONS,
+    activations=THEIR_ACTIVATIONS,
     fixed=FIXED,
     heads={
         PRETRAINING: Head(
@@ -189,7 +195,7 @@ _ROBERTA_ALIASES = {
 }
 
 
-def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def roberta_positions(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject:
     """Adds the padding id and the row of the first position, which is the one after padding's."""
     pad = 1 if theirs.get("pad_token_id") is None else theirs["pad_token_id"]
     if isinstance(pad, bool) or not isinstance(pad, int) or pad < 0:
@@ -199,15 +205,15 @@ def roberta_positions(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[s
     return ours | {"pad_id": pad, "position_offset": pad + 1}
 
 
-ROBERTA = Layout(
+ROBERTA_LAYOUT = Layout(
     name="roberta",
     model_types={"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     prefix="roberta.",
     outside=("lm_head.", "classifier.", "qa_outputs."),
     config=BertConfig,
-    keys=KEYS,
+    keys=THEIR_KEYS,
     activation="hidden_act",
-    activations=ACTIVATIONS,
+    activations=THEIR_ACTIVATIONS,
     fixed=FIXED,
     heads={
         MASKED_LM: Head(

@@ -1,6 +1,8 @@
 """Converts BERT, RoBERTa and GPT-2 between folders of Hugging Face's transformers ("theirs") and charlm checkpoints.
 
-A checkpoint made here is self-contained: it states its family, config and head, and holds the tokenizer's files.
+Open it when a folder is refused, or to change which files are read and written besides the tensors. A checkpoint made
+here is self-contained: it states its family, config and head, and holds the tokenizer's files. The converters of
+families built on these models use its helpers.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 
@@ -18,10 +19,11 @@ from charlm.convert.heads import ENCODER
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
 from charlm.core.durable import write_json
+from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families.subword.bert import Bert
-from charlm.families.subword.bert_tensors import BERT, POOLED_ENCODER, ROBERTA
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, POOLED_ENCODER, ROBERTA_LAYOUT
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.subword.gpt2_tensors import GPT2 as GPT2_TABLE
+from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT as GPT2_TABLE
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
@@ -38,6 +40,7 @@ class SubwordConverter(Converter):
     """Converts the models of one family of subword models; see `charlm.families.subword.layout`."""
 
     encoders = (Bert, GPT2)
+    tells = f"{CONFIG_FILE} tells it here"
 
     def __init__(self, layout: Layout) -> None:
         """Takes the layout of the family."""
@@ -49,11 +52,11 @@ class SubwordConverter(Converter):
         """The heads that a model of the family may have."""
         return tuple(self.layout.heads)
 
-    def head_of(self, metadata: Mapping[str, Any]) -> str:
+    def head_of(self, metadata: Mapping[str, Json]) -> str:
         """Returns the head named in the metadata."""
         return metadata["head"]
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
         head = metadata.get("head")
         if head not in self.layout.heads:
@@ -64,11 +67,11 @@ class SubwordConverter(Converter):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
         return Target(config, *self.layout.target(config, head, labels), ())  # no aliases: transformers ties weights
 
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config of theirs names this family in `model_type`, which all but the oldest configs have."""
         return isinstance(theirs.get("model_type"), str) and theirs["model_type"] in self.layout.model_types
 
-    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: ModelConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         if isinstance(config, GPT2Config):
             return GPT2(config), params["gpt2"]
@@ -92,11 +95,8 @@ class SubwordConverter(Converter):
         chosen = self.layout.heads[head]
         return Names(state, head, chosen.rules, chosen.leave)
 
-    def read(self, source: str, head: str = "", **options: Any) -> Model:
+    def read(self, source: str, head: str = "") -> Model:
         """Reads a folder or file of theirs. There are no options: config.json states everything."""
-        if options:
-            named = ", --".join(name.replace("_", "-") for name in options)
-            raise ValueError(f"--{named}: not for {self.title}; {CONFIG_FILE} tells it here")
         file = find_state(source)
         theirs = self.their_config(file)
         state, head, _, leave = self.names(file, head, mapped=False)
@@ -111,7 +111,7 @@ class SubwordConverter(Converter):
         self.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
 
-    def their_config(self, file: Path) -> dict[str, Any]:
+    def their_config(self, file: Path) -> JsonObject:
         """Returns the config beside a state dict; raises ValueError when it is missing or of another family."""
         config = file.parent / CONFIG_FILE
         if not config.is_file():
@@ -145,11 +145,11 @@ class SubwordConverter(Converter):
                 rows,
             )
 
-    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+    def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head, and the config fields that the head decides."""
         return {**metadata, "head": head, "model": metadata["model"] | self.layout.heads[head].fields}
 
-    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with the given fields of the config changed."""
         return {**metadata, "model": metadata["model"] | changes}
 
@@ -172,7 +172,7 @@ class SubwordConverter(Converter):
         copy_tokenizer(model.folder, folder)
 
 
-TABLES = {table.name: table for table in (BERT, ROBERTA, GPT2_TABLE)}
+TABLES = {table.name: table for table in (BERT_LAYOUT, ROBERTA_LAYOUT, GPT2_TABLE)}
 BERT_CONVERTER, ROBERTA_CONVERTER, GPT2_CONVERTER = map(SubwordConverter, TABLES.values())
 
 
@@ -199,7 +199,7 @@ def open_family(family: Layout, file: Path, mapped: bool = True) -> dict[str, Te
     return state
 
 
-def labels_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def labels_of(metadata: Mapping[str, Json]) -> JsonObject:
     """Returns their config keys for label names: those of the fine-tuning task, else known ones, else numbered ones."""
     number = metadata.get("labels", 0)
     if not number:

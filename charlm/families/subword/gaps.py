@@ -1,4 +1,7 @@
-"""Finds the gaps of a text and ranks the pieces or known words that may fill them; `fill_mask` uses it."""
+"""Finds the gaps of a text and ranks the pieces or known words that may fill them; `fill_mask` uses it.
+
+Open it to change how "[MASK]" is found in a text, or how a word of several pieces is ranked.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ class Gap(NamedTuple):
     """A gap of a text.
 
     Attributes:
-      place: its index among the pieces of the text. length: the number of characters of its word; "auto": any.
-      spaced: whether a space stands before it. first: whether it is at the beginning of the text.
+      place: its index among the pieces of the text.
+      length: the number of characters of its word; "auto": any.
+      spaced: whether a space stands before it.
+      first: whether it is at the beginning of the text.
     """
 
     place: int
@@ -55,7 +60,8 @@ def around_gaps(text: str, mask: str, length: int | Literal["auto"]) -> tuple[li
     """Returns the text before, between and after its gaps, and the number of characters of the word in each gap.
 
     Args:
-      mask: the mask token of the vocabulary. length: the length for gaps that do not state one.
+      mask: the mask token of the vocabulary.
+      length: the length for gaps that do not state one.
 
     Raises:
       ValueError: when there is no gap, or a length that no word has.

@@ -1,4 +1,7 @@
-"""Generates text token by token with a causal model and a cache of keys and values, in one compiled loop."""
+"""Generates text token by token with a causal model and a cache of keys and values, in one compiled loop.
+
+`SubwordPredictor.generate` uses it; open it to add a way of choosing the next token.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,37 @@ import functools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.core.types import AnyModel, Array, Params
 from charlm.families.predictor import check_seeds
 from charlm.families.subword.gpt2 import Cache, empty_cache
 
 TINIEST = 1e-30  # least temperature and top_p: logits are divided by the temperature in float32
 
 
-class Settings(NamedTuple):
+class GenerationSettings(NamedTuple):
     """How tokens are chosen; the values are arrays, so that changing them needs no compilation.
 
     Attributes:
-      max_new: int32, the most tokens to add. temperature: float32. top_k: int32. top_p: float32.
-      eos: int32, the token that ends a text; -1: none. allowed_V: bool, True at ids that have a token.
+      max_new: int32, the most tokens to add.
+      temperature: float32.
+      top_k: int32.
+      top_p: float32.
+      eos: int32, the token that ends a text; -1: none.
+      allowed_V: bool, True at ids that have a token.
     """
 
-    max_new: Any
-    temperature: Any
-    top_k: Any
-    top_p: Any
-    eos: Any
-    allowed_V: Any
+    max_new: Array
+    temperature: Array
+    top_k: Array
+    top_p: Array
+    eos: Array
+    allowed_V: Array
 
 
 class Written(NamedTuple):
@@ -110,7 +118,9 @@ def cut_tail(logits_BV: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Ar
     return jnp.where(logits_BV >= least_B1, logits_BV, -jnp.inf)
 
 
-def _choose(logits_BV: jax.Array, keys_B: jax.Array, settings: Settings, greedy: bool, cut: bool) -> jax.Array:
+def _choose(
+    logits_BV: jax.Array, keys_B: jax.Array, settings: GenerationSettings, greedy: bool, cut: bool
+) -> jax.Array:
     logits_BV = jnp.where(settings.allowed_V[None], logits_BV, -jnp.inf)
     if greedy:
         return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
@@ -121,12 +131,12 @@ def _choose(logits_BV: jax.Array, keys_B: jax.Array, settings: Settings, greedy:
 
 
 def _write_on(
-    model: Any,
-    params: Any,
+    model: AnyModel,
+    params: Params,
     ids_BP: jax.Array,
     mask_BP: jax.Array,
     keys_B: jax.Array,
-    settings: Settings,
+    settings: GenerationSettings,
     *,
     places: int,
     greedy: bool,
@@ -161,6 +171,6 @@ def _write_on(
     return jax.lax.while_loop(going, write, start).written
 
 
-def writer(model: Any) -> Callable[..., Written]:
+def writer(model: AnyModel) -> Callable[..., Written]:
     """Returns `_write_on` for a model, compiled for each shape and each combination of `greedy` and `cut`."""
     return jax.jit(functools.partial(_write_on, model), static_argnames=("places", "greedy", "cut"))

@@ -1,24 +1,24 @@
 """Compares charlm's BERT, RoBERTa and GPT-2 with golden cases: arrays that transformers computed ("theirs").
 
-The module runs our model on the inputs of a case and names every array as theirs. There are these passes: the padded
-batch, with all inner states; ids alone; embeddings in place of ids, with given positions. GPT-2 also reads text padded
-on the left, and generates greedily with a cache. Padding is not compared: both sides compute values there that nobody
-reads.
+`python -m charlm.convert check` runs it for these families. The module runs our model on the inputs of a case and names
+every array as theirs. There are these passes: the padded batch, with all inner states; ids alone; embeddings in place
+of ids, with given positions. GPT-2 also reads text padded on the left, and generates greedily with a cache. Padding is
+not compared: both sides compute values there that nobody reads.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.convert.golden import Case, Ours, Skipped, find_cases
+from charlm.convert.golden import Case, NotCompared, Ours, find_cases
 from charlm.convert.heads import CAUSAL_LM
 from charlm.convert.rules import import_state
+from charlm.core.types import AnyModel, Params, Tree
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.gpt2 import empty_cache
@@ -39,7 +39,7 @@ PASSES = {
 FIRST = {"ids_BL": "ids", "mask_BL": "mask"}
 
 
-def outputs(case: Case) -> dict[str, Ours | Skipped]:
+def outputs(case: Case) -> dict[str, Ours | NotCompared]:
     """Returns what our model computes for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
@@ -49,7 +49,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     family = next((family for family in TABLES.values() if said in family.model_types), None)
     if family is None:
         raise ValueError(f"{case.name}.json: config.model_type is none of {', '.join(TABLES)}")
-    found: dict[str, Ours | Skipped] = {name: Skipped("input") for name in INPUTS}
+    found: dict[str, Ours | NotCompared] = {name: NotCompared("input") for name in INPUTS}
     model, params, head = ours_of(case, family)
     found |= dict(_first(case, head, _runner(model, params)))
     for name, arguments in _passes(case, head).items():
@@ -63,7 +63,7 @@ def outputs(case: Case) -> dict[str, Ours | Skipped]:
     return found
 
 
-def ours_of(case: Case, family: Layout, head: str = "") -> tuple[Any, Any, str]:
+def ours_of(case: Case, family: Layout, head: str = "") -> tuple[AnyModel, Params, str]:
     """Returns our model of a case with the given head ("": that of its state dict), its parameters, and the head."""
     state = family.canonical(case.state, case.name)
     head = family.find_head(state, case.name, head)
@@ -72,21 +72,21 @@ def ours_of(case: Case, family: Layout, head: str = "") -> tuple[Any, Any, str]:
     return model, import_state(table, family.heads[head].leave, state, f"{case.name}.safetensors"), head
 
 
-def _runner(model: Any, params: Any) -> Callable[..., Any]:
+def _runner(model: AnyModel, params: Params) -> Callable[..., Tree]:
     @functools.partial(jax.jit, static_argnames=("return_layers", "return_attention"))
-    def run(params: Any, **arguments: Any) -> Any:
+    def run(params: Params, **arguments: Tree) -> Tree:
         return model.apply({"params": params}, **arguments)
 
     return functools.partial(run, params)
 
 
-def _arguments(case: Case, head: str) -> dict[str, Any]:
+def _arguments(case: Case, head: str) -> dict[str, np.ndarray]:
     """Returns the arguments of the first pass; types are segments in BERT, while in GPT-2 they have their own pass."""
     names = FIRST | ({"types_BL": "types"} if "types" in case.arrays and head != CAUSAL_LM else {})
     return {ours: case.arrays[name] for ours, name in names.items()}
 
 
-def _passes(case: Case, head: str) -> dict[str, dict[str, Any]]:
+def _passes(case: Case, head: str) -> dict[str, dict[str, np.ndarray]]:
     """Returns the arguments of the other passes for which the case has all arrays."""
     z = case.arrays
     passes = dict(PASSES)
@@ -99,11 +99,11 @@ def _passes(case: Case, head: str) -> dict[str, dict[str, Any]]:
     return {name: {ours: z[array] for ours, array in names.items()} for name, names in complete.items()}
 
 
-def _real(arguments: dict[str, Any]) -> np.ndarray | None:
+def _real(arguments: dict[str, np.ndarray]) -> np.ndarray | None:
     return arguments.get("mask_BL")
 
 
-def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str, Ours]]:
+def _first(case: Case, head: str, run: Callable[..., Tree]) -> Iterator[tuple[str, Ours]]:
     """Yields all states, attention probabilities and logits of the padded batch."""
     arguments = _arguments(case, head)
     mask_BL = _real(arguments)
@@ -118,7 +118,7 @@ def _first(case: Case, head: str, run: Callable[..., Any]) -> Iterator[tuple[str
         yield "next_sentence", Ours(output.next_sentence_BN)
 
 
-def _generated(case: Case, model: Any, params: Any) -> Iterator[tuple[str, Ours]]:
+def _generated(case: Case, model: AnyModel, params: Params) -> Iterator[tuple[str, Ours]]:
     """Yields the tokens generated greedily after texts padded on the left, and their logits."""
     ids_BL, mask_BL = case.arrays["ids"], case.arrays["left_mask"]
     (B, L), steps = ids_BL.shape, case.arrays["generated"].shape[1]

@@ -1,23 +1,27 @@
 """The GPT-2 model (Radford et al., 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
 
 It is a causal, pre-norm Transformer with learned positions. It computes the same as Hugging Face's model of this name,
-whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids (XRayEmb).
+whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids (XRayEmb). Open it to change the
+model itself; its layers are in `charlm.nn.blocks`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
+from charlm.core.types import Option
 from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
-from charlm.nn.choices import Activation, Initializer, Kernel
+from charlm.nn.choices import ActivationName, InitializerName, Kernel
 from charlm.nn.embed import layer_norm, table_init
 from charlm.nn.kernels import product
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
+from charlm.nn.scan import in_turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +40,16 @@ class GPT2Config:
     heads: int = 12
     ffn: int = 3072
     max_positions: int = 1024
-    activation: Activation = "gelu_new"
+    activation: ActivationName = "gelu_new"
     epsilon: float = 1e-5
     dropout: float = 0.1
     embed_dropout: float = 0.1
     attention_dropout: float = 0.1
-    initializer: Initializer = "bert"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "bert"
+    dtype: DTypeLike = jnp.float32
     remat: bool = False
     attention_kernel: Kernel = "auto"
+    scan_layers: bool = False
 
     def __post_init__(self) -> None:
         check_block("gpt2", self)
@@ -121,8 +126,18 @@ class GPT2Decoder(nn.Module):
         cache: Cache | None,
         deterministic: bool,
         probabilities: bool = True,
+        between: bool = True,
     ) -> tuple[list[jax.Array], list[jax.Array | None], tuple[KeyValue, ...]]:
-        """Returns the states before, between and after layers, attention probabilities if asked, keys and values."""
+        """Returns the states of the layers, attention probabilities if asked, and keys and values if there is a cache.
+
+        Args:
+          between: whether to return the states before, between and after the layers; False: only those after the last,
+            if there is no cache and the probabilities are not asked for either.
+        """
+        if cache is None and not (between or probabilities):
+            cfg = self.config
+            step = lambda x_BLD, layer: layer(x_BLD, visible_B1QN, None, None, deterministic, False)[0]
+            return [in_turn(self, step, x_BLD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)], [], ()
         layers, attention, kept = [x_BLD], [], []
         start = None if cache is None else cache.length
         for layer, past in zip(self.layer, cache.layers if cache else [None] * len(self.layer), strict=True):
@@ -181,22 +196,18 @@ class GPT2(nn.Module):
         self._check_room(B, L, position_ids_BL, cache)
         real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
         if position_ids_BL is None and not (mask_BL is None and cache is None):
-            count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
-            if cache is not None:
-                count_BL += cache.mask_BN.sum(axis=1, keepdims=True, dtype=jnp.int32)
-            position_ids_BL = jnp.maximum(count_BL - 1, 0)
+            position_ids_BL = _positions(real_BL, cache)
         if embeddings_BLD is None:
             assert ids_BL is not None  # or check_inputs refuses
             embeddings_BLD = self.embed_tokens(ids_BL)
         types_BLD = None if types_BL is None else self.embed_tokens(types_BL)
         x_BLD = self.embed(embeddings_BLD, types_BLD, position_ids_BL, deterministic)
-        query_L, key_N, keys_BN = jnp.arange(L), jnp.arange(L), real_BL
         if cache is not None:
             x_BLD = jnp.where(cache.length + L <= cache.mask_BN.shape[1], x_BLD, jnp.nan)
-            keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, real_BL, cache.length, axis=1)
-            query_L, key_N = query_L + cache.length, jnp.arange(keys_BN.shape[1])
-        visible_B1QN = (key_N[None, :] <= query_L[:, None])[None, None] & keys_BN[:, None, None, :]
-        layers, attention, kept = self.decoder(x_BLD, visible_B1QN, cache, deterministic, return_attention)
+        keys_BN, visible_B1QN = _visibility(real_BL, cache)
+        layers, attention, kept = self.decoder(
+            x_BLD, visible_B1QN, cache, deterministic, return_attention, return_layers
+        )
         layers[-1] = self.final_norm(layers[-1])
         return TransformerOutput(
             states_BLD=layers[-1],
@@ -209,7 +220,9 @@ class GPT2(nn.Module):
         """Returns the token table's rows, float32 [..., D], in the form that `embeddings_BLD` takes."""
         return self.embed.token(ids_BL)
 
-    def mask_of(self, ids_BL: jax.Array | None = None, mask_BL: jax.Array | None = None, **_: Any) -> jax.Array | None:
+    def mask_of(
+        self, ids_BL: jax.Array | None = None, mask_BL: jax.Array | None = None, **_: Option
+    ) -> jax.Array | None:
         """Returns the mask, given the arguments of `__call__`."""
         return mask_BL
 
@@ -220,6 +233,27 @@ class GPT2(nn.Module):
         if cache is not None and (len(cache.mask_BN) != B or cache.mask_BN.shape[1] < L):
             rows, places = cache.mask_BN.shape
             raise ValueError(f"a cache for {rows} rows of {places} positions cannot take {B} rows of {L}")
+
+
+def _positions(real_BL: jax.Array, cache: Cache | None) -> jax.Array:
+    """Returns the rows of the position table, int32 [B, L]: the real positions of a row, counted on from the cache."""
+    count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+    if cache is not None:
+        count_BL += cache.mask_BN.sum(axis=1, keepdims=True, dtype=jnp.int32)
+    return jnp.maximum(count_BL - 1, 0)
+
+
+def _visibility(real_BL: jax.Array, cache: Cache | None) -> tuple[jax.Array, jax.Array]:
+    """Returns which keys are real, bool [B, N], and which of them each query sees, bool [B, 1, L, N].
+
+    The keys are those of the cache's places, with the new ones in theirs; without a cache, N = L.
+    """
+    query_L, keys_BN = jnp.arange(real_BL.shape[1]), real_BL
+    if cache is not None:
+        query_L = query_L + cache.length
+        keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, real_BL, cache.length, axis=1)
+    causal_LN = jnp.arange(keys_BN.shape[1])[None, :] <= query_L[:, None]
+    return keys_BN, causal_LN[None, None] & keys_BN[:, None, None, :]
 
 
 class GPT2LMHeadModel(nn.Module):
@@ -236,7 +270,7 @@ class GPT2LMHeadModel(nn.Module):
         mask_BL: jax.Array | None = None,
         *,
         positions_BM: jax.Array | None = None,
-        **inputs: Any,
+        **inputs: Option,
     ) -> LanguageModelOutput:
         """Returns the logits of the next token at all positions, or only at `positions_BM` (int [B, M]).
 

@@ -1,19 +1,20 @@
 """Maps Hugging Face's tensor names and config keys of GPT-2 ("theirs") to charlm's.
 
-Their Conv1D stores matrices as we do, [in, out]; one matrix holds query, key and value side by side.
+Open it when a GPT-2's folder is not read because of its tensor names or its config. Their Conv1D stores matrices as we
+do, [in, out]; one matrix holds query, key and value side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from charlm.convert.heads import CAUSAL_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
+from charlm.core.types import Json, JsonObject
 from charlm.families.labels import label_heads
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.labels import GPT2ForLabels
-from charlm.families.subword.layout import ARCHITECTURES, LAYERS, Head, Key, Layout
+from charlm.families.subword.layout import ARCHITECTURES, MOST_LAYERS, Head, Layout, TheirKey
 
 _LAYER = "transformer.h.{n}."
 _OUR_LAYER = "gpt2/decoder/layer_{n}/"
@@ -53,7 +54,8 @@ def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
     """Returns the head of a model with an output layer for labels.
 
     Args:
-      layer: their name of the output layer. ours: its rules; None: those of a dense layer.
+      layer: their name of the output layer.
+      ours: its rules; None: those of a dense layer.
     """
     ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
@@ -61,28 +63,28 @@ def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
     return Head(ARCHITECTURES[head], sign, {}, _BUILD[head], _rules() + ours, left, labels=sign)
 
 
-def _derive(theirs: Mapping[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def _derive(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject:
     """Adds the feed-forward width, which older configs omit."""
     return {"ffn": _FOURFOLD * ours["hidden"]} | ours
 
 
-GPT2 = Layout(
+GPT2_LAYOUT = Layout(
     name="gpt2",
     model_types={"gpt2": "GPT2"},
     prefix="transformer.",
     outside=("lm_head.", "score.", "classifier.", "qa_outputs.", "multiple_choice_head."),
     config=GPT2Config,
     keys={
-        "vocab_size": Key("vocab_size"),
-        "n_embd": Key("hidden"),
-        "n_layer": Key("layers", most=LAYERS),
-        "n_head": Key("heads"),
-        "n_inner": Key("ffn", None),
-        "n_positions": Key("max_positions", 1024),
-        "layer_norm_epsilon": Key("epsilon", 1e-5, 0.0),
-        "resid_pdrop": Key("dropout", 0.1, 0.0),
-        "embd_pdrop": Key("embed_dropout", 0.1, 0.0),
-        "attn_pdrop": Key("attention_dropout", 0.1, 0.0),
+        "vocab_size": TheirKey("vocab_size"),
+        "n_embd": TheirKey("hidden"),
+        "n_layer": TheirKey("layers", most=MOST_LAYERS),
+        "n_head": TheirKey("heads"),
+        "n_inner": TheirKey("ffn", None),
+        "n_positions": TheirKey("max_positions", 1024),
+        "layer_norm_epsilon": TheirKey("epsilon", 1e-5, 0.0),
+        "resid_pdrop": TheirKey("dropout", 0.1, 0.0),
+        "embd_pdrop": TheirKey("embed_dropout", 0.1, 0.0),
+        "attn_pdrop": TheirKey("attention_dropout", 0.1, 0.0),
     },
     activation="activation_function",
     activations={"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"},

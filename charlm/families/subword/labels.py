@@ -1,18 +1,18 @@
-"""Fine-tuned BERT, RoBERTa and GPT-2, with an output layer for labels of sequences, of tokens, or for answers.
+"""The models of fine-tuned BERT, RoBERTa and GPT-2: an output layer for labels of sequences, of tokens, or for answers.
 
 They compute the same as the models of Hugging Face's transformers, whose weights `charlm.convert` reads and writes.
-Encoders that read words through characters use the same heads (`ForLabels.encoder`).
+Encoders that read words through characters use the same heads (`ForLabels.encoder`). Open it to change how a fine-tuned
+model turns states into logits.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.core.types import Option, Tree
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
@@ -35,7 +35,7 @@ class BertForLabels(ForLabels):
         if self.kind == SEQUENCE_CLASSIFICATION and not self.config.pooler:
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
-    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the states [N, D] of the first position, after the tanh layer."""
         if output.pooled_BD is not None:
             return output.pooled_BD
@@ -62,7 +62,7 @@ class GPT2ForLabels(ForLabels):
         """Whether dropout precedes the output layer."""
         return self.kind == TOKEN_CLASSIFICATION
 
-    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Any, **options: Any) -> jax.Array:
+    def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the states [N, D] of the last real position."""
         states_BLD = output.states_BLD
         B, L, _ = states_BLD.shape

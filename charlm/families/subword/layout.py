@@ -1,13 +1,13 @@
 """Describes the file format of a family of Hugging Face models: tensor names, config keys and heads.
 
 Each family has one `Layout`, a table that is read in both directions; `charlm.families.subword.conversion` converts
-models with it. "Theirs" is Hugging Face's side, "ours" is charlm's.
+models with it. "Theirs" is Hugging Face's side, "ours" is charlm's. Open it to see what a layout consists of, before
+you write one for another model.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Entry, Leave, Rule, build_table
+from charlm.core.nearest import ALIKE, did_you_mean
+from charlm.core.types import Json, JsonObject, ModelConfig, Option, Params, Tree
 
 ARCHITECTURES = {  # head for labels -> the ending of the names of their classes with that head
     SEQUENCE_CLASSIFICATION: "ForSequenceClassification",
@@ -26,20 +28,20 @@ ARCHITECTURES = {  # head for labels -> the ending of the names of their classes
     QUESTION_ANSWERING: "ForQuestionAnswering",
 }
 LABELS_MAX = 2**16  # most labels of a head; more are a mistake
-LAYERS = 1000  # most layers of a model, since each is compiled on its own
+MOST_LAYERS = 1000  # most layers of a model, since each is compiled on its own
 ABSENT = object()  # marks a config key without default
 OLD_NAMES = ((".gamma", ".weight"), (".beta", ".bias"))  # LayerNorm names in files converted from TensorFlow
 WRAPPER = "module."  # the prefix that DataParallel adds to every name
 
 
-class Key(NamedTuple):
+class TheirKey(NamedTuple):
     """A key of their config: our field, its default where the key is absent, its least and its largest value.
 
     A `least` of 0.0 means that the value is a rate in [0, 1).
     """
 
     ours: str
-    default: Any = ABSENT
+    default: Json = ABSENT
     least: float = 1
     most: int = 2**24  # more is a mistake, which would otherwise show only when memory is full
 
@@ -60,7 +62,7 @@ class Head:
 
     architecture: str
     sign: str
-    fields: dict[str, Any]
+    fields: dict[str, Option]
     build: Callable[..., nn.Module]
     rules: list[Rule]
     leave: list[Leave]
@@ -80,7 +82,9 @@ class Layout:
       model_types: each `model_type` their config may have -> the name in their classes; the first is the default.
       prefix: the prefix of the encoder's tensors, which a file of only the encoder omits.
       outside: prefixes of tensors that are not the encoder's.
-      config: our config dataclass. keys: their key -> ours. activation: their key of the activation.
+      config: our config dataclass.
+      keys: their key -> ours.
+      activation: their key of the activation.
       activations: their name of an activation -> ours.
       fixed: their key -> the only value that our model can represent, and the reason.
       heads: the heads by name, in the order in which a file is searched for their signs.
@@ -93,13 +97,13 @@ class Layout:
     prefix: str
     outside: tuple[str, ...]
     config: type
-    keys: dict[str, Key]
+    keys: dict[str, TheirKey]
     activation: str
     activations: dict[str, str]
-    fixed: dict[str, tuple[Any, str]]
+    fixed: dict[str, tuple[Json, str]]
     heads: dict[str, Head]
-    derive: Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
-    smallest: Callable[[nn.Module], tuple[Any, ...]] = _one_token
+    derive: Callable[[Mapping[str, Json], JsonObject], JsonObject] = lambda theirs, ours: ours
+    smallest: Callable[[nn.Module], tuple[Tree, ...]] = _one_token
 
     def find_head(self, names: Iterable[str], where: str, wanted: str = "", architectures: Sequence[str] = ()) -> str:
         """Returns the head of a file with these canonical names.
@@ -145,7 +149,7 @@ class Layout:
             names[new] = name
         return {new: state[name] for new, name in names.items()}
 
-    def from_theirs(self, theirs: Mapping[str, Any], head: str, where: str) -> Any:
+    def from_theirs(self, theirs: Mapping[str, Json], head: str, where: str) -> ModelConfig:
         """Returns our config for one of theirs.
 
         Raises:
@@ -158,7 +162,7 @@ class Layout:
         for key, (only, reason) in self.fixed.items():
             if theirs.get(key, only) not in (only, None):
                 raise ValueError(f"{where}: {key}={theirs[key]!r} cannot be imported, only {only!r}: {reason}")
-        ours: dict[str, Any] = {}
+        ours: JsonObject = {}
         for key, known in self.keys.items():
             value = known.default if theirs.get(key) is None else theirs[key]
             if value is not None:
@@ -166,8 +170,7 @@ class Layout:
         default = next(field.default for field in dataclasses.fields(self.config) if field.name == "activation")
         activation = theirs.get(self.activation, default)
         if not isinstance(activation, str) or activation not in self.activations:
-            near = difflib.get_close_matches(str(activation), self.activations, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(activation, self.activations, ALIKE)
             raise ValueError(
                 f"{where}: {self.activation}={activation!r} is not one of {', '.join(self.activations)}{hint}"
             )
@@ -177,7 +180,7 @@ class Layout:
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
 
-    def check_type(self, theirs: Mapping[str, Any], where: str) -> None:
+    def check_type(self, theirs: Mapping[str, Json], where: str) -> None:
         """Checks that a config is of this family.
 
         Raises:
@@ -187,7 +190,7 @@ class Layout:
         if said is not None and not (isinstance(said, str) and said in self.model_types):
             raise ValueError(f"{where}: model_type={said!r} is not a model of the family {self.name}; see --family")
 
-    def to_theirs(self, config: Any, head: str, original: Mapping[str, Any]) -> dict[str, Any]:
+    def to_theirs(self, config: ModelConfig, head: str, original: Mapping[str, Json]) -> JsonObject:
         """Returns their config for ours: `original`, updated with every key that ours decides, and the architecture."""
         theirs = {key: value for key, value in original.items() if key not in ("torch_dtype", "transformers_version")}
         theirs["model_type"] = theirs.get("model_type") or next(iter(self.model_types))
@@ -203,7 +206,7 @@ class Layout:
         architecture = self.model_types[theirs["model_type"]] + self.heads[head].architecture
         return theirs | {"architectures": [architecture], "dtype": "float32"}
 
-    def target(self, config: Any, head: str, labels: int = 0) -> tuple[nn.Module, Any, dict[str, Entry]]:
+    def target(self, config: ModelConfig, head: str, labels: int = 0) -> tuple[nn.Module, Params, dict[str, Entry]]:
         """Returns our model of a config, its abstract parameters, and the table of names; computes nothing.
 
         Args:
@@ -213,12 +216,12 @@ class Layout:
         params = abstract_params(model, self.smallest)
         return model, params, build_table(self.rules_of(config, head, params), params)
 
-    def rules_of(self, config: Any, head: str, params: Any) -> list[Rule]:
+    def rules_of(self, config: ModelConfig, head: str, params: Params) -> list[Rule]:
         """Returns the rules of a head for a model with the given config and parameters."""
         return self.heads[head].rules
 
 
-def _number(value: Any, key: Key, what: str) -> Any:
+def _number(value: Json, key: TheirKey, what: str) -> Json:
     """Returns the value if it is a whole number from `least` to `most`, or, if `least` is 0.0, a number in [0, 1)."""
     whole, kind = isinstance(key.least, int), int if isinstance(key.least, int) else int | float
     fits = isinstance(value, kind) and (key.least <= value <= key.most if whole else 0 <= value < 1)
@@ -228,14 +231,14 @@ def _number(value: Any, key: Key, what: str) -> Any:
     return value if whole else float(value)
 
 
-def config_to_dict(config: Any) -> dict[str, Any]:
+def config_to_dict(config: ModelConfig) -> JsonObject:
     """Returns the fields of a config as a JSON-able dict; a config inside it becomes a dict under its field's name."""
     inner = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     inner = {name: config_to_dict(value) for name, value in inner.items() if dataclasses.is_dataclass(value)}
     return dataclasses.asdict(config) | inner | {"dtype": jnp.dtype(config.dtype).name}
 
 
-def config_from_dict(kind: type, fields: Mapping[str, Any], where: str) -> Any:
+def config_from_dict(kind: type, fields: Mapping[str, Json], where: str) -> ModelConfig:
     """Returns the config with the given fields; a field whose default is a config is read as such a config, or is None.
 
     Raises:

@@ -1,23 +1,39 @@
-"""Inference with BERT, RoBERTa and GPT-2: vectors of texts, words for gaps, log-probabilities and continuations."""
+"""Inference with BERT, RoBERTa and GPT-2: vectors of texts, words for gaps, log-probabilities and continuations.
+
+`charlm.predict` runs it; CharBERT's and XRayEmb's predictors inherit from it. Open it to change what `encode`,
+`fill_mask`, `score` or `generate` return for these models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.convert.heads import FINE_TUNED
-from charlm.families.predictor import Encoding, Fill, Generation, KnownWords, Predictor, Score, checked_texts, words_of
+from charlm.core.types import Params, Tree
+from charlm.families.predictor import (
+    GAPS_AT_A_TIME,
+    Encoding,
+    Fill,
+    Generation,
+    KnownWords,
+    Predictor,
+    Score,
+    checked_texts,
+    words_of,
+)
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
-from charlm.families.subword.generation import Settings, check_settings, prompt_keys, writer
+from charlm.families.subword.generation import GenerationSettings, check_settings, prompt_keys, writer
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.units import check_ids
 from charlm.families.windows import (
+    MASKS_A_ROW,
     Text,
     Window,
     batches,
@@ -26,6 +42,7 @@ from charlm.families.windows import (
     rounded,
     rounded_batch,
     text_of,
+    together,
     window_around,
 )
 from charlm.nn.apply import applied
@@ -34,14 +51,14 @@ from charlm.text.words import get_splitter
 
 NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT", "xrayemb": "XRayEmb"}
 HEAD_POSITIONS = 2048  # most positions whose logits are in memory at once: 400 MiB with GPT-2's vocabulary
-GAPS_AT_A_TIME = 8  # most rows in a batch of gaps, since each mask needs logits over the vocabulary
 
 
 class SubwordPredictor(Predictor):
     """A BERT, RoBERTa or GPT-2 with its tokenizer, ready for inference.
 
     Args:
-      pretrained: the model. tokenizer: the model's tokenizer; None: read from the files beside the model.
+      pretrained: the model.
+      tokenizer: the model's tokenizer; None: read from the files beside the model.
 
     Raises:
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
@@ -74,16 +91,16 @@ class SubwordPredictor(Predictor):
         Both take the parameters and the result of `_inputs`; the second also takes the positions [B, M] to predict.
         """
 
-        def states(p: Any, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
+        def states(p: Params, ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
             output = applied(model, {"params": p})(ids_BL, mask_BL)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
-        def fill(p: Any, ids_BL: jax.Array, mask_BL: jax.Array, positions_BM: jax.Array) -> jax.Array:
+        def fill(p: Params, ids_BL: jax.Array, mask_BL: jax.Array, positions_BM: jax.Array) -> jax.Array:
             return jax.nn.log_softmax(applied(model, {"params": p})(ids_BL, mask_BL, positions_BM=positions_BM).logits)
 
         return jax.jit(states), jax.jit(fill)
 
-    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the model's input arrays; `unknown`: for each row, the texts of unknown pieces by place."""
         return ids_BL, mask_BL
 
@@ -181,22 +198,28 @@ class SubwordPredictor(Predictor):
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
         """Returns the log-probabilities [masks, V] at the masks, for each gap with its number of masks."""
-        rows, unknown, mask = [], [], self.tokenizer.special.needed("mask")
+        places, unknown, keys, mask = [], [], [], self.tokenizer.special.needed("mask")
         for gap, count in asked:
             text = masked(pieces, gap, count, mask)
             window = window_around(text, gap.place, count, self._longest)
-            rows.append((window.ids, window.before + gap.place - window.start))
+            places.append(window.before + gap.place - window.start + np.arange(count))
             unknown.append(text.under(window, self.tokenizer.special.unk))
+            keys.append((tuple(window.ids), tuple(unknown[-1].items())))
+        rows = together(keys, max(1, MASKS_A_ROW // max((count for _, count in asked), default=1)))
+        ids = [list(keys[row[0]][0]) for row in rows]
         found: dict[int, np.ndarray] = {}
-        for chosen, ids_BL, mask_BL in batches([ids for ids, _ in rows], GAPS_AT_A_TIME, self._longest, self._pad):
-            most = rounded_batch(max(asked[n][1] for n in chosen), self._longest)
-            positions_BM = np.zeros((len(ids_BL), most), np.int32)
-            for b, n in enumerate(chosen):
-                positions_BM[b, : asked[n][1]] = rows[n][1] + np.arange(asked[n][1])
-            inputs = self._inputs(ids_BL, mask_BL, [unknown[n] for n in chosen])
+        for chosen, ids_BL, mask_BL in batches(ids, GAPS_AT_A_TIME, self._longest, self._pad):
+            at = [np.concatenate([places[n] for n in rows[r]]) for r in chosen]
+            most = max(map(len, at))
+            positions_BM = np.zeros((len(ids_BL), rounded_batch(most, max(most, self._longest))), np.int32)
+            for b, places_M in enumerate(at):
+                positions_BM[b, : len(places_M)] = places_M
+            inputs = self._inputs(ids_BL, mask_BL, [unknown[rows[r][0]] for r in chosen])
             log_probs = jax.device_get(self._fill(self._params, *inputs, positions_BM))
-            found |= {n: log_probs[b, : asked[n][1]] for b, n in enumerate(chosen)}
-        return [found[n] for n in range(len(rows))]
+            for b, r in enumerate(chosen):
+                ends = np.cumsum([len(places[n]) for n in rows[r]])
+                found |= dict(zip(rows[r], np.split(log_probs[b], ends)[:-1], strict=True))
+        return [found[n] for n in range(len(asked))]
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
         """Returns the log-probability of each piece of each text, given all pieces before it.
@@ -259,8 +282,8 @@ class SubwordPredictor(Predictor):
         Args:
           max_new: the most tokens to add.
           temperature: 0: always takes the likeliest token; else logits are divided by it before a token is drawn.
-          top_k: draws among this many likeliest tokens; 0: all. top_p: draws among the likeliest tokens that together
-            have this probability.
+          top_k: draws among this many likeliest tokens; 0: all.
+          top_p: draws among the likeliest tokens that together have this probability.
           seed: one seed, or one for each prompt. The same prompt and seed give the same text, whatever other prompts
             there are. With one seed, a repeated prompt gets the next seed.
 
@@ -285,7 +308,7 @@ class SubwordPredictor(Predictor):
         allowed_V = np.zeros(self.config.vocab_size, bool)
         allowed_V[self.tokenizer.ids()] = True
         arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
-        settings = Settings(*arrays, np.int32(-1 if eos is None else eos), allowed_V)
+        settings = GenerationSettings(*arrays, np.int32(-1 if eos is None else eos), allowed_V)
         ways = {"places": rounded(max_new, self._longest), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
         found: dict[int, Generation] = {}
         for chosen, ids_BP, mask_BP in batches(rows, batch_size, self._longest, self._pad, left=True):

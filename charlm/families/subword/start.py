@@ -1,14 +1,17 @@
-"""Starts a run of another family, such as CharBERT, from the parameters of a BERT, RoBERTa or GPT-2."""
+"""Starts a run of another family, such as CharBERT, from the parameters of a BERT, RoBERTa or GPT-2.
+
+CharBERT and XRayEmb use it when `init_from` names such a model. Open it when parameters of the backbone are not taken
+over.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import numpy as np
 from flax import traverse_util
 
 from charlm.core.trees import flat
+from charlm.core.types import Params
 from charlm.families.pretrained import Pretrained
 
 # The config fields in which the released BERT and RoBERTa differ.
@@ -16,9 +19,13 @@ BERT_KINDS = {
     "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
     "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
 }
+# Fields of a backbone's config, by how a run sets them (each has a key `model.*` of the same name, but for the kind):
+BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the run's config sets these, so that it is complete by itself
+BACKBONE_OPEN = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")  # unset: those of `init_from`
+BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
 
 
-def started_from(backbone: Pretrained, fresh: Any) -> tuple[Any, list[str]]:
+def started_from(backbone: Pretrained, fresh: Params) -> tuple[Params, list[str]]:
     """Replaces fresh parameters by those of a backbone; returns all, and the names of those that are still fresh.
 
     The backbone's encoder must fit completely. Its prediction head is taken over where shapes agree (without noisy

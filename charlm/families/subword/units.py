@@ -1,23 +1,25 @@
 """How BERT, RoBERTa and GPT-2 read text for fine-tuning: their units are the pieces of their tokenizers.
 
-Other families that read pieces subclass `PieceUnits` or `RowUnits`.
+Other families that read pieces subclass `PieceUnits` or `RowUnits`. Open it to see how texts and pairs become rows with
+special tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.core.flops import lengths_of
+from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.units import Encoded, Inputs, Joined, Lost, Shape, Units, check_ids, checked_longest, words_at
-from charlm.text.subwords import Subwords
+from charlm.text.subwords import Subwords, SubwordTokenizer
 
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
 class SubwordRows(NamedTuple):
     """Rows of pieces [..., B, L]: int32 ids, int32 segments, and a bool mask that is True at real pieces."""
 
-    ids_BL: Any
-    types_BL: Any
-    mask_BL: Any
+    ids_BL: Array
+    types_BL: Array
+    mask_BL: Array
 
 
 class Template(NamedTuple):
@@ -47,7 +49,8 @@ class PieceUnits(Units[Shape, Inputs]):
     the row, and a word's label is at its last piece, the only one that has read the whole word.
 
     Args:
-      pretrained: the model. longest: see `charlm.families.registry.units_of`.
+      pretrained: the model.
+      longest: see `charlm.families.lookup.units_of`.
 
     Raises:
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
@@ -76,7 +79,7 @@ class PieceUnits(Units[Shape, Inputs]):
         first = inner[0]
         second = inner[1] or [len(rows)]
         if not first:
-            raise ValueError("the tokenizer has no piece for the letter a: it is none of text")
+            raise ValueError("the tokenizer has no piece for the letter a: it is not one for text")
         of_second = int(types[second[0]]) if pair else 0
         between = rows[first[-1] + 1 : second[0]]
         after = rows[second[-1] + 1 :] if pair else np.zeros((0, 2), np.int32)
@@ -142,12 +145,14 @@ class SubwordUnits(RowUnits[SubwordRows]):
         """Returns the rows, padded on the right."""
         return self._padded(rows, shape)
 
-    def apply(self, model: nn.Module, params: Any, inputs: SubwordRows, dropout: jax.Array | None = None) -> jax.Array:
+    def apply(
+        self, model: nn.Module, params: Params, inputs: SubwordRows, dropout: jax.Array | None = None
+    ) -> jax.Array:
         """Returns the logits; see `Units.apply`."""
         rngs = None if dropout is None else {"dropout": dropout}
         return self._run(model, params, inputs, deterministic=dropout is None, rngs=rngs)
 
-    def states(self, config: BertConfig | GPT2Config, params: Any, inputs: SubwordRows) -> jax.Array:
+    def states(self, config: BertConfig | GPT2Config, params: Params, inputs: SubwordRows) -> jax.Array:
         """Returns the last states; see `Units.states`."""
         if isinstance(config, GPT2Config):
             return self._run(GPT2(config), params["gpt2"], inputs).states_BLD
@@ -157,13 +162,13 @@ class SubwordUnits(RowUnits[SubwordRows]):
         """Returns the operations of the layers; see `Units.forward_flops`."""
         return bert_forward(config, lengths_of(inputs.mask_BL))
 
-    def _run(self, model: nn.Module, params: Any, inputs: SubwordRows, **options: Any) -> Any:
+    def _run(self, model: nn.Module, params: Params, inputs: SubwordRows, **options: Option) -> Tree:
         ids, types, mask = (x.reshape(-1, x.shape[-1]) for x in inputs)
         segments = {"types_BL": types} if self._has_types else {}
         return model.apply({"params": params}, ids, mask, **options, **segments)
 
 
-def _causal(tokenizer: Any, pair: bool) -> Template:
+def _causal(tokenizer: SubwordTokenizer, pair: bool) -> Template:
     """Returns the special pieces of a causal model without a template: an end-of-text token after each text."""
     if tokenizer.special.eos is None:
         raise ValueError("the vocabulary has no end-of-text token")

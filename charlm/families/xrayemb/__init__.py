@@ -1,6 +1,12 @@
-"""XRayEmb (Pinter et al., 2021): a BERT, RoBERTa or GPT-2 with an added encoder and generator of words."""
+"""XRayEmb (Pinter et al., 2021): a BERT, RoBERTa or GPT-2 with an added encoder and generator of words.
 
+Begin with `encoder` and `decoder`, its two parts, and with `policies`, which select the words that they read;
+`objective` is the second pre-training.
+"""
+
+from charlm.core.keys import Key
 from charlm.families.family import Family
+from charlm.families.options import ExportForm, ImportOption, ModelOption, PredictOption
 
 _HERE = "charlm.families.xrayemb"
 
@@ -13,9 +19,37 @@ FAMILY = Family(
     golden=f"{_HERE}.golden",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:SecondPretraining"},
-    check_options={
-        "policy": f"{_HERE}.policies:check_policy",
-        "eval_policy": f"{_HERE}.policies:check_policy",
+    options={
+        "policy": ModelOption(
+            f"{_HERE}.policies:check_policy",
+            Key("", 'XRayEmb: words read as characters, e.g. "none", "stochastic:0.1"; empty: as the model says'),
+            resets=("eval_policy",),  # one that is stored with the model belongs to the policy that is replaced
+        ),
+        "eval_policy": ModelOption(
+            f"{_HERE}.policies:check_policy",
+            Key("", 'XRayEmb: the same for all but training; empty: `policy`, or "none" where that one draws'),
+            predict=PredictOption(
+                "policy",
+                'XRayEmb: words read as characters, such as "none", "all_multi" or "no_suffix"; none given: what the '
+                "model says",
+                "an XRayEmb reads words as characters",
+            ),
+        ),
     },
-    exports={"backbone_only": f"{_HERE}.export:export_backbone"},
+    imports={
+        "model_config": ImportOption("JSON of the model; default: config_model.json or config.json"),
+        "char_vocab": ImportOption("XRayEmb's chars.txt (default: the one beside the tensors)"),
+        "heads": ImportOption("attention heads; default: those of the released code", default=0),
+        "backbone": ImportOption(
+            "xrayemb: the BERT, RoBERTa or GPT-2 that the released code's tensors go on",
+            chooses=True,
+            foreign="it is what the tensors of XRayEmb go on",
+        ),
+    },
+    exports={
+        "backbone_only": ExportForm(
+            f"{_HERE}.export:export_backbone",
+            "its BERT, RoBERTa or GPT-2 alone, which reads no characters, for transformers and import",
+        )
+    },
 )

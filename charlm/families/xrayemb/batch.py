@@ -1,10 +1,13 @@
-"""The batch of XRayEmb's second pre-training."""
+"""The batch of XRayEmb's second pre-training: sequences with joined words, words to write, and words to learn.
+
+Read it before `batches`, which makes these arrays, and `loss`, which uses them.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from charlm.core.batch import Array
+from charlm.core.types import Array
 from charlm.families.spelled.batch import SpelledBatch
 
 

@@ -1,13 +1,17 @@
-"""Packs sequences with spelled words into XRayEmb's batches of one shape, with tables of distinct words."""
+"""Packs sequences with spelled words into XRayEmb's batches of one shape, with tables of distinct words.
+
+Open it to change how such batches are filled, or how words of cycles are added to them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grain
 import numpy as np
 
+from charlm.core.types import JsonObject
 from charlm.data.batching import BatchShape, ShardPacker, bucket_of, in_rooms, spilled, word_table
 from charlm.data.lanes import lane_batches
 from charlm.data.streams import SequenceStream, ShardLane
@@ -22,10 +26,14 @@ class XRayShape(NamedTuple):
     """The shape of every batch.
 
     Attributes:
-      shards: S, shards of a micro-batch. sequences: B, sequences of a shard. length: L, positions of a sequence.
-      slots: character slots C of each length bucket of spelled words, ascending. rows: distinct words of each bucket.
+      shards: S, shards of a micro-batch.
+      sequences: B, sequences of a shard.
+      length: L, positions of a sequence.
+      slots: character slots C of each length bucket of spelled words, ascending.
+      rows: distinct words of each bucket.
       predicted: M, most subwords of a shard to predict; large enough for any shard.
-      learned: W, most words of a shard to learn. pieces: P, subwords of a learned word.
+      learned: W, most words of a shard to learn.
+      pieces: P, subwords of a learned word.
       written_slots, written_rows: buckets of the words to write; a word may stand in a bucket of longer words.
       cycle_slots, cycle_rows: buckets of the words of cycles, likewise.
 
@@ -150,11 +158,11 @@ class XRayLane:
         self._made += 1
         return with_cycle(shard, words_KC, self._shape), filled
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the state of the lane, to be saved with the data position."""
         return self._text.get_state() | {"shards": self._made}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Restores what `get_state` returned."""
         self._made = state["shards"]
         self._text.set_state(state)

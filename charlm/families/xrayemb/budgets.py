@@ -1,4 +1,7 @@
-"""Measures the budgets of XRayEmb's batches on its corpora: length buckets of words, and the words that each holds."""
+"""Measures the budgets of XRayEmb's batches on its corpora: length buckets of words, and the words that each holds.
+
+Open it when batches hold too much padding, or when a measured shape does not fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from charlm.families.spelled.masked_batches import count_distinct
 from charlm.families.xrayemb.batches import all_rows
 from charlm.families.xrayemb.sequences import XRaySequenceMaker
 
-BUCKETS = 3
+ENCODER_BUCKETS = 3  # most length buckets of the words of XR-Enc that are chosen when the config names none
 
 
 class Budgets(NamedTuple):
@@ -32,7 +35,8 @@ def measure_budgets(records: Iterable[TextRecord], maker: XRaySequenceMaker, seq
     """Returns length buckets and budgets that nearly every shard stays within.
 
     Args:
-      sequences: sequences of a shard. given: the budgets that the config sets; they are not measured.
+      sequences: sequences of a shard.
+      given: the budgets that the config sets; they are not measured.
 
     Raises:
       ValueError: there is no text, `slots` do not ascend up to the longest word, or `rows` is not one per bucket.
@@ -52,7 +56,7 @@ def _measure(records: Iterable[TextRecord], maker: XRaySequenceMaker, sequences:
     spelled = [count_distinct(map(all_rows, shard), maker.slots) for shard in shards]
     written = [sum(by_length(sequence.written_TC) for sequence in shard) for shard in shards]
     spelled_NC, written_NC = np.array(spelled), np.array(written)
-    slots = given.slots or choose_buckets(spelled_NC.mean(axis=0), BUCKETS)
+    slots = given.slots or choose_buckets(spelled_NC.mean(axis=0), ENCODER_BUCKETS)
     bucket_C = bucket_of(np.arange(maker.slots + 1), slots)
     rows = given.rows or tuple(budget(spelled_NC[:, bucket_C == b].sum(axis=1)) for b in range(len(slots)))
     longer_NC = written_NC[:, ::-1].cumsum(axis=1)[:, -2::-1]  # words longer than 0, 1, ... slots; length 0: no word

@@ -1,7 +1,8 @@
 """XRayEmb's character vocabulary, and words as its encoder reads them (Pinter et al., 2021, section 2; released code).
 
 A word is `<e>`, at most 20 characters, `<e>`: the same symbol opens and closes it. Our ids are (their id + 1) mod size,
-where theirs are those of the released code, so that 0 is padding here as everywhere in charlm.
+where theirs are those of the released code, so that 0 is padding here as everywhere in charlm. Open it when a word gets
+other ids than in the released code.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from charlm.core.durable import write_text
 from charlm.core.reading import loads, read_bytes
+from charlm.text.chars import PAD
+from charlm.text.symbols import UNKNOWN
 
-PAD = 0
-FIRST_CHAR = 1
-SPECIALS = 3  # padding, unknown, end
-SLOTS = 22  # characters of the longest word, both `<e>` included; the released code cuts words after 20
-UNKNOWN, END = "<unk>", "<e>"  # how these symbols are shown
+FIRST_XRAY_CHAR = 1
+SPECIAL_ROWS = 3  # padding, unknown, end
+XRAY_SLOTS = 22  # characters of the longest word, both `<e>` included; the released code cuts words after 20
+END = "<e>"  # how the symbol at both ends of a word is shown
+XRAY_CHARS_FILE = "xray_chars.json"  # stands beside a model
 _MAX_SIZE = 2**16  # character ids are uint16
 
 
@@ -45,10 +47,10 @@ class XRayChars:
         for char in found:
             if not isinstance(char, str) or len(char) != 1 or "\ud800" <= char <= "\udfff":
                 raise ValueError(f"{source}: expected single characters, got {char!r}")
-        if len(found) + SPECIALS > _MAX_SIZE:
-            raise ValueError(f"{source}: expected at most {_MAX_SIZE - SPECIALS} characters, got {len(found)}")
+        if len(found) + SPECIAL_ROWS > _MAX_SIZE:
+            raise ValueError(f"{source}: expected at most {_MAX_SIZE - SPECIAL_ROWS} characters, got {len(found)}")
         self._chars = tuple(sorted(found))
-        self._ids = {char: FIRST_CHAR + place for place, char in enumerate(self._chars)}
+        self._ids = {char: FIRST_XRAY_CHAR + place for place, char in enumerate(self._chars)}
         if len(self._ids) < len(found):
             twice = next(char for char in found if found.count(char) > 1)
             raise ValueError(f"{source}: the character {twice!r} is there twice")
@@ -65,11 +67,11 @@ class XRayChars:
         Raises:
           ValueError: `size` leaves no room for a character, or a key is no single character.
         """
-        if size is not None and size <= SPECIALS:
-            raise ValueError(f"size of a character vocabulary: expected at least {SPECIALS + 1}, got {size}")
+        if size is not None and size <= SPECIAL_ROWS:
+            raise ValueError(f"size of a character vocabulary: expected at least {SPECIAL_ROWS + 1}, got {size}")
         kept = [char for char, count in counts.items() if count > 0 and not char.isspace()]
         kept.sort(key=lambda char: (-counts[char], char))
-        return cls(kept if size is None else kept[: size - SPECIALS], "counts")
+        return cls(kept if size is None else kept[: size - SPECIAL_ROWS], "counts")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> XRayChars:
@@ -80,7 +82,8 @@ class XRayChars:
         ignored.
 
         Raises:
-          ValueError: the file has neither format; the message names it. OSError: the file cannot be read.
+          ValueError: the file has neither format; the message names it.
+          OSError: the file cannot be read.
         """
         data = read_bytes(path)
         try:
@@ -136,24 +139,24 @@ class XRayChars:
     @property
     def size(self) -> int:
         """Rows of a table of characters, with those for padding, `<unk>` and `<e>`."""
-        return len(self._chars) + SPECIALS
+        return len(self._chars) + SPECIAL_ROWS
 
     @property
     def unknown(self) -> int:
         """The id of characters that are not in the vocabulary."""
-        return len(self._chars) + FIRST_CHAR
+        return len(self._chars) + FIRST_XRAY_CHAR
 
     @property
     def end(self) -> int:
         """The id of `<e>`, which opens and closes words."""
-        return len(self._chars) + FIRST_CHAR + 1
+        return len(self._chars) + FIRST_XRAY_CHAR + 1
 
     @property
     def spaces_V(self) -> np.ndarray:
         """bool [size], True at white space, with which no generated word begins; see `XRDecoder.generate`."""
         return np.array([False, *(char.isspace() for char in self._chars), False, False])
 
-    def encode_word(self, word: str, slots: int = SLOTS) -> list[int]:
+    def encode_word(self, word: str, slots: int = XRAY_SLOTS) -> list[int]:
         """Returns the ids of a word between two `<e>`; characters beyond `slots - 2` are cut off."""
         return [self.end, *(self._ids.get(char, self.unknown) for char in word[: slots - 2]), self.end]
 
@@ -172,7 +175,7 @@ class XRayChars:
             if index == self.end and place:
                 break
             if index not in (PAD, self.end):
-                found.append(UNKNOWN if index == self.unknown else self._chars[index - FIRST_CHAR])
+                found.append(UNKNOWN if index == self.unknown else self._chars[index - FIRST_XRAY_CHAR])
         return "".join(found)
 
     def __eq__(self, other: object) -> bool:
@@ -184,11 +187,11 @@ class XRayChars:
     def __repr__(self) -> str:
         return f"XRayChars({len(self._chars)} characters, size {self.size})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return XRayChars, (self._chars,)
 
 
-def word_rows(words: Sequence[str], chars: XRayChars, slots: int = SLOTS) -> np.ndarray:
+def word_rows(words: Sequence[str], chars: XRayChars, slots: int = XRAY_SLOTS) -> np.ndarray:
     """Returns words as the encoder reads them, uint16 [U, slots]: `<e>`, characters, `<e>`, zeros.
 
     The length of a word is the number of ids that are not 0.
@@ -196,7 +199,7 @@ def word_rows(words: Sequence[str], chars: XRayChars, slots: int = SLOTS) -> np.
     Raises:
       ValueError: there are fewer than 3 slots.
     """
-    if slots < SPECIALS:
+    if slots < SPECIAL_ROWS:
         raise ValueError(f"slots={slots}: expected at least 3, for <e>, a character and <e>")
     rows_UC = np.zeros((len(words), slots), np.uint16)
     for row, word in zip(rows_UC, words, strict=True):

@@ -1,7 +1,8 @@
 """Converts whole XRayEmb models on BERT, RoBERTa or GPT-2 to our checkpoints and back.
 
-The released code saves the state of its model without a config. We keep its names of tensors: the backbone's are those
-of transformers, the encoder's begin with `tdtemb.vectorizer.` and the generator's with `tdtgen.`
+`python -m charlm.convert` and `from_pretrained` use it. Open it when a folder is not recognised, or to change what its
+config holds. The released code saves the state of its model without a config. We keep its names of tensors: the
+backbone's are those of transformers, the encoder's begin with `tdtemb.vectorizer.` and the generator's with `tdtgen.`
 (`charlm.families.xrayemb.tensors`). The config beside the tensors is ours, with `model_type` "xrayemb".
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 
@@ -24,17 +25,18 @@ from charlm.convert.heads import (
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, import_state
 from charlm.core.durable import write_json
+from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families.labels import label_heads
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch, smallest_inputs
-from charlm.families.subword.bert_tensors import BERT, ROBERTA
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
-from charlm.families.subword.gpt2_tensors import GPT2
+from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT
 from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.families.xrayemb import FAMILY
 from charlm.families.xrayemb import model as xrayemb_lm
-from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.importing import read_states
 from charlm.families.xrayemb.tensors import ENCODER as ENCODER_PREFIX
 from charlm.families.xrayemb.tensors import GENERATOR as GENERATOR_PREFIX
@@ -45,16 +47,16 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 NAME = "xrayemb"
-CHARS_FILE = "xray_chars.json"
-LAYOUTS: dict[str, Layout] = {"bert": BERT, "roberta": ROBERTA, "gpt2": GPT2}
+LAYOUTS: dict[str, Layout] = {"bert": BERT_LAYOUT, "roberta": ROBERTA_LAYOUT, "gpt2": GPT2_LAYOUT}
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
-KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
-_ON_BERT: dict[str, Callable[..., Any]] = {
+METADATA_KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
+IN_PARTS = {"encoder": ("dtype", "scan_layers"), "generator": ("dtype",)}  # fields of the parts that a change holds for
+_ON_BERT: dict[str, Callable[..., nn.Module]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
     **label_heads(BertForLabels, encoder=xrayemb_lm.XRayEmbBert),
     ENCODER: xrayemb_lm.XRayEmbBert,
 }
-_ON_GPT2: dict[str, Callable[..., Any]] = {
+_ON_GPT2: dict[str, Callable[..., nn.Module]] = {
     CAUSAL_LM: xrayemb_lm.XRayEmbForCausalLM,
     **label_heads(GPT2ForLabels, encoder=xrayemb_lm.XRayEmbGPT2),
     ENCODER: xrayemb_lm.XRayEmbGPT2,
@@ -73,11 +75,11 @@ class XRayEmbConverter(Converter):
         """The heads that a model of the family may have; the head of its language model depends on the backbone."""
         return (MASKED_LM, CAUSAL_LM, *FINE_TUNED, ENCODER)
 
-    def head_of(self, metadata: Mapping[str, Any]) -> str:
+    def head_of(self, metadata: Mapping[str, Json]) -> str:
         """Returns the head of a model with that metadata."""
         return metadata["head"]
 
-    def target(self, metadata: Mapping[str, Any], where: str) -> Target:
+    def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the target of a model with that metadata; see `Converter.target`."""
         backbone, head, labels = metadata.get("backbone"), metadata.get("head"), metadata.get("labels", 0)
         if backbone not in LAYOUTS:
@@ -93,19 +95,19 @@ class XRayEmbConverter(Converter):
         params = abstract_params(model, smallest_inputs)
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
-    def recognises(self, theirs: Mapping[str, Any]) -> bool:
+    def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Returns whether a config is of this family."""
         return theirs.get("model_type") == NAME
 
-    def recognises_tensors(self, file: Path, theirs: Mapping[str, Any] | None) -> bool:
+    def recognises_tensors(self, file: Path, theirs: Mapping[str, Json] | None) -> bool:
         """Returns whether the tensors are the released code's, which have no config and need a backbone."""
         return theirs is None and is_released(open_state(file))
 
-    def smallest_input(self, config: Any) -> SpelledBatch:
+    def smallest_input(self, config: ModelConfig) -> SpelledBatch:
         """Returns a batch with a text of one word."""
         return smallest_batch()
 
-    def headless(self, config: Any, params: Any) -> tuple[nn.Module, Any]:
+    def headless(self, config: ModelConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         own = xrayemb_lm.XRayEmbGPT2 if isinstance(config, xrayemb_lm.XRayEmbGPT2Config) else xrayemb_lm.XRayEmbBert
         return own(config), {name: value for name, value in params.items() if name != "label"}
@@ -122,7 +124,7 @@ class XRayEmbConverter(Converter):
         backbone: str = "",
         char_vocab: str = "",
         heads: int = 0,
-        **options: Any,
+        model_config: str = "",
     ) -> Model:
         """Reads a folder that `write_theirs` made: config, tensors, characters and tokenizer.
 
@@ -132,20 +134,23 @@ class XRayEmbConverter(Converter):
           head: the head to read; "": the head that the model holds.
           backbone: the model that the state dict of the released code belongs on.
           char_vocab, heads: only with `backbone`; see `read_states`.
+          model_config: no model of this family needs one, so it is refused.
 
         Raises:
           ValueError: something is missing or does not fit.
         """
         if backbone:
-            if options:
-                named = ", --".join(name.replace("_", "-") for name in options)
-                raise ValueError(f"--{named}: not with --backbone; the tensors and the backbone's own config tell it")
+            if model_config:
+                raise ValueError(
+                    "--model-config: not with --backbone; the tensors and the backbone's own config tell it"
+                )
             model = read_states(self, source, backbone, char_vocab, heads)
             return self.cut(model, head) if head else model
-        if char_vocab or heads or options:
+        given = {"char_vocab": char_vocab, "heads": heads, "model_config": model_config}
+        if named := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
             raise ValueError(
-                f"--char-vocab, --heads and --model-config: {CONFIG_FILE} and {CHARS_FILE} tell this here; the first "
-                "two are for a state dict of the released code, which comes with --backbone"
+                f"{', '.join(named)}: {CONFIG_FILE} and {XRAY_CHARS_FILE} tell this here; --char-vocab and --heads are "
+                "for a state dict of the released code, which comes with --backbone"
             )
         file = find_state(source)
         if _of_released_code(file):
@@ -159,7 +164,7 @@ class XRayEmbConverter(Converter):
         model = Model(params, metadata, file.parent, file)
         return self.cut(model, head) if head else model
 
-    def _metadata(self, file: Path) -> dict[str, Any]:
+    def _metadata(self, file: Path) -> JsonObject:
         """Returns the metadata from the config and the characters beside a state."""
         path = file.parent / CONFIG_FILE
         theirs = read_json(path) if path.is_file() else {}
@@ -168,10 +173,10 @@ class XRayEmbConverter(Converter):
                 f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them; for "
                 "the tensors of the released code name a --backbone"
             )
-        if not (file.parent / CHARS_FILE).is_file():
-            raise ValueError(f"{file.parent} has no {CHARS_FILE}: nobody knows which characters the ids stand for")
-        chars = XRayChars.load(file.parent / CHARS_FILE)
-        named = {key: theirs[key] for key in KEYS if key in theirs}
+        if not (file.parent / XRAY_CHARS_FILE).is_file():
+            raise ValueError(f"{file.parent} has no {XRAY_CHARS_FILE}: nobody knows which characters the ids stand for")
+        chars = XRayChars.load(file.parent / XRAY_CHARS_FILE)
+        named = {key: theirs[key] for key in METADATA_KEYS if key in theirs}
         return {"family": NAME, **named, "xray_chars": chars.to_dict()}
 
     def names(self, source: Path, head: str = "") -> Names:
@@ -186,32 +191,31 @@ class XRayEmbConverter(Converter):
         metadata = self.with_head(metadata, head) if head else metadata
         return Names(open_state(source, True), metadata["head"], *_rules(metadata))
 
-    def with_head(self, metadata: Mapping[str, Any], head: str) -> dict[str, Any]:
+    def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head; models with a head for labels have no generator."""
         fields = {"generator": None} if head in FINE_TUNED else {}
         theirs = LAYOUTS[metadata["backbone"]].heads.get(head)
         fields |= theirs.fields if theirs is not None else {}
         return {**metadata, "head": head, "model": metadata["model"] | fields}
 
-    def with_changes(self, metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the metadata with fields of the config changed; a new dtype is set in encoder and generator, too."""
+    def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
+        """Returns the metadata with fields of the config changed; those in `IN_PARTS` change in its parts, too."""
         fields = {**metadata["model"], **changes}
-        shared = {name: value for name, value in changes.items() if name == "dtype"}
-        for part in ("encoder", "generator"):
+        for part, names in IN_PARTS.items():
             if fields.get(part) is not None:
-                fields[part] = fields[part] | shared
+                fields[part] = fields[part] | {name: changes[name] for name in names if name in changes}
         return {**metadata, "model": fields}
 
     def write_beside(self, model: Model, folder: Path) -> None:
         """Writes tokenizer and characters."""
         copy_tokenizer(model.folder, folder)
-        XRayChars.from_dict(model.metadata["xray_chars"]).save(folder / CHARS_FILE)
+        XRayChars.from_dict(model.metadata["xray_chars"]).save(folder / XRAY_CHARS_FILE)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes config, tokenizer and characters."""
         self.write_beside(model, folder)
         config = self.target(model.metadata, str(model.source)).config
-        named = {key: model.metadata[key] for key in KEYS if key in model.metadata}
+        named = {key: model.metadata[key] for key in METADATA_KEYS if key in model.metadata}
         theirs = {"model_type": NAME, **named, "model": config_to_dict(config)}
         write_json(folder / CONFIG_FILE, theirs)
 
@@ -233,7 +237,7 @@ def _of_released_code(file: Path) -> bool:
     return theirs.get("model_type") != NAME and is_known(open_state(file, True))
 
 
-def _rules(metadata: Mapping[str, Any]) -> tuple[list[Rule], list[Leave]]:
+def _rules(metadata: Mapping[str, Json]) -> tuple[list[Rule], list[Leave]]:
     """Returns the rules of a model, and the tensors of its state that are not imported."""
     family, head, fields = LAYOUTS[metadata["backbone"]], metadata["head"], metadata["model"]
     # GPT-2 without a head has the state of its language model, since the output layer of that is the table.

@@ -1,4 +1,7 @@
-"""Draws the words of XRayEmb's cycles from the most frequent words of a corpus (Pinter et al., 2021, section 4.1)."""
+"""Draws the words of XRayEmb's cycles from the most frequent words of a corpus (Pinter et al., 2021, section 4).
+
+Open it to change which words the two cycle losses (`loss`) see.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ class CycleWords:
     Attributes:
       rows_NC: uint16, words as `charlm.families.xrayemb.chars` encodes them, the most frequent first.
       counts_N: how often each word occurs.
-      size: K, words of a shard in steps with cycles. every: steps from one with cycles to the next.
-      micro_batches: micro-batches of a step. seed: seed of the draws.
+      size: K, words of a shard in steps with cycles.
+      every: steps from one with cycles to the next.
+      micro_batches: micro-batches of a step.
+      seed: seed of the draws.
       sampling: probability of a word: the same for all ("uniform"), in proportion to its count ("frequency") or to the
         square root of its count ("sqrt").
       in_order: for evaluation: every shard has words, and all words take turns instead of being drawn. Evaluation may
@@ -102,7 +107,8 @@ def cycle_tables(words_KC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, 
 
     Args:
       words_KC: uint16, the words; a row of zeros is no word.
-      slots: character slots of the buckets, ascending; the last bucket fits every word. rows: rows of the buckets.
+      slots: character slots of the buckets, ascending; the last bucket fits every word.
+      rows: rows of the buckets.
     """
     lengths_K = (words_KC != 0).sum(axis=1)
     (real,) = np.nonzero(lengths_K)

@@ -1,8 +1,8 @@
 """XR-Dec, the generator of XRayEmb: writes a word from a vector, character by character.
 
-It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the released code: LSTM layers whose first states are
-made from the vector, and which read the previous character at each step. The output has a class for every character but
-padding, so class c is id c + 1.
+Open it to change the generator. It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the released code:
+LSTM layers whose first states are made from the vector, and which read the previous character at each step. The output
+has a class for every character but padding, so class c is id c + 1.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from charlm.families.xrayemb.encoder import check_characters
 from charlm.families.xrayemb.lstm import LSTM, LSTMState
-from charlm.nn.choices import Initializer
+from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense
 
@@ -31,7 +32,9 @@ class XRDecoderConfig:
 
     Attributes:
       char_vocab_size: V, rows of the generator's own character table; id 0 pads, the last is `<e>`.
-      char_embedding: width of the character table. hidden: units of a layer. layers: LSTM layers.
+      char_embedding: width of the character table.
+      hidden: units of a layer.
+      layers: LSTM layers.
       vector: width of the vectors that words are written from.
       char_slots: characters of the longest word, both `<e>` included.
       compat_scramble: for comparison with the released code: layers begin with states of other words of the batch,
@@ -46,8 +49,8 @@ class XRDecoderConfig:
     vector: int = 768
     char_slots: int = 22
     compat_scramble: bool = False
-    initializer: Initializer = "torch"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "torch"
+    dtype: DTypeLike = jnp.float32
 
     def __post_init__(self) -> None:
         for name in ("char_embedding", "hidden", "layers", "vector"):
@@ -65,7 +68,8 @@ class Predicted(NamedTuple):
     """Predictions in a stretch of steps, for the words of the tables that are long enough.
 
     Attributes:
-      logits_NBV: float32 [steps, words, V - 1]. ids_NB: int32, the right characters, 0 after the end of a word.
+      logits_NBV: float32 [steps, words, V - 1].
+      ids_NB: int32, the right characters, 0 after the end of a word.
     """
 
     logits_NBV: jax.Array
@@ -146,7 +150,8 @@ class XRDecoder(nn.Module):
         """Returns the logits of the next character after each given character, float32 [U, C - 1, V - 1].
 
         Args:
-          vectors_UD: vectors of words. chars_UC: int, the words; logits at t are for character t + 1.
+          vectors_UD: vectors of words.
+          chars_UC: int, the words; logits at t are for character t + 1.
         """
         (predicted,) = self.tables([vectors_UD[None]], [chars_UC[None]])
         return predicted.logits_NBV.swapaxes(0, 1)
@@ -195,7 +200,8 @@ class XRDecoder(nn.Module):
 
         Args:
           max_steps: T, most characters of a word, the symbol that ends it included; a word of T characters has no end.
-          spaces_V: bool, True at ids of white space; None: there is none. spaces_end: whether white space ends words.
+          spaces_V: bool, True at ids of white space; None: there is none.
+          spaces_end: whether white space ends words.
           temperature: divides the logits when characters are drawn; above 0.
           key: key for drawing characters; None: the likeliest character is taken each time.
 

@@ -1,8 +1,9 @@
 """XR-Enc, the encoder of XRayEmb: turns the characters of a word into a vector that replaces those of its subwords.
 
-It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the released code. There are three kinds: convolutions
-(the paper's choice), a bidirectional LSTM and a small Transformer, which its preliminary runs compared. A word is
-`<e>`, its characters, `<e>`, as `charlm.families.xrayemb.chars` writes it.
+Open it to change the encoder or to add a kind. It follows Pinter et al. (2021), arXiv 2108.00391, section 4, and the
+released code. There are three kinds: convolutions (the paper's choice), a bidirectional LSTM and a small Transformer,
+which its preliminary runs compared. A word is `<e>`, its characters, `<e>`, as `charlm.families.xrayemb.chars` writes
+it.
 
 A vector depends only on its word, so the vector of a distinct word serves all its occurrences and can be kept between
 calls. The released code instead reads padding as a character, so that the longest word of a batch changes the vectors
@@ -13,19 +14,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
+from charlm.core.types import ModelConfig, Option
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.lstm import LSTM
-from charlm.nn.choices import Initializer
+from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense, matmul
 
-KINDS = ("conv", "lstm", "transformer")
+ENCODER_KINDS = ("conv", "lstm", "transformer")
 WIDTHS = (2, 3, 4)  # widths of the convolutions, in characters (section 4)
 
 
@@ -41,11 +44,13 @@ class XREncoderConfig:
       output: width D of the vectors.
       projections: layers Linear(ReLU(x)) that make the vectors; all but the last are D wide, or with an LSTM as wide as
         its two directions together.
-      layers: layers of the LSTM or Transformer. heads, ffn, max_positions: sizes of the Transformer.
+      layers: layers of the LSTM or Transformer.
+      heads, ffn, max_positions: sizes of the Transformer.
       char_slots: characters of the longest word, both `<e>` included.
       compat_padding: padding is read as a character, as in the released code.
       dropout: dropout of the Transformer's states and probabilities; the other kinds have no dropout.
       dtype: dtype of the inputs of products; vectors are float32.
+      scan_layers: whether the layers of the Transformer run as one loop, see `charlm.nn.scan`.
     """
 
     kind: Literal["conv", "lstm", "transformer"] = "conv"
@@ -61,12 +66,13 @@ class XREncoderConfig:
     char_slots: int = 22
     compat_padding: bool = False
     dropout: float = 0.0
-    initializer: Initializer = "torch"
-    dtype: Any = jnp.float32
+    initializer: InitializerName = "torch"
+    dtype: DTypeLike = jnp.float32
+    scan_layers: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"xrayemb: encoder kind={self.kind!r} is not one of {', '.join(KINDS)}")
+        if self.kind not in ENCODER_KINDS:
+            raise ValueError(f"xrayemb: encoder kind={self.kind!r} is not one of {', '.join(ENCODER_KINDS)}")
         for name in ("char_embedding", "hidden", "output", "projections", "layers", "heads", "ffn", "max_positions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"xrayemb: encoder {name}={getattr(self, name)}, expected a positive number")
@@ -85,10 +91,11 @@ class XREncoderConfig:
             vocab_size=self.char_vocab_size, hidden=self.hidden, layers=self.layers, heads=self.heads, ffn=self.ffn,
             max_positions=self.max_positions, type_vocab=1, pooler=False, dropout=self.dropout,
             attention_dropout=self.dropout, initializer=self.initializer, dtype=self.dtype,
+            scan_layers=self.scan_layers,
         )  # fmt: skip
 
 
-def check_characters(part: str, config: Any) -> None:
+def check_characters(part: str, config: ModelConfig) -> None:
     """Checks the fields that encoder and generator share; ValueError naming part, field and value."""
     if config.char_vocab_size < 3:
         raise ValueError(
@@ -98,9 +105,9 @@ def check_characters(part: str, config: Any) -> None:
         raise ValueError(f"xrayemb: {part} char_slots={config.char_slots}, expected 3 (<e>, a character, <e>) or more")
 
 
-def encoder_config(kind: str, **changes: Any) -> XREncoderConfig:
+def encoder_config(kind: str, **changes: Option) -> XREncoderConfig:
     """Returns the config of a kind with the authors' sizes, and `changes` applied; see `XREncoderConfig`."""
-    own: dict[str, dict[str, Any]] = {
+    own: dict[str, dict[str, Option]] = {
         "lstm": {"hidden": 128, "layers": 2, "projections": 2},
         "transformer": {"hidden": 256, "layers": 6, "heads": 8, "ffn": 3072, "dropout": 0.1, "initializer": "bert"},
     }

@@ -1,9 +1,13 @@
-"""Logs examples during training: subwords that an XRayEmb predicts in held-out text, and words that it writes."""
+"""Logs examples during training: subwords that an XRayEmb predicts in held-out text, and words that it writes.
+
+The objective calls it at the end of a run (`train.examples`) and at every evaluation (`train.sample_words`). Open it to
+change which examples a log shows and how.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import flax.linen as nn
 import jax
@@ -11,6 +15,8 @@ import ml_collections
 import numpy as np
 
 from charlm.core.state import stream_key
+from charlm.core.types import Params
+from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.text_objective import TextObjective
 from charlm.families.xrayemb.decoder import XRDecoder
 from charlm.families.xrayemb.loss import sphere_points
@@ -24,7 +30,7 @@ BEST = 5  # guesses shown
 CONTEXT = 8  # positions shown on either side
 
 
-def show_examples(objective: TextObjective, params: Any) -> None:
+def show_examples(objective: TextObjective, params: Params) -> None:
     """Logs for `train.examples` positions of held-out text the likeliest subwords and the word that is written."""
     count, data = objective.config.train.examples, objective.data
     if not count:
@@ -38,11 +44,9 @@ def show_examples(objective: TextObjective, params: Any) -> None:
         return
     chosen = real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]
     positions = part.position_SM[:, chosen]
-    logits_MV, ids_MT = jax.device_get(
-        jax.jit(lambda params, *inputs: objective.model.apply({"params": params}, *inputs, method=_predict_and_write))(
-            params, part.inputs, positions
-        )
-    )
+    options = {"spaces_V": data.chars.spaces_V, "method": _predict_and_write}
+    read = jax.jit(lambda params, *inputs: objective.model.apply({"params": params}, *inputs, **options))
+    logits_MV, ids_MT = jax.device_get(read(params, part.inputs, positions))
     writes = _writes(objective.config)
     log.info("held-out text, the %d best guesses%s:", BEST, " and what is written from there" if writes else "")
     for place, logits_V, ids_T in zip(chosen, logits_MV, ids_MT, strict=True):
@@ -54,7 +58,7 @@ def show_examples(objective: TextObjective, params: Any) -> None:
             log.info("written  %s", data.chars.decode(ids_T))
 
 
-def show_samples(objective: TextObjective, params: Any) -> None:
+def show_samples(objective: TextObjective, params: Params) -> None:
     """Logs the words that the generator writes from points of the sphere, the same points in every call.
 
     Args:
@@ -75,12 +79,18 @@ def _writes(config: ml_collections.ConfigDict) -> bool:
     return bool(config.loss.generation or config.loss.cycle_words)
 
 
-def _predict_and_write(model: nn.Module, inputs: Any, position_SM: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns logits [M, V] at positions of the first shard, and the characters written there, int32 [M, T]."""
+def _predict_and_write(
+    model: nn.Module, inputs: SpelledBatch, position_SM: jax.Array, spaces_V: np.ndarray
+) -> tuple[jax.Array, jax.Array]:
+    """Returns logits [M, V] at positions of the first shard, and the characters written there, int32 [M, T].
+
+    Args:
+      spaces_V: bool, True at characters that are spaces, with which no word begins.
+    """
     output = model(inputs, position_SM)
     states_NLD = output.transformer.states_BLD.astype(np.float32)
     states_ND = states_NLD.reshape(len(position_SM), -1, states_NLD.shape[-1])[0]
-    return output.logits[0], model.generate(states_ND[position_SM[0]]).ids_UT
+    return output.logits[0], model.generate(states_ND[position_SM[0]], spaces_V=spaces_V).ids_UT
 
 
 def _context(objective: TextObjective, batch: XRayBatch, at: int, right: str) -> str:

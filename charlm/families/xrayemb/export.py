@@ -1,19 +1,19 @@
 """Exports the backbone of an XRayEmb alone: a BERT, RoBERTa or GPT-2 for transformers, after second pre-training.
 
-This is the paper's Scaffolding setup (Pinter et al., 2021, section 5.2): characters are read in second pre-training
-only, and afterwards every word is read as its subwords. The exported model computes the same as the XRayEmb with the
-policy "none".
+`python -m charlm.convert export --backbone-only` calls it; open it to change what is exported. This is the paper's
+Scaffolding setup (Pinter et al., 2021, section 4.2): characters are read in second pre-training only, and afterwards
+every word is read as its subwords. The exported model computes the same as the XRayEmb with the policy "none".
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from charlm.convert.heads import CAUSAL_LM, ENCODER, FINE_TUNED
 from charlm.convert.model import Model
+from charlm.core.types import JsonObject, ModelConfig
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
 from charlm.families.subword.layout import config_to_dict
@@ -75,14 +75,14 @@ def backbone_of(model: Model) -> Model:
     elif head == ENCODER and config.pooler:
         head = POOLED_ENCODER
     own = {name: value for name, value in config_to_dict(config).items() if name in family.config.__dataclass_fields__}
-    kept: dict[str, Any] = {"family": family.name, "model": own, "head": head}
+    kept: JsonObject = {"family": family.name, "model": own, "head": head}
     kept |= {name: metadata[name] for name in ("labels", "task") if name in metadata}
     params = {name: value for name, value in model.params.items() if name not in PARTS}
     params = params["bert"] if head in (ENCODER, POOLED_ENCODER) else params
     return model._replace(params=params, metadata=kept)
 
 
-def _policy_in_use(config: Any) -> str:
+def _policy_in_use(config: ModelConfig) -> str:
     """Returns the policy that selects words to read by characters outside of training; "": no words are selected."""
     if config.eval_policy:
         return "" if get_policy(config.eval_policy) is no_words else config.eval_policy

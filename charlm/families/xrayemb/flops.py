@@ -1,4 +1,7 @@
-"""Counts the floating-point operations of an XRayEmb, by the rules of `charlm.core.flops`."""
+"""Counts the floating-point operations of an XRayEmb, by the rules of `charlm.core.flops`.
+
+The objective and the units call it for MFU; change it whenever the layers change.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from charlm.core.flops import TRAINING, Lengths, layer, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.xrayemb.batch import XRayBatch
@@ -16,7 +19,7 @@ from charlm.families.xrayemb.encoder import WIDTHS, XREncoderConfig
 from charlm.families.xrayemb.model import XRayEmbConfig
 
 
-def xr_encoder_forward(config: XREncoderConfig, words: Lengths) -> float:
+def xr_encoder_forward(config: XREncoderConfig, words: TotalLengths) -> float:
     """Returns the operations of a forward pass of XR-Enc.
 
     A convolution multiplies characters once for each place of its window; it multiplies the rows of the character table
@@ -55,7 +58,7 @@ def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str,
       weights: weights of the losses, see `charlm.families.xrayemb.loss`; a loss without weight is not computed.
     """
     D, encoder, generator = config.hidden, config.encoder, config.generator
-    flops = xr_encoder_forward(encoder, sum((lengths_of(chars) for chars in batch.inputs.chars), Lengths()))
+    flops = xr_encoder_forward(encoder, sum((lengths_of(chars) for chars in batch.inputs.chars), TotalLengths()))
     if weights["language"] or weights["generation"]:
         flops += bert_forward(config, lengths_of(batch.inputs.mask_SBL))
     if weights["language"]:
@@ -64,9 +67,9 @@ def xray_training(config: XRayEmbConfig, batch: XRayBatch, weights: Mapping[str,
         flops += 2 * labels * D * (transform + config.vocab_size)
     assert generator is not None  # second pre-training is of a model with one
     if weights["generation"]:
-        written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), Lengths())
+        written = sum((lengths_of(bucket.chars_SGC) for bucket in batch.written), TotalLengths())
         flops += xr_decoder_forward(generator, written.rows, written.total - written.rows)
-    cycle = sum((lengths_of(chars) for chars in batch.cycle), Lengths())
+    cycle = sum((lengths_of(chars) for chars in batch.cycle), TotalLengths())
     encoded = xr_encoder_forward(encoder, cycle)
     written = xr_decoder_forward(generator, cycle.rows, cycle.total - cycle.rows)
     flops += (encoded + written) * bool(weights["cycle_words"]) + encoded * bool(weights["cycle_sphere"])

@@ -1,4 +1,8 @@
-"""The loss and accuracy of XR-Dec in writing the characters of given words (Pinter et al., 2021, section 4)."""
+"""The loss and accuracy of XR-Dec in writing the characters of given words (Pinter et al., 2021, section 4).
+
+Second pre-training, the golden check and the benchmark share it; `loss` has the other losses. Open it to change how
+characters and words are averaged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Golden cases of XRayEmb: vectors of XR-Enc; logits, losses and generated words of XR-Dec.
+"""Compares charlm's XRayEmb with golden cases: vectors of XR-Enc; logits, losses and generated words of XR-Dec.
+
+`python -m charlm.convert check --family=xrayemb` runs it.
 
 `modules_meta.json` describes the cases of encoders and generators, each of which has a .safetensors and an .npz file of
 its name. The case `embedder` holds sequences with collapsed words; `policy_golden.json` says which words.
@@ -8,16 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.typing import VariableDict
 
 from charlm.convert.files import read_json, read_state
-from charlm.convert.golden import Case, Ours, Skipped, read_arrays
+from charlm.convert.golden import Case, NotCompared, Ours, read_arrays
+from charlm.core.types import ModelConfig, Params
 from charlm.families.xrayemb.decoder import Generated, XRDecoder
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.generation_loss import generation_sums
@@ -30,10 +33,10 @@ from charlm.families.xrayemb.tensors import read_decoder, read_encoder
 ATOL = 1e-5  # float32 noise between two implementations stays below this; real mistakes exceed it
 META_FILE = "modules_meta.json"
 EMBEDDER = "embedder"
-INPUT = Skipped("input")
+INPUT = NotCompared("input")
 LOGITS_TOLERANCE = 1e-4  # tolerance of logits and of results computed from them
 
-Named = Iterator[tuple[str, Ours | Skipped]]
+Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
@@ -62,7 +65,7 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
         yield case
 
 
-def outputs(case: Case) -> Mapping[str, Ours | Skipped]:
+def outputs(case: Case) -> Mapping[str, Ours | NotCompared]:
     """Returns our results for the arrays of a case; see `charlm.convert.golden`.
 
     Raises:
@@ -108,7 +111,9 @@ def _encoder(case: Case) -> Named:
     yield from _vectors(config, params, {"out_batched_padded": (chars_UC, True), "out_each_alone": (chars_UC, False)})
 
 
-def _vectors(config: Any, params: Any, asked: dict[str, tuple[np.ndarray, bool]]) -> Iterator[tuple[str, Ours]]:
+def _vectors(
+    config: ModelConfig, params: Params, asked: dict[str, tuple[np.ndarray, bool]]
+) -> Iterator[tuple[str, Ours]]:
     """Yields the vectors of words under the names asked for, with or without padding read as a character."""
     for name, (chars_UC, compat) in asked.items():
         module = XREncoder(dataclasses.replace(config, compat_padding=compat))
@@ -155,7 +160,13 @@ def _generator(case: Case) -> Named:
             yield "gen_probs_author_batched", Ours(found, tolerance=LOGITS_TOLERANCE)
 
 
-def _probabilities(teach: Any, variables: Any, vectors: np.ndarray, words: Generated, spaces_V: np.ndarray) -> Any:
+def _probabilities(
+    teach: Callable[..., jax.Array],
+    variables: VariableDict,
+    vectors: np.ndarray,
+    words: Generated,
+    spaces_V: np.ndarray,
+) -> jax.Array:
     """Returns the probabilities that each generated character was chosen from, by teacher forcing on the words."""
     end = len(spaces_V) - 1
     given = np.full((len(vectors), words.ids_UT.shape[1] + 3), end)  # the width of the golden words: one program
@@ -181,4 +192,6 @@ def _embedder(case: Case) -> Named:
     yield "encode_embs", Ours(jnp.asarray(table).at[rows, columns].set(vectors))
     yield from ((name, INPUT) for name in ("in_ids", "learn_char_ids", "uniform_draws"))
     reason = "of the policy, which reads text"
-    yield from ((name, Skipped(reason)) for name in ("infer_map", "masked_in_ids", "replaced_coords", "learn_targets"))
+    yield from (
+        (name, NotCompared(reason)) for name in ("infer_map", "masked_in_ids", "replaced_coords", "learn_targets")
+    )

@@ -1,7 +1,8 @@
 """Imports an XRayEmb from XR-Enc and XR-Dec of the released code and a BERT, RoBERTa or GPT-2 as their backbone.
 
-The released code saves only tensors. They do not tell which backbone they were trained with, nor which characters they
-know, so both are given by the user.
+`conversion` calls it for files of the released code. Open it when such a file is refused. The released code saves only
+tensors. They do not tell which backbone they were trained with, nor which characters they know, so both are given by
+the user.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 from flax import traverse_util
@@ -20,6 +20,7 @@ from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM
 from charlm.convert.model import Converter, Model, Target
 from charlm.convert.rules import group
 from charlm.core.trees import flat
+from charlm.core.types import Option, Params
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
@@ -29,7 +30,7 @@ from charlm.families.xrayemb.text import BACKBONES
 
 log = logging.getLogger("charlm")
 
-CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
+RELEASED_CHARS_FILE = "chars.txt"  # beside the tensors, as the released code writes it
 _SIGN = "lstm.weight_hh_l0"  # a tensor that XR-Dec always has
 
 
@@ -70,7 +71,7 @@ def read_states(converter: Converter, source: str, backbone: str, char_vocab: st
         raise ValueError(
             f"{file}: XR-Enc has rows for {encoder.char_vocab_size - 3} characters, but there are {len(chars.chars)}"
         )
-    fields: dict[str, Any] = {
+    fields: dict[str, Option] = {
         field.name: getattr(behind.config, field.name) for field in dataclasses.fields(behind.config)
     }
     fields |= {"encoder": encoder, "generator": generator}
@@ -86,7 +87,7 @@ def read_states(converter: Converter, source: str, backbone: str, char_vocab: st
 
 
 def _chars(file: Path, char_vocab: str) -> XRayChars:
-    path = Path(char_vocab) if char_vocab else file.parent / CHARS_FILE
+    path = Path(char_vocab) if char_vocab else file.parent / RELEASED_CHARS_FILE
     try:
         return XRayChars.load(path)
     except OSError as error:
@@ -94,7 +95,7 @@ def _chars(file: Path, char_vocab: str) -> XRayChars:
         raise ValueError(f"{said}: {error.strerror}; the ids of characters are nowhere else") from None
 
 
-def _joined(target: Target, parts: Mapping[str, Any], backbone: Any, where: str) -> Any:
+def _joined(target: Target, parts: Mapping[str, Params], backbone: Params, where: str) -> Params:
     """Returns the parameters of the model: encoder and generator from `parts`, all others from the backbone."""
     wanted = flat(target.params)
     theirs = flat(backbone)

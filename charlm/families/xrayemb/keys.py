@@ -1,7 +1,8 @@
 """Configuration keys that only XRayEmb has; `charlm.config.pretraining` has the keys of every family.
 
-Sections, tables and footnotes refer to Pinter et al., Findings of EMNLP 2021, arXiv 2108.00391. Values that the paper
-does not give are those of the released code if it has them, else ours.
+Open it to add a key or to see which values are allowed. Sections, tables and footnotes refer to Pinter et al., Findings
+of EMNLP 2021, arXiv 2108.00391. Values that the paper does not give are those of the released code if it has them, else
+ours.
 
 One optimizer serves the whole run: words of the cycles are part of the same update as the text. The released code has
 two mistakes that are not reproduced: it uses a second optimizer for the cycles, whose learning rate falls to 0 half-way
@@ -10,13 +11,29 @@ through the run, and it never updates biases and LayerNorms.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_collections
 
 from charlm.core.keys import Key, amount, count, natural
+from charlm.core.types import JsonObject
+from charlm.families.shared_keys import (
+    ACTIVATION,
+    BACKBONE,
+    BUCKET_ROWS,
+    BUCKET_SLOTS,
+    CHAR_HIDDEN,
+    CHAR_SLOTS,
+    CHARS,
+    EPSILON,
+    FFN,
+    LAYERS,
+    MASK_RATE,
+    MAX_LENGTH,
+    MAX_POSITIONS,
+    PIECES,
+    TOKENIZER,
+    VOCAB_SIZE,
+)
 from charlm.families.xrayemb.policies import get_policy
-from charlm.nn.choices import ACTIVATIONS
 
 ALL, MASKED = "all", "masked"  # the values of `policy.generate`
 MEASURED = (
@@ -25,42 +42,43 @@ MEASURED = (
     "model.activation", "model.backbone", "model.epsilon", "model.max_positions", "model.vocab_size",
 )  # fmt: skip
 RESUMABLE = ("text.tokenizer",)  # may change on resuming: a run compares its subwords by content
-LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
+LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")  # each has a weight, `loss.NAME`
 
 KEYS: dict[str, Key] = {
-    "text.tokenizer": Key("", "folder or file of the subwords; empty: those of init_from, else built from the corpora"),
-    "text.pieces": Key(28_996, "subwords of a vocabulary that is built; so many has BERT's"),
-    "text.chars": natural(0,
-        "most characters of the encoder and generator, the most frequent ones; 0: all of the corpora"),
-    "data.max_length": Key(512,
-        "subwords of a sequence before words are joined, special ones included (released code)", least=8),
-    "data.mask_rate": Key(0.15,
-        "BERT, RoBERTa: share of the subwords to predict; words that are spelled are none (4.1)"),
+    "text.tokenizer": TOKENIZER,
+    "text.pieces": PIECES,
+    "text.chars": CHARS.but(0,
+        "most characters of the encoder and generator, the most frequent ones; 0: all of the corpora", least=0),
+    "data.max_length": MAX_LENGTH.but(
+        meaning="subwords of a sequence before words are joined, special ones included (released code)"),
+    "data.mask_rate": MASK_RATE.but(
+        meaning="BERT, RoBERTa: share of the subwords to predict; words that are spelled are never among them"),
     "data.generate_share": Key(1.0, "share of the positions of `policy.generate` that a step generates"),
-    "data.bucket_slots": Key((), "character slots of the length buckets of spelled words, ascending; empty: measured"),
-    "data.bucket_rows": Key((), "distinct spelled words per bucket of a part of a micro-batch; empty: measured"),
+    "data.bucket_slots": BUCKET_SLOTS.but(
+        meaning="character slots of the length buckets of spelled words, ascending; empty: measured"),
+    "data.bucket_rows": BUCKET_ROWS.but(
+        meaning="distinct spelled words per bucket of a part of a micro-batch; empty: measured"),
     "data.learned_words": natural(0, "most words of a part of a micro-batch whose vectors are learned; 0: measured"),
-    "data.written_slots": Key((),
-        "character slots of the length buckets of generated words, ascending; empty: measured"),
-    "data.written_rows": Key((), "generated words per bucket of a part of a micro-batch; empty: measured"),
-    "model.backbone": Key("",
-        '"bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert',
-        ("", "bert", "roberta", "gpt2")),
-    "model.activation": Key("",
-        '"gelu" (exact), "gelu_new" (by tanh) or "relu"; empty: the backbone\'s', ("", *ACTIVATIONS)),
-    "model.epsilon": amount(0.0, "of every LayerNorm; 0: the backbone's"),
-    "model.vocab_size": natural(0,
-        "rows of the table of subwords; 0: those of init_from, else as many as there are subwords"),
-    "model.max_positions": natural(0, "rows of the position table; 0: the backbone's"),
-    "model.layers": count(12, "of the backbone"),
-    "model.ffn": count(3072, "feed-forward width of the backbone"),
+    "data.written_slots": BUCKET_SLOTS.but(
+        meaning="character slots of the length buckets of generated words, ascending; empty: measured"),
+    "data.written_rows": BUCKET_ROWS.but(
+        meaning="generated words per bucket of a part of a micro-batch; empty: measured"),
+    "model.backbone": BACKBONE.but(
+        meaning='"bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert',
+        choices=("", "bert", "roberta", "gpt2")),
+    "model.activation": ACTIVATION.but(meaning="{}; empty: the backbone's"),
+    "model.epsilon": EPSILON.but(meaning="{}; 0: the backbone's"),
+    "model.vocab_size": VOCAB_SIZE,
+    "model.max_positions": MAX_POSITIONS.but(meaning="{}; 0: the backbone's"),
+    "model.layers": LAYERS.but(meaning="of the backbone"),
+    "model.ffn": FFN.but(meaning="{} of the backbone"),
     "model.encoder": Key("conv",
-        'XR-Enc: "conv" (section 3), "lstm" or "transformer"', ("conv", "lstm", "transformer")),
-    "model.char_slots": Key(22,
+        'XR-Enc: "conv" (section 4), "lstm" or "transformer"', ("conv", "lstm", "transformer")),
+    "model.char_slots": CHAR_SLOTS.but(22,
         "characters of the longest word, both <e> included; longer ones are cut (released code)"),
     "model.char_embedding": count(200, "width of the tables of characters (section 4.2)"),
-    "model.char_hidden": natural(0,
-        "filters of each width (256, section 4.2), units of an LSTM, width; 0: the authors'"),
+    "model.char_hidden": CHAR_HIDDEN.but(0,
+        "filters of each width (256, section 4.2), units of an LSTM, width; 0: the authors'", least=0),
     "model.encoder_layers": natural(0, "of an LSTM or transformer; 0: the authors'"),
     "model.projections": natural(0, "layers that make the vector; 0: the authors'"),
     "model.generator_hidden": count(256, "units of XR-Dec (not given; the encoder's)"),
@@ -68,32 +86,33 @@ KEYS: dict[str, Key] = {
     "train.sample_words": natural(8,
         "words generated from points of the sphere, shown at evaluations (Table 4); 0: none"),
     "policy.learn": Key("stochastic:0.15",
-        "words whose vectors are learned: charlm.families.xrayemb.policies (4.1; code: 0.5)"),
-    "policy.infer": Key("all_multi", "words that the model reads spelled, one position each (section 4.1)"),
+        "words whose vectors are learned: charlm.families.xrayemb.policies (section 4; code: 0.5)"),
+    "policy.infer": Key("all_multi", "words that the model reads spelled, one position each (section 4)"),
     "policy.generate": Key(ALL,
-        '"all": every position (section 4.1); "masked": masked subwords alone (code\'s default)', (ALL, MASKED)),
+        '"all": every position (section 4); "masked": masked subwords alone (code\'s default)', (ALL, MASKED)),
     "loss.language": amount(1.0,
         "weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)"),
     "loss.embedding": amount(0.25, "mean square of encoder against table (section 2.1; weights: released code)"),
     "loss.generation": amount(0.25, "cross entropy of the characters of every word, from its state (section 2.1)"),
-    "loss.cycle_words": amount(0.1, "frequent words through encoder and generator (section 2.2)"),
-    "loss.cycle_sphere": amount(0.1, "points of the unit sphere through generator and encoder (section 2.2)"),
+    "loss.cycle_words": amount(0.1, "frequent words through encoder and generator (section 2.1)"),
+    "loss.cycle_sphere": amount(0.1, "points of the unit sphere through generator and encoder (section 2.1)"),
     "loss.pooling": Key("max",
         'how the rows of a word\'s subwords become one (footnote 10): "max", "mean" or "first"',
         ("max", "mean", "first")),
     "loss.detach": Key(True, "the table does not move towards the encoder; released code: False"),
     "loss.reduction": Key("mean",
-        'of characters: "mean" (released code), or "sum_per_word", mean of words (section 4.1)',
+        'of characters: "mean" (released code), or "sum_per_word", mean of words (section 4)',
         ("mean", "sum_per_word")),
-    "cycle.every": count(5000, "optimizer steps from one with cycles to the next (section 4.1)"),
-    "cycle.words": count(1000, "words, and as many points of the sphere, of such a step (section 4.1)"),
-    "cycle.vocabulary": count(25_000, "most frequent words of the corpora, from which they are drawn (section 4.1)"),
+    "cycle.every": count(5000, "optimizer steps from one with cycles to the next (section 4)"),
+    "cycle.words": count(1000, "words, and as many points of the sphere, of such a step (section 4)"),
+    "cycle.vocabulary": count(25_000, "most frequent words of the corpora, from which they are drawn (section 4)"),
     "cycle.sampling": Key("uniform",
         'chances: "uniform", or by "frequency", or by its root ("sqrt")', ("uniform", "sqrt", "frequency")),
-    "cycle.slots": Key((), "character slots of the length buckets of these words, ascending; empty: measured"),
-    "cycle.rows": Key((), "words per bucket of a part of a micro-batch; empty: measured"),
+    "cycle.slots": BUCKET_SLOTS.but(
+        meaning="character slots of the length buckets of these words, ascending; empty: measured"),
+    "cycle.rows": BUCKET_ROWS.but(meaning="words per bucket of a part of a micro-batch; empty: measured"),
 }  # fmt: skip
-VALUES: dict[str, Any] = {  # default values of keys that all families share
+VALUES: JsonObject = {  # default values of keys that all families share
     "text.splitter": "spaces",  # gives the subwords of whole texts; other splitters cut what a tokenizer joins
     "data.batch_size": 576,  # sequences over steps of Table 4, Wikipedia
     "optim.learning_rate": 2e-5,  # released code
@@ -128,7 +147,9 @@ def validate(config: ml_collections.ConfigDict) -> None:
         except ValueError as error:
             raise ValueError(f"policy.{name}: {error}") from None
     if not 0 < data.generate_share <= 1:
-        raise ValueError(f"data.generate_share={data.generate_share} must lie in (0, 1]; loss.generation=0 is none")
+        raise ValueError(
+            f"data.generate_share={data.generate_share} must lie in (0, 1]; loss.generation=0 leaves it out"
+        )
     if config.text.pieces < 300:
         raise ValueError(f"text.pieces={config.text.pieces} must be at least 300: bytes and special ones have 261")
     if not 4 <= model.char_slots <= 32:

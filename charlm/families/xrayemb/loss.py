@@ -1,5 +1,7 @@
 """The five losses of XRayEmb's second pre-training, and their summary (Pinter et al., 2021, section 2).
 
+Open it to change a loss or what is reported of it; their weights are config keys.
+
     language       predicts masked subwords, or with GPT-2 the next subword; spelled words are not predicted
     embedding      the encoder's vector of a word against the pooled rows of its subwords
     generation     the characters of the word at each position, from the position's state
@@ -15,20 +17,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import RNGSequences
 
+from charlm.core.types import Params
 from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.decoder import spelled_rows
 from charlm.families.xrayemb.generation_loss import GenerationSums, generation_sums
+from charlm.families.xrayemb.keys import LOSSES
 from charlm.nn.apply import applied
 from charlm.nn.heads import at_group_positions
 from charlm.nn.label_sums import label_sums
 
-LOSSES = ("language", "embedding", "generation", "cycle_words", "cycle_sphere")
 SPHERE_STREAM = 1  # number of the random stream of the sphere's points, beside that of dropout
 EVAL_SEED = 1  # seed of the sphere's points in evaluation, the same in every run
 POOLINGS = ("max", "mean", "first")
@@ -65,8 +69,9 @@ class XRayLosses:
 
     Attributes:
       weights: weight of each loss in `LOSSES`; a loss of weight 0 is not computed.
-      pooling: how the rows of a word's subwords become one vector. detach: no gradient reaches these rows.
-      reduction: of the cross entropy of characters, see `GenerationSums.loss`.
+      pooling: how the rows of a word's subwords become one vector.
+      detach: whether gradients are kept from these rows.
+      reduction: how the cross entropy of characters is averaged, see `GenerationSums.loss`.
     """
 
     weights: Mapping[str, float]
@@ -98,11 +103,12 @@ class XRayLosses:
         }
         return tuple(weights[name] if self.weights[name] else jnp.zeros(()) for name in LOSSES)
 
-    def sums(self, model: nn.Module, params: Any, batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
+    def sums(self, model: nn.Module, params: Params, batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
         """Applies a model to a micro-batch and sums its losses; without a dropout key it counts rebuilt words as well.
 
         Args:
-          model: an `XRayEmbForMaskedLM` or `XRayEmbForCausalLM` with a generator. batch: arrays [S, ...].
+          model: an `XRayEmbForMaskedLM` or `XRayEmbForCausalLM` with a generator.
+          batch: arrays [S, ...].
           dropout_key: key of dropout and of the sphere's points; None: evaluation.
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
@@ -160,11 +166,11 @@ class XRayLosses:
         return _squares(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0)
 
     def _of_cycles(
-        self, model: nn.Module, params: Any, batch: XRayBatch, key: jax.Array, rngs: Any
+        self, model: nn.Module, params: Params, batch: XRayBatch, key: jax.Array, rngs: RNGSequences | None
     ) -> dict[str, jax.Array]:
         """Returns the sums of both cycles; without words of cycles in the batch, zeros, and nothing is computed."""
 
-        def cycles(params: Any) -> dict[str, jax.Array]:
+        def cycles(params: Params) -> dict[str, jax.Array]:
             found = {}
             if self.weights["cycle_words"]:
                 found |= _words(model, params, batch.cycle, rngs)
@@ -178,7 +184,9 @@ class XRayLosses:
         return jax.lax.cond(batch.points_SK.any(), cycles, none, params)
 
 
-def _words(model: nn.Module, params: Any, tables: tuple[jax.Array, ...], rngs: Any) -> dict[str, jax.Array]:
+def _words(
+    model: nn.Module, params: Params, tables: tuple[jax.Array, ...], rngs: RNGSequences | None
+) -> dict[str, jax.Array]:
     """Returns the sums of the cycle of words through encoder and generator.
 
     Args:
@@ -207,11 +215,15 @@ def _encoded(model: nn.Module, chars_SKC: jax.Array, quiet: bool) -> jax.Array:
     return model.vectors(chars_SKC.reshape(S * K, C), quiet).reshape(S, K, -1)
 
 
-def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC: jax.Array) -> dict[str, jax.Array]:
+def rebuilt_sums(model: nn.Module, params: Params, vectors_UD: jax.Array, chars_UC: jax.Array) -> dict[str, jax.Array]:
     """Returns the counts `rebuilt_*` of `XRaySums`: words that the generator writes greedily from their vectors.
 
+    A word is whole if it is ended where it ends. A word of full length is whole without its end: writing stops after as
+    many characters, here as in use (released code: 20 steps, the end symbol among them).
+
     Args:
-      vectors_UD: vectors of the words. chars_UC: int, the words; a row of zeros is no word.
+      vectors_UD: vectors of the words.
+      chars_UC: int, the words; a row of zeros is no word.
     """
     generate = applied(model, {"params": params}, method="generate")
     generated = generate(vectors_UD, max_steps=chars_UC.shape[1] - 2)
@@ -229,15 +241,18 @@ def rebuilt_sums(model: nn.Module, params: Any, vectors_UD: jax.Array, chars_UC:
 
 
 def sphere_points(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Returns points near the surface of the unit sphere: N(0, I) / sqrt(d), float32 (section 4.1)."""
+    """Returns points near the surface of the unit sphere: N(0, I) / sqrt(d), float32 (section 4)."""
     return jax.random.normal(key, shape) / math.sqrt(shape[-1])
 
 
-def _sphere(model: nn.Module, params: Any, real_U: jax.Array, longest: int, key: jax.Array, rngs: Any) -> jax.Array:
+def _sphere(
+    model: nn.Module, params: Params, real_U: jax.Array, longest: int, key: jax.Array, rngs: RNGSequences | None
+) -> jax.Array:
     """Returns the sum over points of the mean squared error of the encoder's vectors.
 
     Args:
-      real_U: bool, True at points that count. longest: most characters of a word.
+      real_U: bool, True at points that count.
+      longest: most characters of a word.
     """
     config = model.config
     points_UD = sphere_points(key, (len(real_U), config.hidden))

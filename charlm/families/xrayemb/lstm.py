@@ -1,5 +1,7 @@
 """An LSTM layer (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates, for XRayEmb.
 
+`encoder` and `decoder` use it. It has a backward pass of its own; open it to change the recursion or its gradient.
+
     i = sigmoid(W_i x + b_i + U_i h + c_i)      f, o likewise      n = tanh(W_n x + b_n + U_n h + c_n)
     s' = f s + i n                              h' = o tanh(s')
 
@@ -16,12 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from charlm.nn.mixed import matmul, sum_of_outer
 
@@ -40,13 +43,14 @@ class LSTM(nn.Module):
     start uniform in +-1/sqrt(K), as in PyTorch.
 
     Attributes:
-      inputs: E. units: K.
-      dtype: of the products' inputs; states, gates and sums are float32.
+      inputs: E, width of the inputs.
+      units: K, number of units.
+      dtype: the dtype of the products' inputs; states, gates and sums are float32.
     """
 
     inputs: int
     units: int
-    dtype: Any
+    dtype: DTypeLike
 
     def setup(self) -> None:
         bound = 1 / math.sqrt(self.units)
@@ -61,7 +65,8 @@ class LSTM(nn.Module):
         """Returns the outputs of all steps, float32 [N, B, K].
 
         Args:
-          x_NBE: inputs. start_BK: the output before the first step, float32; the memory is zero there.
+          x_NBE: inputs.
+          start_BK: the output before the first step, float32; the memory is zero there.
         """
         return self.run([self.gates(x_NBE)], start_BK)[0]
 
@@ -146,7 +151,11 @@ def _run(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[
     return output_NBK, last
 
 
-def _run_forward(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[Any, Any]:
+_Outputs = tuple[jax.Array, LSTMState]  # the result of `_run`
+_Saved = tuple[jax.Array, LSTMState, LSTMState, _Kept]  # kernel, first state, all states, and what they were made of
+
+
+def _run_forward(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -> tuple[_Outputs, _Saved]:
     def one(state: LSTMState, input_BG: jax.Array) -> tuple[LSTMState, tuple[LSTMState, _Kept]]:
         state, kept = _step(input_BG, kernel_KG, state)
         return state, (state, kept)
@@ -155,7 +164,7 @@ def _run_forward(input_NBG: jax.Array, kernel_KG: jax.Array, start: LSTMState) -
     return (states.h_BK, last), (kernel_KG, start, states, kept)
 
 
-def _run_backward(saved: Any, d_outputs: tuple[jax.Array, LSTMState]) -> tuple[jax.Array, jax.Array, LSTMState]:
+def _run_backward(saved: _Saved, d_outputs: _Outputs) -> tuple[jax.Array, jax.Array, LSTMState]:
     kernel_KG, start, states, kept = saved
     dh_NBK, d_last = d_outputs
     i, f, n, o = jnp.split(kept.gates_BG, 4, axis=-1)

@@ -1,19 +1,20 @@
-"""The models: BERT, RoBERTa and GPT-2 with XRayEmb (Pinter et al., 2021, section 2).
+"""The models of XRayEmb: BERT, RoBERTa, GPT-2 with a character encoder and generator (Pinter et al., 2021, section 2).
 
-The backbone is unchanged and keeps its parameter names `bert`, `gpt2`, `head` and `label`; beside them are the encoder
-`xr_enc` and, if there is one, the generator `xr_dec`. A word that a policy selects is one position, whose input vector
-the encoder makes; the batch (`SpelledBatch`) says which positions these are.
+Open it to see how backbone, encoder and generator are put together. The backbone is unchanged and keeps its parameter
+names `bert`, `gpt2`, `head` and `label`; beside them are the encoder `xr_enc` and, if there is one, the generator
+`xr_dec`. A word that a policy selects is one position, whose input vector the encoder makes; the batch (`SpelledBatch`)
+says which positions these are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import ModelConfig, Option
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledLM, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
@@ -80,7 +81,7 @@ def _check_parts(config: XRayEmbConfig) -> None:
 class _XRay(Spelled):
     """Adds encoder and generator to a model; every model of the family inherits from it."""
 
-    config: Any  # an `XRayEmbConfig`; naming the type would contradict the type in the other base class
+    config: ModelConfig  # an `XRayEmbConfig`; naming the type would contradict the type in the other base class
 
     def setup(self) -> None:
         super().setup()  # the other base class makes `bert` or `gpt2`, and the head
@@ -98,7 +99,7 @@ class _XRay(Spelled):
         """Returns the generator's predictions for given words; see `XRDecoder.tables`."""
         return self.xr_dec.tables(vectors, chars)
 
-    def generate(self, vectors_UD: jax.Array, **options: Any) -> Generated:
+    def generate(self, vectors_UD: jax.Array, **options: Option) -> Generated:
         """Returns the words that the generator writes from vectors; see `XRDecoder.generate`."""
         return self.xr_dec.generate(vectors_UD, **options)
 
@@ -115,7 +116,7 @@ class _OnGPT2(_XRay):
     """The differences on GPT-2: the backbone's name, and there are no segments."""
 
     def read(
-        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Any
+        self, ids_BL: None, mask_BL: jax.Array | None, *, types_BL: jax.Array | None, **inputs: Option
     ) -> TransformerOutput:
         """Returns GPT-2's output for input vectors; `types_BL` is not read."""
         return self.gpt2(ids_BL, mask_BL, **inputs)
@@ -124,7 +125,9 @@ class _OnGPT2(_XRay):
         """Returns rows of the table of subwords, float32 [N, L, D]."""
         return self.gpt2.embed_tokens(ids_NL)
 
-    def _inner(self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None) -> dict[str, Any]:
+    def _inner(
+        self, inputs: SpelledBatch, deterministic: bool, vectors_SUD: jax.Array | None = None
+    ) -> dict[str, Option]:
         return super()._inner(inputs, deterministic, vectors_SUD) | {"types_BL": None}
 
 

@@ -1,6 +1,6 @@
 """The objective of XRayEmb's second pre-training, which adds an encoder and a generator of words to a language model.
 
-See Pinter et al. (2021), section 2.
+Open it to see how data, model and losses are put together. See Pinter et al. (2021), section 2.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import grain
 import jax
@@ -16,10 +15,12 @@ import ml_collections
 import numpy as np
 
 from charlm.core import checkpoint as checkpoints
-from charlm.data.lanes import empty_batch
+from charlm.core.types import JsonObject, Params
+from charlm.data.lanes import Records, empty_batch
 from charlm.data.masking import Hiding
 from charlm.data.pipeline import training_records
 from charlm.families.spelled.model import smallest_batch
+from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import started_from
 from charlm.families.text_objective import TextObjective, sequences_of
@@ -30,8 +31,8 @@ from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords, measure_cycle
 from charlm.families.xrayemb.examples import show_examples, show_samples
 from charlm.families.xrayemb.flops import xray_training
-from charlm.families.xrayemb.keys import check_generate
-from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, summarize
+from charlm.families.xrayemb.keys import LOSSES, check_generate
+from charlm.families.xrayemb.loss import XRayLosses, XRaySums, summarize
 from charlm.families.xrayemb.policies import get_policy
 from charlm.families.xrayemb.sequences import CharacterRows, XRaySequenceMaker
 from charlm.families.xrayemb.shape import (
@@ -158,7 +159,7 @@ class SecondPretraining(TextObjective):
     @staticmethod
     def check_vocab(checkpoint: Path, data: XRayData) -> None:
         """Compares the vocabularies by their digests; see `Objective.check_vocab`."""
-        stored = checkpoints.read_metadata(checkpoint, (NAME,)).get("vocabularies", {})
+        stored = metadata_of(checkpoint, (NAME,)).get("vocabularies", {})
         differing = [name for name, digest in data.digests().items() if stored.get(name) != digest]
         if differing:
             files = checkpoints.files_of(checkpoint)
@@ -179,7 +180,7 @@ class SecondPretraining(TextObjective):
 
     def batches(
         self,
-        records: Mapping[int, grain.IterDataset[Any]],
+        records: Mapping[int, Records],
         maker: XRaySequenceMaker,
         *,
         accumulation: int,
@@ -203,15 +204,15 @@ class SecondPretraining(TextObjective):
         """Returns the useful operations of a step."""
         return xray_training(self.model.config, batch, self._losses.weights)
 
-    def init_params(self, key: jax.Array) -> Any:
+    def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""
         return self.model.init(key, smallest_batch())["params"]
 
-    def load_params(self, source: str, abstract_params: Any, fresh: Any) -> Any:
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of an XRayEmb; or those of a backbone, with a fresh encoder and generator."""
         start, self._start = self._start or read_start(source), None  # it is not needed again
         if start.checkpoint is not None:
-            if "vocabularies" in checkpoints.read_metadata(start.checkpoint, self.families):
+            if "vocabularies" in metadata_of(start.checkpoint, self.families):
                 self.check_vocab(start.checkpoint, self.data)
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
@@ -221,7 +222,7 @@ class SecondPretraining(TextObjective):
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))
         return params
 
-    def loss_sums(self, params: Any, micro_batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
+    def loss_sums(self, params: Params, micro_batch: XRayBatch, dropout_key: jax.Array | None) -> XRaySums:
         """Returns the sums of a micro-batch [S, ...]."""
         return self._losses.sums(self.model, params, micro_batch, dropout_key)
 
@@ -229,7 +230,7 @@ class SecondPretraining(TextObjective):
         """Returns losses and accuracies; see `charlm.families.xrayemb.loss.summarize`."""
         return summarize(sums, self._losses.weights)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> JsonObject:
         """Returns the number of shards, the budgets and the sizes taken from the backbone, for the saved config."""
         found = {f"model.{name}": value for name, value in self._resolved.items()}
         s = self.shape
@@ -237,7 +238,7 @@ class SecondPretraining(TextObjective):
         found |= {f"data.{name}": value for name, value in zip(BUDGETS, budgets, strict=True)}
         return found | {"data.table_shards": self.shards, "cycle.slots": s.cycle_slots, "cycle.rows": s.cycle_rows}
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonObject:
         """Returns the metadata of a checkpoint, in the form that imported models have too.
 
         It holds the config of the model, its head, its characters and the digests of its vocabularies.
@@ -286,10 +287,10 @@ class SecondPretraining(TextObjective):
     def _known(metrics: dict[str, float]) -> list[str]:
         return [name for name in LOSSES if f"{name}_loss" in metrics]
 
-    def watch(self, params: Any) -> None:
+    def watch(self, params: Params) -> None:
         """Logs words that the generator writes from `train.sample_words` fixed points of the sphere (Table 4)."""
         show_samples(self, params[GENERATOR])
 
-    def show_examples(self, params: Any) -> None:
+    def show_examples(self, params: Params) -> None:
         """Logs what the model predicts and writes at some positions of held-out text."""
         show_examples(self, params)

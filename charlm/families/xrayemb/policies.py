@@ -1,18 +1,20 @@
 """XRayEmb's policies, which select the words to read as characters (Pinter et al., 2021, section 2; released code).
 
-A policy selects whole words of a sequence of subwords. The spelling of the pieces determines the words, not the text:
-for BERT punctuation is a word of its own, for RoBERTa and GPT-2 words are separated by white space only.
+Open it to add a policy. A policy selects whole words of a sequence of subwords. The spelling of the pieces determines
+the words, not the text: for BERT punctuation is a word of its own, for RoBERTa and GPT-2 words are separated by white
+space only.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
+
+from charlm.core.nearest import did_you_mean
 
 CONTINUES, BYTE_SPACE = "##", "Ġ"  # WordPiece's mark of a continued word; byte-level vocabularies' mark of a space
 
@@ -193,8 +195,7 @@ def get_policy(spec: str | Policy) -> Policy:
         except ValueError:
             raise ValueError(f"policy {spec!r}: expected a probability, 0 to 1, such as stochastic:0.1") from None
     known = [*POLICIES, "stochastic:P"]
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    raise ValueError(f"policy {spec!r} is not one of {', '.join(known)}; nearest: {nearest!r}")
+    raise ValueError(f"policy {spec!r} is not one of {', '.join(known)}{did_you_mean(name, known)}")
 
 
 def check_policy(spec: str | Policy) -> None:

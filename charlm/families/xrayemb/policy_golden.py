@@ -1,20 +1,23 @@
-"""Golden sentences of XRayEmb's policies: the words that the released code selects, and the sequences that result."""
+"""Golden sentences of XRayEmb's policies: the words that the released code selects, and the sequences that result.
+
+`golden` calls it; open it when charlm's policies select other words than the released code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from charlm.convert.files import read_json
 from charlm.convert.golden import Case, Ours
+from charlm.core.types import Json, JsonObject
 from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, get_policy, runs_of_tokens, select
 
 NAME, FILE = "policies", "policy_golden.json"
 STYLES = {"bert": False, "gpt2_style": True}  # style of the tokens, and whether it is byte-level
-SPECIAL = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[VECTORIZED]", "<|endoftext|>", "<PAD>")
+SPECIAL_PIECES = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", "[VECTORIZED]", "<|endoftext|>", "<PAD>")
 OURS = {  # their names of policies, and ours
     "none": "none",
     "all": "all",
@@ -55,7 +58,7 @@ def policy_case(folder: str | Path) -> Case | None:
     if unknown := sorted({name for _, sentence in _sentences(meta) for name in sentence["policies"]} - set(OURS)):
         raise ValueError(f"{path}: policy {unknown[0]!r} is not one of {', '.join(OURS)}")
 
-    def theirs(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[int], list[str], int]:
+    def theirs(policy: str, style: str, sentence: Mapping[str, Json]) -> tuple[list[int], list[str], int]:
         want = sentence["policies"][policy]
         return want["filter"], [group["word"] for group in want["selected"]], 0
 
@@ -67,10 +70,10 @@ def outputs(case: Case) -> dict[str, Ours]:
     return {name: Ours(value) for name, value in _arrays(case.meta, _ours).items()}
 
 
-def _ours(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[int], list[str], int]:
+def _ours(policy: str, style: str, sentence: Mapping[str, Json]) -> tuple[list[int], list[str], int]:
     """Returns the groups of a sentence's tokens, the selected words, and how many draws are left."""
     tokens = sentence["tokens"]
-    words = runs_of_tokens(tokens, [token in SPECIAL for token in tokens], STYLES[style])
+    words = runs_of_tokens(tokens, [token in SPECIAL_PIECES for token in tokens], STYLES[style])
     draws = _Draws(sentence["policies"][policy].get("uniform_draws", ()))
     chosen_W = select(get_policy(OURS[policy]), words, draws)
     groups, texts = [-1] * len(tokens), []
@@ -80,7 +83,7 @@ def _ours(policy: str, style: str, sentence: Mapping[str, Any]) -> tuple[list[in
     return groups, texts, draws.left
 
 
-def _arrays(meta: Mapping[str, Any], of: Callable[..., tuple[list[int], list[str], int]]) -> dict[str, np.ndarray]:
+def _arrays(meta: Mapping[str, Json], of: Callable[..., tuple[list[int], list[str], int]]) -> dict[str, np.ndarray]:
     """Returns the arrays of each style and policy over all sentences."""
     found = {}
     for style in STYLES:
@@ -93,7 +96,7 @@ def _arrays(meta: Mapping[str, Any], of: Callable[..., tuple[list[int], list[str
     return found
 
 
-def _sentences(meta: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _sentences(meta: Mapping[str, Json]) -> Iterator[tuple[str, JsonObject]]:
     return ((style, sentence) for style in STYLES for sentence in meta.get(style, ()))
 
 

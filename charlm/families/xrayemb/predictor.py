@@ -1,16 +1,21 @@
-"""The predictor of XRayEmb: vectors of texts, whose selected words are read as characters, and words for gaps."""
+"""The predictor of XRayEmb: vectors of texts, whose selected words are read as characters, and words for gaps.
+
+`charlm.predict` runs it; it builds on the predictors of `charlm.families.subword` and `charlm.families.spelled`. Open
+it to change what an XRayEmb can do in inference, or how its word vectors are cached.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
+from charlm.core.types import Params, Tree
 from charlm.families.predictor import Encoding, Fill, KnownWords, list_to_cache
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import put_in, read_codes
@@ -32,7 +37,8 @@ class XRayEmbPredictor(SubwordPredictor):
     it predicts. Its GPT-2 alone can score and generate; `python -m charlm.convert export --backbone-only` writes it.
 
     Args:
-      pretrained: the model. tokenizer: the model's tokenizer; None: it is read from the model's folder.
+      pretrained: the model.
+      tokenizer: the model's tokenizer; None: it is read from the model's folder.
       policy: which words are read as characters; None: the policy in the model's config, see `XRayEmbUnits`.
 
     Attributes:
@@ -70,16 +76,16 @@ class XRayEmbPredictor(SubwordPredictor):
         See `SubwordPredictor`.
         """
 
-        def states(p: Any, method: str | None, *inputs: Any) -> jax.Array:
+        def states(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
             output = applied(model, {"params": p}, method=method)(*inputs)
             return getattr(output, "transformer", output).states_BLD.astype(np.float32)
 
-        def fill(p: Any, method: str | None, *inputs: Any) -> jax.Array:
+        def fill(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
             return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs).logits)
 
         return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
 
-    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Any, ...]:
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the name of the model's method, and its inputs."""
         inputs, method = read_codes(self._units, self.cache, self._module_params, ids_BL, mask_BL)
         return method, *inputs

@@ -1,7 +1,8 @@
 """Makes the sequences of XRayEmb's second pre-training from records of text, with spelled words and hidden subwords.
 
-A sequence takes words, cut into subwords, until the next word does not fit. Then policies select words that become one
-position each, so the sequence gets shorter. All draws depend only on the seed and the number of the sequence.
+Open it to follow the data of second pre-training from a record to a sequence. A sequence takes words, cut into
+subwords, until the next word does not fit. Then policies select words that become one position each, so the sequence
+gets shorter. All draws depend only on the seed and the number of the sequence.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class XRaySequence(NamedTuple):
       rows_TC: uint16, the characters of the spelled words; zeros at all other positions.
       labels_T: int32, the subword to predict from a position; -1 for none.
       written_TC: uint16, the word to write from a position; zeros for none.
-      learned_WC: uint16, the words whose vectors are learned. pieces_WP: int32, ids of their subwords; -1 pads.
+      learned_WC: uint16, the words whose vectors are learned.
+      pieces_WP: int32, ids of their subwords; -1 pads.
       pieces: the subwords that the sequence was made from, without special tokens.
       number: the numbers that, with the seed, decided the draws.
     """
@@ -86,7 +88,9 @@ class XRaySequenceMaker(PieceMaker):
     """Turns subwords into sequences; the corpus that they come from is given elsewhere.
 
     Attributes:
-      tokenizer: the tokenizer of subwords. found: finds the words in them. rows: the characters of words and subwords.
+      tokenizer: the tokenizer of subwords.
+      found: finds the words in them.
+      rows: the characters of words and subwords.
       learn, infer: policies that select the words whose vectors are learned, and the words that are spelled
         (section 2.1).
       hiding: how subwords are hidden; None: nothing is hidden, and the next subword is predicted (GPT-2).

@@ -1,6 +1,9 @@
-"""Variants in the configs of all fine-tuning tasks: how XRayEmb is used there, and which parameters stay frozen.
+"""Variants of the configs of all fine-tuning tasks: how XRayEmb is used there, and which parameters stay frozen.
 
-The setups of XRayEmb's paper (section 5.2, Table 5):
+Open it to add a setup. The files in `configs/` import them, and the command line names them after a colon
+(`configs/classify.py:stochastic`).
+
+The setups of XRayEmb's paper (section 4.2, Table 5):
 
     None          a model before second pre-training    no variant
     None+2pt      after `language_only`                 no variant: its policy is "none"
@@ -38,5 +41,5 @@ def frozen(config: ml_collections.ConfigDict) -> None:
     config.optim.freeze = ("^(?!(label|transform|head|pooler)/)[^/]+/(?!pooler/)",)
 
 
-POLICIES = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}
-SETUPS = {**POLICIES, "frozen": frozen}
+POLICY_SETUPS = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}
+SETUPS = {**POLICY_SETUPS, "frozen": frozen}

@@ -1,4 +1,7 @@
-"""Reads the model that a run of XRayEmb starts from, and makes the model that the config describes."""
+"""Reads the model that a run of XRayEmb starts from, and makes the model that the config describes.
+
+The objective calls it at the start of a run; open it when a run takes the wrong sizes from its backbone.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import ml_collections
 
 from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core import checkpoint as checkpoints
+from charlm.core.types import Json, JsonObject
 from charlm.families.family import FAMILIES
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.subword.start import BERT_KINDS
-from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.stored import family_of, metadata_of
+from charlm.families.subword.start import BACKBONE_KIND, BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS
+from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config
 from charlm.families.xrayemb.model import (
@@ -26,14 +30,12 @@ from charlm.families.xrayemb.model import (
     XRayEmbForMaskedLM,
     XRayEmbGPT2Config,
 )
-from charlm.families.xrayemb.text import BACKBONES, CHAR_FILE, XRayData
+from charlm.families.xrayemb.text import BACKBONES, XRayData
 
 NAME = "xrayemb"
-KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}  # the differences of the released backbones
-ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
-MEASURED = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")
-BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the config must set these, so that it is complete by itself
-BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
+# The config fields in which the released backbones differ.
+BACKBONE_KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}
+BACKBONE_ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
 ENCODER_KEYS = {  # key of the config: field of the encoder's config
     "encoder": "kind", "char_embedding": "char_embedding", "char_hidden": "hidden", "encoder_layers": "layers",
     "projections": "projections",
@@ -41,18 +43,19 @@ ENCODER_KEYS = {  # key of the config: field of the encoder's config
 ENCODER_READS = {"char_embedding": ("conv", "lstm"), "encoder_layers": ("lstm", "transformer")}  # others: all kinds
 UNSET = ("char_hidden", "encoder_layers", "projections")  # 0: the authors' size
 GENERATOR_KEYS = {"char_embedding": "char_embedding", "generator_hidden": "hidden", "generator_layers": "layers"}
-SHARED = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "initializer", "remat",
-          "attention_kernel")  # fmt: skip
+BACKBONE_FIELDS = ("hidden", "heads", "layers", "ffn", "dropout", "attention_dropout", "initializer", "remat",
+          "attention_kernel", "scan_layers")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
+class XRayStart:
     """The model that a run starts from: a backbone, or a checkpoint of an XRayEmb.
 
     Attributes:
       files: folder of the tokenizer.
       pretrained: the backbone; None: the run starts from an XRayEmb.
-      checkpoint: checkpoint of the XRayEmb. chars: its characters.
+      checkpoint: checkpoint of the XRayEmb.
+      chars: its characters.
       stored: the fields of its config, and the family of its backbone as "backbone".
     """
 
@@ -60,7 +63,7 @@ class Start:
     pretrained: Pretrained | None = None
     checkpoint: Path | None = None
     chars: XRayChars | None = None
-    stored: dict[str, Any] | None = None
+    stored: JsonObject | None = None
 
     @property
     def backbone(self) -> str:
@@ -71,7 +74,7 @@ class Start:
         return self.stored["backbone"]
 
 
-def read_start(source: str) -> Start:
+def read_start(source: str) -> XRayStart:
     """Returns the model that `init_from` names.
 
     Raises:
@@ -80,7 +83,7 @@ def read_start(source: str) -> Start:
     checkpoint = None
     with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
         checkpoint = checkpoints.find(source, key="init_from")
-    if checkpoint is not None and checkpoints.family_of(_metadata(checkpoint)) == NAME:
+    if checkpoint is not None and family_of(_metadata(checkpoint)) == NAME:
         stored = _metadata(checkpoint)
         if stored["head"] not in (MASKED_LM, CAUSAL_LM) or stored["model"]["generator"] is None:
             has = "and no generator" if stored["model"]["generator"] is None else "and a generator"
@@ -90,31 +93,31 @@ def read_start(source: str) -> Start:
             )
         files = checkpoints.files_of(checkpoint)
         chars = XRayChars.from_dict(stored["xray_chars"], str(checkpoint))
-        return Start(files, None, checkpoint, chars, stored["model"] | {"backbone": stored["backbone"]})
+        return XRayStart(files, None, checkpoint, chars, stored["model"] | {"backbone": stored["backbone"]})
     found = from_pretrained(source)
     if found.family not in BACKBONES:
         raise ValueError(
             f"init_from: {source} is a {found.family}; XRayEmb starts from {', '.join(BACKBONES)}, xrayemb"
         )
-    return Start(found.folder, found)
+    return XRayStart(found.folder, found)
 
 
-def _metadata(checkpoint: Path) -> dict[str, Any]:
-    return checkpoints.read_metadata(checkpoint, tuple(FAMILIES))
+def _metadata(checkpoint: Path) -> JsonObject:
+    return metadata_of(checkpoint, tuple(FAMILIES))
 
 
 def stored_chars(files: Path) -> XRayChars:
     """Returns the characters in a checkpoint's folder."""
-    return XRayChars.load(files / CHAR_FILE)
+    return XRayChars.load(files / XRAY_CHARS_FILE)
 
 
 def is_measured(config: ml_collections.ConfigDict) -> bool:
     """Returns whether a config has all sizes of the backbone that `init_from` names, as that of a resumed run has."""
-    return all(config.model[name] for name in MEASURED)
+    return all(config.model[name] for name in BACKBONE_OPEN)
 
 
-def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | None) -> dict[str, Any]:
-    """Returns the values of the keys `model.*` in `MEASURED`, from the config or else from the start of the run.
+def resolve(config: ml_collections.ConfigDict, data: XRayData, start: XRayStart | None) -> JsonObject:
+    """Returns the values of the keys `model.*` in `BACKBONE_OPEN`, from the config or else from the start of the run.
 
     Raises:
       ValueError: the model that the run starts from has another shape than the config, or too few rows or positions.
@@ -122,17 +125,17 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
     model = config.model
     if start is None or start.pretrained is None:
         kind = model.backbone or (start.backbone if start else "") or data.tokenizer.family or "bert"
-        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": ACTIVATIONS[kind]}
-        found |= {name: KINDS[kind][name] for name in ("max_positions", "epsilon")}
+        found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": BACKBONE_ACTIVATIONS[kind]}
+        found |= {name: BACKBONE_KINDS[kind][name] for name in ("max_positions", "epsilon")}
         if start is not None and start.stored is not None:
             _check_kind(start.stored["backbone"], start.stored, start.checkpoint)
-            found |= {name: start.stored[name] for name in MEASURED}
+            found |= {name: start.stored[name] for name in BACKBONE_OPEN}
             _check_said(config, start.stored | _of_parts(config, start.stored))
     else:
         found = _of_backbone(start.pretrained)
         theirs = {name: getattr(start.pretrained.config, name) for name in BACKBONE_SHAPE}
         _check_said(config, theirs | found)
-    resolved = {name: model[name] or found[name] for name in MEASURED}
+    resolved = {name: model[name] or found[name] for name in BACKBONE_OPEN}
     if data.tokenizer.family not in (None, resolved["backbone"]):
         raise ValueError(
             f"text.tokenizer: subwords of the family {data.tokenizer.family}, but model.backbone={resolved['backbone']}"
@@ -142,28 +145,28 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: Start | No
             f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
             "text.tokenizer to those of the model"
         )
-    longest = resolved["max_positions"] - KINDS[resolved["backbone"]].get("position_offset", 0)
+    longest = resolved["max_positions"] - BACKBONE_KINDS[resolved["backbone"]].get("position_offset", 0)
     if config.data.max_length > longest:
         raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
     return resolved
 
 
-def _of_backbone(backbone: Pretrained) -> dict[str, Any]:
-    """Returns a backbone's values of the keys in `MEASURED`; ValueError when it is of no known kind."""
+def _of_backbone(backbone: Pretrained) -> JsonObject:
+    """Returns a backbone's values of the keys in `BACKBONE_OPEN`; ValueError when it is of no known kind."""
     theirs = backbone.config
     _check_kind(backbone.family, vars(theirs), backbone.folder)
-    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in MEASURED if name != "backbone"}
+    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in BACKBONE_OPEN if name != "backbone"}
 
 
-def _check_kind(kind: str, theirs: Mapping[str, Any], where: Path | None) -> None:
+def _check_kind(kind: str, theirs: Mapping[str, Json], where: Path | None) -> None:
     for name in BACKBONE_KIND if kind in BERT_KINDS else ():
-        if theirs[name] != KINDS[kind][name]:
+        if theirs[name] != BACKBONE_KINDS[kind][name]:
             raise ValueError(
-                f"init_from: {where}: {name}={theirs[name]}, but XRayEmb on a {kind} has {KINDS[kind][name]}"
+                f"init_from: {where}: {name}={theirs[name]}, but XRayEmb on a {kind} has {BACKBONE_KINDS[kind][name]}"
             )
 
 
-def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict[str, Any]:
+def _of_parts(config: ml_collections.ConfigDict, stored: JsonObject) -> JsonObject:
     """Returns the keys that a config must set to describe the encoder and generator of a stored XRayEmb.
 
     It leaves out keys that this kind of encoder does not read, and unset keys whose default is the stored value.
@@ -195,7 +198,7 @@ def _of_parts(config: ml_collections.ConfigDict, stored: dict[str, Any]) -> dict
     return said | {name: generator[field] for name, field in GENERATOR_KEYS.items()}
 
 
-def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None:
+def _check_said(config: ml_collections.ConfigDict, said: JsonObject) -> None:
     """Checks that a config has the shape of the model it starts from; ValueError naming all keys that it must set.
 
     Args:
@@ -204,8 +207,8 @@ def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None
     own = config.model
     differing = [
         name
-        for name in dict.fromkeys((*BACKBONE_SHAPE, *MEASURED, *ENCODER_KEYS, *GENERATOR_KEYS))
-        if name in said and own[name] != said[name] and (own[name] or name not in MEASURED)
+        for name in dict.fromkeys((*BACKBONE_SHAPE, *BACKBONE_OPEN, *ENCODER_KEYS, *GENERATOR_KEYS))
+        if name in said and own[name] != said[name] and (own[name] or name not in BACKBONE_OPEN)
     ]
     if differing:
         ours = ", ".join(f"model.{name}={own[name]}" for name in differing)
@@ -213,7 +216,7 @@ def _check_said(config: ml_collections.ConfigDict, said: dict[str, Any]) -> None
         raise ValueError(f"{ours}, but init_from={config.init_from} is another model; set {theirs}")
 
 
-def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: dict[str, Any]) -> XRayEmbConfig:
+def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: JsonObject) -> XRayEmbConfig:
     """Returns the shape of backbone, encoder and generator.
 
     Args:
@@ -228,15 +231,17 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: di
     }
     unset = {"hidden": model.char_hidden, "layers": model.encoder_layers, "projections": model.projections}
     own = {name: value for name, value in unset.items() if value}
-    encoder = encoder_config(model.encoder, output=model.hidden, **characters, **own)
+    encoder = encoder_config(model.encoder, output=model.hidden, scan_layers=model.scan_layers, **characters, **own)
     layers = {"hidden": model.generator_hidden, "layers": model.generator_layers}
     generator = XRDecoderConfig(vector=model.hidden, **characters, **layers)
-    fields = {name: model[name] for name in SHARED} | {n: resolved[n] for n in MEASURED if n != "backbone"}
+    fields = {name: model[name] for name in BACKBONE_FIELDS} | {
+        n: resolved[n] for n in BACKBONE_OPEN if n != "backbone"
+    }
     fields |= {"dtype": dtype, "encoder": encoder, "generator": generator, "policy": config.policy.infer}
     kind = resolved["backbone"]
     if kind == "gpt2":
         return XRayEmbGPT2Config(**fields, embed_dropout=model.dropout)
-    return XRayEmbBertConfig(**fields, pooler=False, **{name: KINDS[kind][name] for name in BACKBONE_KIND})
+    return XRayEmbBertConfig(**fields, pooler=False, **{name: BACKBONE_KINDS[kind][name] for name in BACKBONE_KIND})
 
 
 def make_model(shape: XRayEmbConfig) -> XRayEmbForMaskedLM | XRayEmbForCausalLM:

@@ -1,21 +1,22 @@
 """Reads and writes XR-Enc and XR-Dec in the released code's format, with tables of its names of tensors and ours.
 
-Their character ids have the order characters, <unk>, <e>, <pad>, and ours begin with padding. So the rows of a
-character table move by one, and the classes of the output are the same in both (our id - 1 is their id).
+Open it when weights of the released code are not recognised, or a tensor is reported as missing. Their character ids
+have the order characters, <unk>, <e>, <pad>, and ours begin with padding. So the rows of a character table move by one,
+and the classes of the output are the same in both (our id - 1 is their id).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import flax.linen as nn
 import jax
 import numpy as np
 
 from charlm.convert.files import Tensor
-from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, export_state, import_state
+from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state
+from charlm.core.types import Option, Params
 from charlm.families.subword.bert_tensors import encoder_rules
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
@@ -131,12 +132,13 @@ def _no_encoder(names: Iterable[str], where: str) -> ValueError:
 
 
 def read_encoder(
-    state: Mapping[str, Tensor], where: str, heads: int = 8, start: np.ndarray | None = None, **changes: Any
-) -> tuple[XREncoderConfig, dict[str, Any]]:
+    state: Mapping[str, Tensor], where: str, heads: int = 8, start: np.ndarray | None = None, **changes: Option
+) -> tuple[XREncoderConfig, Params]:
     """Returns the config and the parameters of XR-Enc in one of their states; the config follows from tensor shapes.
 
     Args:
-      state: tensors, with or without the prefix `ENCODER`. where: name of the state in error messages.
+      state: tensors, with or without the prefix `ENCODER`.
+      where: name of the state in error messages.
       heads: attention heads of a Transformer, which no tensor shape tells; 8 in the released code.
       start: first states of an LSTM's layers, [2 * layers, hidden] or [2 * layers, 1, hidden], if the state lacks them;
         None: zeros. The released code draws them at random each time, so its own vectors cannot be reproduced.
@@ -158,7 +160,7 @@ def read_encoder(
     return config, import_state(table, leave, {f"{front}{name}": value for name, value in part.items()}, where)
 
 
-def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Any) -> tuple[XRDecoderConfig, dict[str, Any]]:
+def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Option) -> tuple[XRDecoderConfig, Params]:
     """Returns config and parameters of XR-Dec, as `read_encoder` does; with or without the prefix `GENERATOR`."""
     front = prefix_of(state, GENERATOR)
     part = part_of(state, front)
@@ -171,38 +173,20 @@ def read_decoder(state: Mapping[str, Tensor], where: str, **changes: Any) -> tup
     return config, import_state(decoder_target(config, front)[1], (), whole, where)
 
 
-def write_encoder(config: XREncoderConfig, params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Returns XR-Enc as a state in their format, which `read_encoder` reads; all names begin with `prefix`.
-
-    A Transformer's pooler, which nothing reads, is zeros; an LSTM has `START` in addition to what their code saves.
-    """
-    state = export_state(encoder_target(config)[1], (), params)
-    if config.kind == "transformer":
-        H = config.hidden
-        state |= {f"{_POOLER}.weight": np.zeros((H, H), np.float32), f"{_POOLER}.bias": np.zeros(H, np.float32)}
-    return {f"{prefix}{name}": value for name, value in state.items()}
-
-
-def write_decoder(config: XRDecoderConfig, params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Returns XR-Dec as a state in their format, which `read_decoder` reads; all names begin with `prefix`."""
-    state = export_state(decoder_target(config)[1], (), params)
-    return {f"{prefix}{name}": value for name, value in state.items()}
-
-
-def encoder_target(config: XREncoderConfig, prefix: str = "") -> tuple[Any, dict[str, Entry], list[Leave]]:
+def encoder_target(config: XREncoderConfig, prefix: str = "") -> tuple[Params, dict[str, Entry], list[Leave]]:
     """Returns XR-Enc's abstract parameters, its table of names, and the tensors not imported; computes nothing."""
     rules, leave = encoder_table(config.kind, prefix)
     params = _abstract(XREncoder(config), np.ones((1, 2), np.int32))
     return params, build_table(rules, params), leave
 
 
-def decoder_target(config: XRDecoderConfig, prefix: str = "") -> tuple[Any, dict[str, Entry]]:
+def decoder_target(config: XRDecoderConfig, prefix: str = "") -> tuple[Params, dict[str, Entry]]:
     """Returns XR-Dec's abstract parameters and its table of names; computes nothing."""
     params = _abstract(XRDecoder(config), np.ones((1, config.vector), np.float32), np.ones((1, 2), np.int32))
     return params, build_table(decoder_rules(prefix), params)
 
 
-def _abstract(module: nn.Module, *inputs: np.ndarray) -> Any:
+def _abstract(module: nn.Module, *inputs: np.ndarray) -> Params:
     return jax.eval_shape(lambda: module.init(jax.random.key(0), *inputs))["params"]
 
 

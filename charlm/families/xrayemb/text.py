@@ -1,4 +1,7 @@
-"""Prepares the data of XRayEmb's second pre-training: corpora, subwords, characters, and the most frequent words."""
+"""Prepares the data of XRayEmb's second pre-training: corpora, subwords, characters, and the most frequent words.
+
+The objective's `prepare` calls it; open it to see where each vocabulary comes from.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,11 @@ from charlm.data.subword_building import (
     read_named,
     tokenizer_of,
 )
-from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.vocab import xray_chars_of_words
 from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
 
-CHAR_FILE = "xray_chars.json"
 BACKBONES = ("bert", "roberta", "gpt2")
 
 
@@ -57,7 +59,7 @@ class XRayData(NamedTuple):
     def save(self, folder: Path) -> None:
         """Writes the files of both vocabularies; creates the folder."""
         self.tokenizer.save(folder)
-        self.chars.save(folder / CHAR_FILE)
+        self.chars.save(folder / XRAY_CHARS_FILE)
 
 
 def prepare_xray(

@@ -1,17 +1,19 @@
 """How XRayEmb reads text for tasks and predictors: units are pieces of its tokenizer and selected words (section 2).
 
-A policy selects the words. A selected word is one position, whatever its number of pieces, so sequences get shorter.
+Fine-tuning tasks and the predictor read text through it. Open it to change how selected words enter a batch. A policy
+selects the words. A selected word is one position, whatever its number of pieces, so sequences get shorter.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 
-from charlm.core.flops import Lengths, lengths_of
+from charlm.core.flops import TotalLengths, lengths_of
+from charlm.core.types import Params
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import SpelledUnits
@@ -40,7 +42,8 @@ class XRayEmbUnits(SpelledUnits):
     whose state has read the whole word. Words are kept as long as this object; see `fresh`.
 
     Args:
-      pretrained: the model. longest: see `charlm.families.registry.units_of`.
+      pretrained: the model.
+      longest: see `charlm.families.lookup.units_of`.
       policy: the policy of training; None: the one in the model's config.
       eval_policy: the policy outside of training; None: `policy` if that is given, else the one in the model's config;
         in both cases "none" replaces a training policy that draws words.
@@ -115,10 +118,10 @@ class XRayEmbUnits(SpelledUnits):
 
     def forward_flops(self, config: XRayEmbConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the encoder over the distinct words plus those of the backbone."""
-        words = sum((lengths_of(chars) for chars in inputs.chars), Lengths())
+        words = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
         return xr_encoder_forward(config.encoder, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
-    def states(self, config: XRayEmbConfig, params: Any, inputs: SpelledBatch) -> jax.Array:
+    def states(self, config: XRayEmbConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the states of the last layer; see `Units.states`."""
         causal = isinstance(config, XRayEmbGPT2Config)
         backbone, model = ("gpt2", XRayEmbGPT2(config)) if causal else ("bert", XRayEmbBert(config))

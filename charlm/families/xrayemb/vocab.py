@@ -1,14 +1,15 @@
-"""Builds XRayEmb's character vocabulary from text or from encoded corpora, as the model's tokenizer reads them."""
+"""Builds XRayEmb's character vocabulary from encoded corpora, as the model's tokenizer reads their words.
+
+A run uses it unless the model that it starts from has characters already. Open it when the
+vocabulary lacks characters or has unexpected ones.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from charlm.data.corpus import EncodedCorpus
-from charlm.data.sources import Source
 from charlm.data.subword_building import count_words
-from charlm.data.vocab import count_chars
 from charlm.families.xrayemb.chars import XRayChars
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import count_symbols
@@ -33,22 +34,3 @@ def xray_chars_of_words(
     """Returns the characters of words with their counts; see `xray_chars_of`."""
     read = counts.keys() if tokenizer is None else map(tokenizer.normalized, counts)
     return XRayChars.build(count_symbols(read, counts.values()), size)
-
-
-def xray_chars_of_text(
-    sources: Sequence[Source], tokenizer: SubwordTokenizer | None = None, size: int | None = None
-) -> XRayChars:
-    """Returns the characters of all documents of text sources; see `xray_chars_of`.
-
-    Raises:
-      ValueError: a source cannot be read.
-    """
-    counts = count_chars(sources, "none")
-    if tokenizer is None:
-        return XRayChars.build(counts, size)
-    # The normalizers of the published models change each character independently of its neighbours.
-    read: Counter[str] = Counter()
-    for char, count in counts.items():
-        for form in tokenizer.normalized(char):
-            read[form] += count
-    return XRayChars.build(read, size)

@@ -1,7 +1,8 @@
 """Replaces the subwords of selected words by one position each (Pinter et al., 2021, section 2).
 
-The sequence becomes shorter, and its offsets, masks and labels are those of the remaining positions. `[UNK]` and other
-special tokens are not words, and the characters behind `[UNK]` are lost, as in the released code.
+`policies` selects the words; open this module to see what becomes of their positions. The sequence becomes shorter, and
+its offsets, masks and labels are those of the remaining positions. `[UNK]` and other special tokens are not words, and
+the characters behind `[UNK]` are lost, as in the released code.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, Policy, WordRuns, runs, select
 from charlm.text.subwords import Subwords, SubwordTokenizer
+from charlm.text.words import KEPT_WORDS
 
-KEPT_WORDS = 2**18  # most words whose text is remembered
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +49,7 @@ class Collapsed:
         """The position of each piece, int [P]."""
         return np.repeat(np.arange(len(self)), self.ends_L - self.starts_L)
 
-    @property
-    def collapsed_L(self) -> np.ndarray:
-        """bool [L], True at words; the base model's own loss leaves these positions out."""
-        return np.array([isinstance(item, str) for item in self.items], bool)
-
-    def first(self, values: Sequence[Any]) -> list[Any]:
+    def first(self, values: Sequence[T]) -> list[T]:
         """Returns one value per position from values of pieces, such as labels: that of its first piece."""
         return [values[start] for start in self.starts_L.tolist()]
 
@@ -136,7 +133,8 @@ class XRayWords:
         """Returns a sequence with the words that a policy selects as one position each.
 
         Args:
-          item: a text, a pair or words as the tokenizer encodes them. policy: selects the words.
+          item: a text, a pair or words as the tokenizer encodes them.
+          policy: selects the words.
           rng: generator of the sequence, for a policy that draws.
           given: True: `item` was made from given words, and no two of them are joined.
 

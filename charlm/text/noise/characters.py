@@ -3,7 +3,7 @@
 A character is one code point together with the combining marks, joiners, variation selectors and skin tones that follow
 it; pictographs that are joined to each other are one character. Edits cut only between characters, so no mark is
 separated from its letter or moves to the start of a word. (A mark that is already at the start of a word is a character
-of its own.)
+of its own.) Open this module when noise splits or skips a character that it should not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Records what noise changed in a text or in words; maps spans, tags and predictions to the noised form and back."""
+"""Records what noise changed in a text or in words; maps spans, tags and predictions to the noised form and back.
+
+Open it when answers or tags of noised text do not lie where they should.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Keyboard neighbours for typing errors: which letters are next to each other, in the languages of multilingual BERT.
 
+Open it when the noise `keyboard` types a letter that is not next to the right one, or to add a language.
+
 The layouts are in `keyboards.json` and come from two sources. The layouts of eleven languages come from nlpaug
 (Copyright (c) 2019 Edward Ma, MIT licence; nlpaug/res/char/keyboard at commit 63ca3ec8c2). They were converted by the
 following rules, which a test applies to the source again:
@@ -18,7 +20,7 @@ Polish is the typist's layout (QWERTZ), as in the source. Letters of a language 
 neighbours.
 
 The layouts of the other languages come from xkeyboard-config 2.35.1 (many authors, MIT/X11 and similar licences, see
-the file) and follow the same rules. tests/text/xkb_layouts.py says which language has which layout and can generate
+the file) and follow the same rules. tests/text/noise/xkb_layouts.py says which language has which layout, and can write
 that part of the file again:
 
 - The neighbours of a key are the adjacent keys in its row, and the keys in the rows above and below that are at most

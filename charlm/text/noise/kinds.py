@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from charlm.core.registry import Table
+from charlm.core.entries import check_fields, is_line, takes
+from charlm.core.registry import Registry
 from charlm.text.noise import operations, words
 from charlm.text.noise.characters import Characters
 from charlm.text.noise.edits import Edit
@@ -184,19 +185,25 @@ _OWN: dict[str, Kind] = {
 }
 
 
-def _checked(name: str, kind: Any) -> Kind:
+def _checked(name: str, kind: object) -> Kind:
     """Checks and returns a kind that a package adds; raises a ValueError that names the missing or wrong field."""
     if not isinstance(kind, Kind):
         raise ValueError(f"noise {name!r}: expected a charlm.text.noise.Kind, got {kind!r}")
-    if not callable(kind.operation):
+    if not callable(kind.operation) or isinstance(kind.operation, type):
         raise ValueError(f"noise {name!r}: its operation is {kind.operation!r}, expected a function that makes edits")
+    if not takes(kind.operation, 3):
+        raise ValueError(f"noise {name!r}: its operation {kind.operation!r}, expected to take characters, how and rng")
+    numbers: dict[str, type | tuple[type, ...]] = dict.fromkeys(("rate", "highest"), (int, float))
+    check_fields(f"noise {name!r}", kind, numbers | {"min_length": int, "resizes": bool, "listed": bool})
     if kind.unit not in ("character", "word"):
         raise ValueError(f"noise {name!r}: its unit is {kind.unit!r}, expected 'character' or 'word'")
     for field in ("share_of", "line"):
-        if not (isinstance(getattr(kind, field), str) and getattr(kind, field)):
+        if not (said := getattr(kind, field)):
             raise ValueError(
                 f"noise {name!r}: it lacks {field}, which says what its rate is a share of, or what it does"
             )
+        if not is_line(said):
+            raise ValueError(f"noise {name!r}: {field}={said!r}, expected one line of text")
     if not 0 <= kind.rate <= kind.highest <= 1 or kind.min_length < 1:
         raise ValueError(
             f"noise {name!r}: rate={kind.rate}, highest={kind.highest}, min_length={kind.min_length}, expected "
@@ -205,4 +212,4 @@ def _checked(name: str, kind: Any) -> Kind:
     return kind
 
 
-KINDS: Table[Kind] = Table("noise", "charlm.noises", _OWN, _checked)
+KINDS: Registry[Kind] = Registry("noise", "charlm.noises", _OWN, _checked)

@@ -1,4 +1,7 @@
-"""Reads lists of misspelled words, as the noise "misspelling" needs them."""
+"""Reads lists of misspelled words, as the noise "misspelling" needs them.
+
+Open it to read another format of list. A list is a file of the user; charlm contains none.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Every operation has the form (characters, how, rng) -> edits, in ascending order. The number of random draws depends on
 the text only. So with the same seed, a higher rate hits the same characters as a lower one and more (except `swap`).
+Open it to change or write an operation for characters, and add a new one to `kinds`.
 """
 
 from __future__ import annotations

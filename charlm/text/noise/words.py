@@ -1,4 +1,7 @@
-"""Noise that makes one change in a word, and the list of all single changes that an adversarial search tries."""
+"""Noise that makes one change in a word, and the list of all single changes that an adversarial search tries.
+
+Open it to change or write an operation for words, and add a new one to `kinds`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 One class serves BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and the SentencePiece models of XLM-R,
 ALBERT and XLNet. The `tokenizers` library does the work; ids, offsets and words equal those of Hugging Face
-transformers.
+transformers. Every family that reads subwords loads its tokenizer here; open the other modules of this package to
+support another kind of file.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from charlm.core.types import JsonObject
 from charlm.text.subwords.encoded import (
     SpecialIds,
     SubwordBatch,
@@ -29,7 +29,7 @@ from charlm.text.subwords.encoded import (
 )
 from charlm.text.subwords.files import ROLES, TOKENIZERS, open_source, save_files
 from charlm.text.subwords.models import build
-from charlm.text.subwords.pieces import Surface, starts_of_words, surfaces
+from charlm.text.subwords.pieces import Surface, surfaces
 from charlm.text.subwords.roles import settings_of
 from charlm.text.subwords.sentencepieces import restore_scores
 from charlm.text.subwords.views import make_view
@@ -45,7 +45,7 @@ _MAX_VIEWS = 16  # number of cached views (`make_view`); they share the vocabula
 class SubwordTokenizer:
     """A subword vocabulary and its way of cutting text. Immutable; safe to share between threads and to pickle."""
 
-    def __init__(self, backend: Tokenizer, settings: dict[str, Any]) -> None:
+    def __init__(self, backend: Tokenizer, settings: JsonObject) -> None:
         """Wraps a configured tokenizer of the `tokenizers` library; `load` is the usual way to get one.
 
         Args:
@@ -116,7 +116,7 @@ class SubwordTokenizer:
         content = [json.loads(self._backend.to_str()), self._settings]  # the library writes maps in a random order
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _restored, (self._backend.to_str(), self._settings)
 
     def __repr__(self) -> str:
@@ -271,21 +271,6 @@ class SubwordTokenizer:
         self.token(index)
         return self._surfaces[int(index)]
 
-    def word_starts(self, ids: Sequence[int], sequences: Sequence[int | None] | None = None) -> np.ndarray:
-        """Returns a bool array [len(ids)] that says which tokens begin a word, by spelling (`Surface.starts_word`).
-
-        These tokens begin a word whatever their spelling: the first token of a sequence, any token after a token that
-        bounds texts (pad, cls, sep, bos, eos), a mask, since the token it hides is unknown, and WordPiece's unknown
-        token, which always stands for a whole word. The tokens that bound texts never begin a word.
-
-        Args:
-          ids: one sequence of ids.
-          sequences: `Subwords.sequences`; needed for pairs with no token between the texts (GPT-2).
-        """
-        unknown_starts = type(self._backend.model).__name__ == "WordPiece"
-        looks = [self.surface(index) for index in ids]
-        return starts_of_words(ids, looks, sequences, self.special, unknown_starts)
-
     def pad(self, batch: Sequence[Subwords], length: int | None = None, pad_id: int | None = None) -> SubwordBatch:
         """Pads encoded texts to `length`, by default to the longest text, on the family's side (XLNet: left).
 
@@ -297,7 +282,7 @@ class SubwordTokenizer:
         return padded(batch, length, pad_id, self.pad_type_id, self.padding_side == "left")
 
 
-def _restored(tokenizer_json: str, settings: dict[str, Any]) -> SubwordTokenizer:
+def _restored(tokenizer_json: str, settings: JsonObject) -> SubwordTokenizer:
     """Restores a pickled tokenizer."""
     from tokenizers import Tokenizer
 

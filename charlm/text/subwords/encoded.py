@@ -1,15 +1,20 @@
-"""The inputs and outputs of a subword tokenizer: checked texts, encoded texts, and padded batches."""
+"""The inputs and outputs of a subword tokenizer: checked texts, encoded texts, and padded batches.
+
+Open it to see which arrays a tokenizer returns, or how texts that the library would reject are repaired.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
+
+T = TypeVar("T")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -86,7 +91,7 @@ class SpecialIds(NamedTuple):
         return index
 
 
-def checked_texts(values: Any) -> list[str]:
+def checked_texts(values: object) -> list[str]:
     """Returns texts with lone surrogates, which the library rejects, replaced by U+FFFD, which keeps offsets valid.
 
     A single text instead of several would be read letter by letter, so it raises a ValueError, as do other types.
@@ -98,18 +103,18 @@ def checked_texts(values: Any) -> list[str]:
     return [text if text.isascii() else _SURROGATE.sub("\ufffd", text) for text in texts]
 
 
-def checked_words(values: Any) -> list[list[str]]:
+def checked_words(values: object) -> list[list[str]]:
     """Checks sequences of words as `checked_texts` checks texts, and returns them."""
     return [checked_texts(words) for words in _listed(values)]
 
 
-def _listed(values: Any) -> list[Any]:
+def _listed(values: object) -> list[Any]:  # of anything: the caller checks each value
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"expected a list, found {type(values).__name__}")
     return list(values)
 
 
-def inputs(firsts: list[Any], seconds: list[Any] | None) -> list[Any]:
+def inputs(firsts: list[T], seconds: list[T] | None) -> list[T] | list[tuple[T, T]]:
     """Returns the input of the library's `encode_batch`: texts, or pairs of texts."""
     if seconds is None:
         return firsts

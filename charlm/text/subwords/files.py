@@ -1,9 +1,9 @@
 """Finds and reads the files of published subword tokenizers, and writes them.
 
-The kinds of files, in the order in which a folder is searched: `tokenizer.json` (any tokenizer), `vocab.txt`
-(BERT's WordPiece), `vocab.json` with `merges.txt` (the byte-level BPE of GPT-2 and RoBERTa), `*.model` (SentencePiece:
-XLM-R, ALBERT, XLNet). Beside them `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and
-`config.json` are read if present. Nothing is ever downloaded.
+The kinds of files, in the order in which a folder is searched: `tokenizer.json` (any tokenizer), `vocab.txt` (BERT's
+WordPiece), `vocab.json` with `merges.txt` (the byte-level BPE of GPT-2 and RoBERTa), `*.model` (SentencePiece: XLM-R,
+ALBERT, XLNet). Beside them `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json` and `config.json`
+are read if present. Nothing is ever downloaded. Open this module when a folder is not recognised as a tokenizer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from charlm.core.durable import write_text
 from charlm.core.reading import loads, read_bytes
+from charlm.core.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+T = TypeVar("T")
+
 ROLES = ("pad", "cls", "sep", "mask", "unk", "bos", "eos")
-KINDS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+FILE_KINDS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,14 @@ _GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend", "AutoTokeniz
 
 
 @dataclass(frozen=True)
-class Source:
+class TokenizerFiles:
     """A tokenizer on disk: its main file, the settings in the files beside it, and the settings of the caller."""
 
     path: Path
     kind: str
-    config: Mapping[str, Any]  # tokenizer_config.json over special_tokens_map.json
+    config: Mapping[str, Json]  # tokenizer_config.json over special_tokens_map.json
     config_path: Path
-    added: Mapping[int, Mapping[str, Any]]  # tokens added after the vocabulary was built, by id
+    added: Mapping[int, Mapping[str, Json]]  # tokens added after the vocabulary was built, by id
     family: str | None
     stated: Mapping[str, bool | None]  # the caller's options; None: not stated
 
@@ -112,7 +115,7 @@ class Source:
         return key in self.config, value
 
 
-def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None]) -> Source:
+def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None]) -> TokenizerFiles:
     """Finds the main file of a tokenizer and reads the configuration files beside it.
 
     Raises:
@@ -127,13 +130,13 @@ def open_source(path: Path, family: str | None, stated: Mapping[str, bool | None
     for name in (name for name, value in stated.items() if value is not None and name not in allowed):
         raise ValueError(f"{main}: {name} cannot be chosen here: expected {', '.join(allowed) or 'no options'}")
     added = _added_tokens(main.parent, config_path, config)
-    return Source(main, kind, config, config_path, added, family, stated)
+    return TokenizerFiles(main, kind, config, config_path, added, family, stated)
 
 
 def _main_file(path: Path) -> tuple[Path, str]:
     """Returns the file that holds the vocabulary, and its kind."""
     if path.is_dir():
-        for kind in KINDS:
+        for kind in FILE_KINDS:
             found = sorted(path.glob(kind))
             if len(found) > 1:
                 raise ValueError(f"{path}: expected one {kind}, found {', '.join(file.name for file in found)}")
@@ -150,11 +153,13 @@ def _main_file(path: Path) -> tuple[Path, str]:
         return path, "vocab.json"
     kinds = {".json": "tokenizer.json", ".txt": "vocab.txt", ".model": "*.model"}
     if path.suffix not in kinds:
-        raise ValueError(f"{path}: expected a tokenizer file ({', '.join(KINDS)}), found {path.suffix or path.name!r}")
+        raise ValueError(
+            f"{path}: expected a tokenizer file ({', '.join(FILE_KINDS)}), found {path.suffix or path.name!r}"
+        )
     return path, kinds[path.suffix]
 
 
-def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping[str, Any]) -> str | None:
+def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping[str, Json]) -> str | None:
     """Returns the family: from the caller, else from the configuration, else from the kind and content of the files."""
     if argument is not None and argument not in TOKENIZERS:
         raise ValueError(f"family={argument!r}: expected {', '.join(TOKENIZERS)}")
@@ -181,10 +186,10 @@ def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping
     return family
 
 
-def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Json]) -> dict[int, JsonObject]:
     """Returns {id: {"content": token, flags}} from added_tokens.json and tokenizer_config.json."""
     added_path = folder / "added_tokens.json"
-    added: dict[int, dict[str, Any]] = {}
+    added: dict[int, JsonObject] = {}
     for token, index in _optional_json(added_path).items():
         if type(index) is not int:
             raise ValueError(f"{added_path}: expected ids of tokens, found {token!r}: {index!r}")
@@ -200,7 +205,7 @@ def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Any]) ->
     return added
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Reads a JSON object.
 
     Raises:
@@ -218,7 +223,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Json]]) -> JsonObject:
     """Builds a dict; raises ValueError if a key occurs twice."""
     result = dict(pairs)
     if len(result) != len(pairs):
@@ -227,11 +232,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _optional_json(path: Path) -> dict[str, Any]:
+def _optional_json(path: Path) -> JsonObject:
     return read_json(path) if path.is_file() else {}
 
 
-def call_library(path: Path, expected: str, function: Callable[..., Any], *args: Any) -> Any:
+def call_library(path: Path, expected: str, function: Callable[..., T], *args: object) -> T:
     """Calls a library function on the content of a file; any error it raises becomes a ValueError naming the file."""
     try:
         return function(*args)
@@ -247,7 +252,7 @@ def require(path: Path, vocab: Iterable[str], tokens: Iterable[str]) -> None:
         raise ValueError(f"{path}: expected the special tokens {', '.join(missing)}, found none of that spelling")
 
 
-def read_tokenizer_json(source: Source) -> Tokenizer:
+def read_tokenizer_json(source: TokenizerFiles) -> Tokenizer:
     """Reads `tokenizer.json` and removes its settings of padding and truncation, which are up to the caller."""
     from tokenizers import Tokenizer
 
@@ -261,7 +266,7 @@ def read_tokenizer_json(source: Source) -> Tokenizer:
     return backend
 
 
-def save_files(folder: Path, tokenizer_json: str, config: Mapping[str, Any]) -> None:
+def save_files(folder: Path, tokenizer_json: str, config: Mapping[str, Json]) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json` into `folder`; a reader never sees a half-written file."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {"tokenizer.json": tokenizer_json, "tokenizer_config.json": json.dumps(config, indent=2) + "\n"}

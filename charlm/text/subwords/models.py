@@ -1,17 +1,18 @@
 """Builds tokenizers of the `tokenizers` library from the files of published WordPiece and byte-level BPE models.
 
-Sources: Devlin et al. 2019 (WordPiece, section 3), Radford et al. 2019 (byte-level BPE, section 2.2), and the files
-of the released models.
+Open it when ids of such a model differ from those of Hugging Face. Sources: Devlin et al. 2019 (WordPiece, section 3),
+Radford et al. 2019 (byte-level BPE, section 2.2), and the files of the released models.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from charlm.core.reading import read_bytes
-from charlm.text.subwords.files import Source, call_library, read_json, read_tokenizer_json, require
+from charlm.core.types import JsonObject
+from charlm.text.subwords.files import TokenizerFiles, call_library, read_json, read_tokenizer_json, require
 from charlm.text.subwords.roles import add_tokens, added_contents, id_of, role_tokens
 from charlm.text.subwords.sentencepieces import restore_scores, sentencepiece_backend
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-def build(source: Source) -> Tokenizer:
+def build(source: TokenizerFiles) -> Tokenizer:
     """Returns the configured tokenizer of a source; raises a ValueError naming the file if the file is malformed."""
     if source.kind == "tokenizer.json":
         return restore_scores(read_tokenizer_json(source))
@@ -27,7 +28,7 @@ def build(source: Source) -> Tokenizer:
     return makers[source.kind](source)
 
 
-def _wordpiece(source: Source) -> Tokenizer:
+def _wordpiece(source: TokenizerFiles) -> Tokenizer:
     """Builds BERT's tokenizer from `vocab.txt`, which has one piece per line; the line number is the id."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -86,7 +87,7 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"{path}: expected UTF-8 text: {error}") from None
 
 
-def _byte_level(source: Source) -> Tokenizer:
+def _byte_level(source: TokenizerFiles) -> Tokenizer:
     """Builds the tokenizer of GPT-2 or RoBERTa from `vocab.json` {piece: id} and `merges.txt`, one merge per line."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -109,7 +110,7 @@ def _byte_level(source: Source) -> Tokenizer:
     return backend
 
 
-def _check_vocab_json(path: Path, vocab: dict[str, Any]) -> None:
+def _check_vocab_json(path: Path, vocab: JsonObject) -> None:
     """Raises ValueError unless every value is an id and no id occurs twice."""
     owners: dict[int, str] = {}
     for piece, index in vocab.items():

@@ -1,17 +1,17 @@
-"""The surface of a subword: the characters that a piece stands for, and whether it begins a word."""
+"""The surface of a subword: the characters that a piece stands for, and whether it begins a word.
+
+Open it to see how `##ing` or `Ġthe` become characters; models that spell subwords rely on it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from charlm.text.subwords.encoded import SpecialIds
 
 # Placeholders in the released vocabularies, which never occur in text (BERT; RoBERTa).
 _PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d{4}")
@@ -102,32 +102,3 @@ def _byte_surface(token: str, table: dict[str, int]) -> Surface:
 def _decoded(content: bytes, starts_word: bool) -> Surface:
     chars = content.decode("utf-8", "surrogateescape")
     return Surface(chars, starts_word, not any("\udc80" <= char <= "\udcff" for char in chars))
-
-
-def starts_of_words(
-    ids: Sequence[int],
-    looks: Sequence[Surface | None],
-    sequences: Sequence[int | None] | None,
-    special: SpecialIds,
-    unknown_starts: bool,
-) -> np.ndarray:
-    """Returns a bool array [len(ids)] that says which tokens begin a word; see `SubwordTokenizer.word_starts`.
-
-    Args:
-      ids: one sequence of ids.
-      looks: the surface of each id.
-      sequences: the number of the text of each token, if known.
-      special: ids of the special tokens.
-      unknown_starts: whether the unknown token stands for a whole word.
-    """
-    bounds = {special.pad, special.cls, special.sep, special.bos, special.eos} - {None}
-    alone = {special.mask, special.unk} if unknown_starts else {special.mask}
-    starts = np.zeros(len(ids), bool)
-    after_bound = True
-    for place, (index, surface) in enumerate(zip(ids, looks, strict=True)):
-        if place and sequences is not None and sequences[place] != sequences[place - 1]:
-            after_bound = True
-        by_spelling = index in alone or (surface is not None and surface.starts_word)
-        starts[place] = index not in bounds and (after_bound or by_spelling)
-        after_bound = index in bounds
-    return starts

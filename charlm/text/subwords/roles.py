@@ -1,10 +1,14 @@
-"""Special and added tokens of a subword tokenizer: finds the token of each role, and makes the settings to save."""
+"""Special and added tokens of a subword tokenizer: finds the token of each role, and makes the settings to save.
+
+Open it when a tokenizer takes the wrong token for [CLS], [MASK] or another role.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from charlm.text.subwords.files import ROLES, TOKENIZERS, Source, call_library
+from charlm.core.types import JsonObject
+from charlm.text.subwords.files import ROLES, TOKENIZERS, TokenizerFiles, call_library
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -20,7 +24,7 @@ _SPELLINGS = {
 }
 
 
-def role_tokens(source: Source) -> dict[str, str]:
+def role_tokens(source: TokenizerFiles) -> dict[str, str]:
     """Returns the token of each role: from the configuration, else as in the released models of the family."""
     roles = dict(TOKENIZERS[source.family].roles) if source.family else {}
     for role in ROLES:
@@ -37,7 +41,7 @@ def role_tokens(source: Source) -> dict[str, str]:
     return roles
 
 
-def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
+def settings_of(source: TokenizerFiles, backend: Tokenizer) -> JsonObject:
     """Returns the settings of a tokenizer as transformers writes them into `tokenizer_config.json`.
 
     If nothing states the roles of a `tokenizer.json`, they are inferred from the usual spellings of its added tokens.
@@ -54,7 +58,7 @@ def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
         if source.role(role)[1] is not None:
             raise ValueError(f"{source.path}: expected {roles[role]!r} ({role}_token), found no such token")
         del roles[role]
-    settings: dict[str, Any] = {"tokenizer_class": family.tokenizer_class if family else "PreTrainedTokenizerFast"}
+    settings: JsonObject = {"tokenizer_class": family.tokenizer_class if family else "PreTrainedTokenizerFast"}
     settings |= {f"{role}_token": roles.get(role) for role in ROLES}
     settings["padding_side"] = source.config.get("padding_side") or (family.padding_side if family else "right")
     if settings["padding_side"] not in ("left", "right"):
@@ -68,7 +72,7 @@ def settings_of(source: Source, backend: Tokenizer) -> dict[str, Any]:
     return settings
 
 
-def added_contents(source: Source) -> list[str]:
+def added_contents(source: TokenizerFiles) -> list[str]:
     """Returns the tokens that were added after the vocabulary was built."""
     return [str(entry["content"]) for entry in source.added.values()]
 
@@ -81,7 +85,9 @@ def id_of(backend: Tokenizer, token: str) -> int:
     return index
 
 
-def add_tokens(backend: Tokenizer, source: Source, roles: dict[str, str], control: list[str] | None = None) -> None:
+def add_tokens(
+    backend: Tokenizer, source: TokenizerFiles, roles: dict[str, str], control: list[str] | None = None
+) -> None:
     """Marks special tokens and adds the tokens that came after the vocabulary; ValueError if their ids do not fit."""
     from tokenizers import AddedToken
 

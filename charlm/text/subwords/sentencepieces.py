@@ -1,6 +1,7 @@
 """Builds tokenizers of the `tokenizers` library from the SentencePiece models of XLM-R, ALBERT and XLNet.
 
-Sources: Kudo and Richardson 2018 (SentencePiece), and the files of the released models.
+Open it when ids of such a model differ from those of Hugging Face. Sources: Kudo and Richardson 2018 (SentencePiece),
+and the files of the released models.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from charlm.core.reading import read_bytes
-from charlm.text.subwords.files import Source, call_library, require
+from charlm.text.subwords.files import TokenizerFiles, call_library, require
 from charlm.text.subwords.roles import add_tokens, added_contents, id_of, role_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.normalizers import Normalizer
 
 _MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _CONTROL, _BYTE = 3, 6  # types of SentencePiece's pieces
 _DIGIT_COMMA = re.compile(r".*\d,", re.DOTALL)
 
 
-def sentencepiece_backend(source: Source) -> Tokenizer:
+def sentencepiece_backend(source: TokenizerFiles) -> Tokenizer:
     """Builds the tokenizer of XLM-R, ALBERT or XLNet from a unigram model of SentencePiece."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -69,7 +71,7 @@ def sentencepiece_backend(source: Source) -> Tokenizer:
     return backend
 
 
-def _read_proto(path: Path) -> Any:
+def _read_proto(path: Path) -> Any:  # a `ModelProto`, a class that protobuf makes at run time
     """Reads a SentencePiece model and checks that it is of the kind that these families use."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
@@ -93,7 +95,7 @@ def _read_proto(path: Path) -> Any:
     return proto
 
 
-def _normalizer(source: Source, charsmap: bytes) -> Any:
+def _normalizer(source: TokenizerFiles, charsmap: bytes) -> Normalizer:
     """Returns the normaliser; ALBERT and XLNet have steps of their own before those of SentencePiece."""
     from tokenizers import normalizers
 

@@ -1,9 +1,15 @@
-"""Copies a configured tokenizer with other settings, since changing the original would affect other threads."""
+"""Copies a configured tokenizer with other settings, since changing the original would affect other threads.
+
+`SubwordTokenizer` uses it to truncate and to read words. Open it when a copied tokenizer cuts text differently than the
+original.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from charlm.core.types import Json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,7 +66,7 @@ def _prefixed(backend: Tokenizer) -> Tokenizer | None:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _set_prefix(node: Any) -> None:
+def _set_prefix(node: Json) -> None:
     """Switches `add_prefix_space` on in every byte-level stage below `node`."""
     if isinstance(node, list):
         for child in node:

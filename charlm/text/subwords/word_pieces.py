@@ -1,4 +1,7 @@
-"""Turns words into subwords with a cache: a corpus has a hundred times as many words as distinct words."""
+"""Turns words into subwords with a cache: a corpus has a hundred times as many words as distinct words.
+
+The families that fill sequences word by word use it while they make batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished run of Char2Subword in three stages, for all tests of it."""
+"""Fixture: a finished Char2Subword run in three stages, shared by all tests."""
 
 from __future__ import annotations
 

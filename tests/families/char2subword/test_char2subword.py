@@ -1,4 +1,4 @@
-"""Char2Subword: the golden outputs, padding that is never read, and what the switches change."""
+"""Tests the Char2Subword module: golden outputs, padding without effect, and its config switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Char2Subword in front of a BERT: vectors come from where the batch says, and everything behind is BERT's own."""
+"""Tests Char2Subword in front of a BERT: input vectors come from where the batch says, the rest is BERT's own."""
 
 from __future__ import annotations
 

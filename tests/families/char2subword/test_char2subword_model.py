@@ -1,4 +1,4 @@
-"""What a Char2Subword starts from: the nearest rows of a table, computed once."""
+"""Tests what a Char2Subword run starts from: the nearest rows of a table are computed once."""
 
 from __future__ import annotations
 

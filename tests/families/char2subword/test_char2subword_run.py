@@ -1,4 +1,4 @@
-"""Char2Subword in three stages: one command, frozen bits, exact resume in every stage, the same on eight devices."""
+"""Tests a Char2Subword run in three stages: frozen bits, exact resume in every stage, the same on eight devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from charlm.config import from_dict, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.data.pipeline import training_records
 from charlm.data.streams import SequenceStream
-from charlm.families.registry import prepare
+from charlm.families.lookup import prepare
 from charlm.training.evaluate import evaluate
 from charlm.training.progress import read_metrics
 from charlm.training.run import build

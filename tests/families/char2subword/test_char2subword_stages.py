@@ -1,4 +1,4 @@
-"""Stages of Char2Subword: what one cannot do is said before any trains, and none goes on from what is no longer so."""
+"""Tests stages: mistakes of later stages are found before any trains, and changed earlier stages are refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from small_run import on_devices
 
 import charlm.training.train
 from charlm.core import checkpoint as checkpoints
+from charlm.core.leafwise import leafwise
 from charlm.data.pipeline import training_records
 from charlm.data.streams import SequenceStream
 from charlm.families.char2subword.keys import of_stage
-from charlm.families.registry import prepare
+from charlm.families.lookup import prepare
 from charlm.training.run import build
 from charlm.training.stages import train_stages
 from charlm.training.train import train
@@ -270,7 +271,7 @@ def test_precision_is_measured_on_fifteen_whatever_the_loss_counts(stages, count
     assert {near.shape[-1] for near in training.near} == {count}
     assert {near.shape[-1] for near in batch.near} == {max(count, 15)}
     assert {near.shape[-1] for near in objective.empty(1).near} == {max(count, 15)}
-    params = jax.jit(objective.init_params)(jax.random.key(0))
+    params = leafwise(lambda: objective.init_params(jax.random.key(0)))
     part = jax.tree.map(lambda x: x[0], batch)
     sums = objective.loss_sums(params, part, None)
     only = lambda k: objective.loss_sums(params, part._replace(near=tuple(n[..., :k] for n in part.near)), None)

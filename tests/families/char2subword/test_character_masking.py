@@ -1,4 +1,4 @@
-"""Hiding characters: shares are kept, marks and lengths stay, and nothing else changes."""
+"""Tests hidden characters: shares are kept, word marks and lengths stay visible, nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Masked language modelling over hidden characters: sums as of a loop over labels, of a real model."""
+"""Tests masked language modelling over hidden characters: sums equal those of a loop over labels."""
 
 from __future__ import annotations
 
 import jax
 import numpy as np
 import pytest
-from programs import applied
+from programs import applied, initial
 
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig
@@ -32,7 +32,7 @@ def made():
     labels = np.array([[4, 0, 10], [5, -1, -1]], np.int32)
     batch = MaskedBatch(inputs, position, labels)
     model = Char2SubwordForMaskedLM(CONFIG)
-    params = jax.jit(lambda: model.init(jax.random.key(0), inputs))()["params"]
+    params = initial(model, inputs)
     return model, params, batch
 
 

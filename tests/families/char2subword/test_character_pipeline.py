@@ -1,4 +1,4 @@
-"""Batches of spelled subwords: every position reads its own spelling or row, nothing is lost, exact saved states."""
+"""Tests batches of spelled subwords: each position reads its own spelling or row, nothing is lost, exact resume."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from small_char2subword_run import LENGTH, small_tokenizer
 from small_charbert import small_records
+from trees import assert_same_trees
 
 from charlm.data.lanes import empty_batch
 from charlm.data.streams import SequenceStream, sequence_batches
@@ -191,7 +192,7 @@ def test_a_saved_position_goes_on_exactly(maker, shape, prefetch, rows):
     try:
         resumed.set_state(state)
         for batch in want:
-            jax.tree.map(np.testing.assert_array_equal, next(resumed), batch)
+            assert_same_trees(next(resumed), batch)
     finally:
         close(resumed)
 
@@ -259,6 +260,6 @@ def test_equal_spellings_share_a_row(maker, shape):
     plain = dataclasses.replace(maker, masking=dataclasses.replace(masking, rate=1e-9))
     wide = shape._replace(masked=3 * LENGTH)
     for a, b in zip(dataset(shown, wide), dataset(plain, wide), strict=True):
-        jax.tree.map(np.testing.assert_array_equal, a.inputs, b.inputs)
+        assert_same_trees(a.inputs, b.inputs)
         assert (a.labels_SM >= 0).any()
         assert not (b.labels_SM >= 0).any()

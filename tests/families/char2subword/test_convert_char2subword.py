@@ -1,4 +1,4 @@
-"""Char2Subword there and back, without its table, and as a BERT of whole words; mistakes as one line."""
+"""Tests import and export of Char2Subword, with and without its table, and as a BERT of whole words."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from subword_cases import failure, run
 from tiny_models import release
 
 from charlm.core import checkpoint as checkpoints
+from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -57,7 +57,7 @@ def test_there_and_back_every_file_has_the_same_bytes(tmp_path, backbone, head, 
     before, after = (from_pretrained(folder) for folder in (source, tmp_path / "ours"))
     assert (after.config, after.head, after.vocab()) == (before.config, head, before.vocab())
     jax.tree.map(np.testing.assert_array_equal, after.params, before.params)
-    one, other = (checkpoints.read_metadata(folder, ["char2subword"]) for folder in (source, tmp_path / "ours"))
+    one, other = (checkpoints.read_metadata(folder) for folder in (source, tmp_path / "ours"))
     assert {k: v for k, v in one.items() if k != "hf_config"} == {k: v for k, v in other.items() if k != "hf_config"}
 
 
@@ -93,10 +93,11 @@ def test_a_pooler_is_kept_and_heads_are_cut(tmp_path):
 
 
 def test_changes_reach_the_module():
-    found = from_pretrained(spelled(), mode="full", dtype="bfloat16", remat=True, dropout=0.25)
+    found = from_pretrained(spelled(), mode="full", dtype="bfloat16", remat=True, scan_layers=True, dropout=0.25)
     assert (found.config.mode, found.config.dropout, found.config.characters.dropout) == ("full", 0.25, 0.25)
     assert found.config.characters.dtype == found.config.dtype == "bfloat16"
     assert found.config.characters.remat
+    assert found.config.characters.scan_layers
     assert found.metadata["model"]["characters"]["dtype"] == "bfloat16"
     with pytest.raises(ValueError, match="mode='half': expected full or hybrid"):
         from_pretrained(spelled(), mode="half")

@@ -1,4 +1,4 @@
-"""Fine-tuning a Char2Subword in full mode, without its table, and on RoBERTa: what is learned is what is used."""
+"""Tests fine-tuning a Char2Subword in full mode, without its table, and on RoBERTa."""
 
 from __future__ import annotations
 

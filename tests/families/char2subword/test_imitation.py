@@ -1,4 +1,4 @@
-"""The losses and measures of imitating a table: golden values, exact gradients, nothing that overflows."""
+"""Tests the losses and measures of imitating a table: golden values, exact gradients, no overflow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def near(golden):
 @pytest.mark.parametrize(("distance", "name"), [("norm", "l2"), ("mean_square", "mse")])
 @pytest.mark.parametrize("rows", [7, 60, 4096])
 def test_losses_are_the_golden_ones(golden, near, distance, name, rows, monkeypatch):
-    monkeypatch.setattr(imitation, "ROWS", rows)
+    monkeypatch.setattr(imitation, "ROWS_AT_ONCE", rows)
     ids = near.ids[golden["y"]][:, : golden["k"]]
     got = imitate(golden["pred"], golden["E"], golden["y"], ids, distance)
     for term, key in zip(got, ("cos", name, "nbr_self_included", "ce"), strict=True):
@@ -63,7 +63,7 @@ def test_neighbours_begin_with_the_row_itself(golden, near):
 
 
 def test_the_table_gets_no_gradient_and_the_vectors_that_of_the_whole_softmax(golden, near, monkeypatch):
-    monkeypatch.setattr(imitation, "ROWS", 16)
+    monkeypatch.setattr(imitation, "ROWS_AT_ONCE", 16)
     ids = near.ids[golden["y"]]
     total = lambda vectors, table: sum(term.sum() for term in imitate(vectors, table, golden["y"], ids))
     assert not np.any(jax.grad(total, argnums=1)(golden["pred"], golden["E"]))
@@ -73,6 +73,26 @@ def test_the_table_gets_no_gradient_and_the_vectors_that_of_the_whole_softmax(go
         vectors = golden["pred"] * scale
         np.testing.assert_allclose(pieces(vectors), whole(vectors), rtol=1e-6)
         np.testing.assert_allclose(jax.grad(pieces)(vectors), jax.grad(whole)(vectors), atol=1e-5)
+
+
+def test_the_cross_entropy_of_rounded_vectors_is_that_of_their_softmax():
+    """Both its logits are products of bfloat16 numbers, summed in float32; the own one alone was not rounded."""
+    draw = np.random.default_rng(0)
+    table, ids = draw.normal(0, 1.5, (300, 24)).astype(np.float32), draw.integers(0, 300, 16)
+    vectors = (table[ids] + draw.normal(0, 0.3, (16, 24))).astype(np.float32)
+    entropy = lambda x, dtype: imitate(x, table, ids, ids[:, None], dtype=dtype).cross_entropy
+
+    def expected(rounded):
+        logits = rounded(vectors) @ rounded(table).T
+        return np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1) - logits[np.arange(16), ids]
+
+    for dtype in (jnp.bfloat16, jnp.float32):
+        got = jax.jit(entropy, static_argnums=1)(vectors, dtype)
+        right = expected(lambda x, dtype=dtype: x.astype(dtype).astype(np.float64))
+        np.testing.assert_allclose(got, right, atol=2e-5)
+        assert got.min() > -2e-5
+    exact, near = (jax.grad(lambda x, d=dtype: entropy(x, d).sum())(vectors) for dtype in (jnp.float32, jnp.bfloat16))
+    np.testing.assert_allclose(near, exact, atol=0.05)
 
 
 @pytest.mark.parametrize("distance", ["norm", "mean_square"])

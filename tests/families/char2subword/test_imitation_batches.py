@@ -1,4 +1,4 @@
-"""Batches of spellings: fixed shapes, every entry equally often, typos now and then, a position that is a number."""
+"""Tests batches of spellings: fixed shapes, every entry equally often, some typos, a number as the position."""
 
 from __future__ import annotations
 
@@ -112,10 +112,11 @@ def test_unseen_entries_are_evaluated_and_never_trained_on():
             assert is_unseen[real].tolist() == [index in unseen for index in ids[real].tolist()]
             assert not chars[~real].any()
     assert met == Counter(range(5, 305))  # each once
-    sample = [int(i) for batch in EvaluationBatches(data, shape, (0, 1), most=80) for ids in batch.ids
-              for i in ids.reshape(-1) if i >= 0]  # fmt: skip
-    assert len(sample) == 80
-    assert len(unseen & set(sample)) == 20
+    for most, of_unseen in ((80, 20), (5, 1), (2, 1), (1, 0)):
+        sample = [int(i) for batch in EvaluationBatches(data, shape, (0, 1), most) for ids in batch.ids
+                  for i in ids.reshape(-1) if i >= 0]  # fmt: skip
+        assert len(sample) == most
+        assert len(unseen & set(sample)) == of_unseen
 
 
 def test_lanes_of_one_process_are_those_of_another():

@@ -1,4 +1,4 @@
-"""The predictor of Char2Subword: words, their vectors kept between calls, gaps, neighbours, and what it refuses."""
+"""Tests the predictor of Char2Subword: words, cached vectors, gaps, neighbours, and what it refuses."""
 
 from __future__ import annotations
 

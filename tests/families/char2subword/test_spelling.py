@@ -1,4 +1,4 @@
-"""Spelling of pieces and words for Char2Subword, as rows of ids, and what masking leaves to be read."""
+"""Tests how Char2Subword spells pieces and words as rows of ids, and what masking leaves readable."""
 
 from __future__ import annotations
 

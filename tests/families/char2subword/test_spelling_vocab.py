@@ -1,4 +1,4 @@
-"""Which entries of a vocabulary have a spelling, and whether every typo of theirs can be written."""
+"""Tests which entries of a vocabulary have a spelling, and that each of their typos can be spelled."""
 
 from __future__ import annotations
 

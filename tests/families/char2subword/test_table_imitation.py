@@ -1,4 +1,4 @@
-"""Sums of an approximation: they add up, unseen entries are only measured, and terms without weight are left out."""
+"""Tests the approximation's sums: they add up, unseen entries are only measured, terms of weight 0 are left out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from programs import initial
 
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, imitate, neighbours, precision
@@ -36,7 +37,7 @@ def make_batch(entries, unseen=()):
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(MODEL.init)(jax.random.key(0), make_batch(np.arange(4)).chars[0][0])["params"]
+    return initial(MODEL, make_batch(np.arange(4)).chars[0][0])
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The report of how well a table is imitated: its measures, its typos, its command line."""
+"""Tests the report on how well a table is imitated: its measures, its typos, its command line."""
 
 from __future__ import annotations
 
@@ -29,6 +29,20 @@ def test_measures_are_those_of_all_rows(subject):
     for name, value in want.summary().items():
         assert found[name] == pytest.approx(value, abs=1e-5)
     np.testing.assert_allclose(found["precision"], want.shared_BK.mean(axis=0), atol=1e-5)
+
+
+def test_tables_of_different_sizes_have_their_own_precision():
+    def made(name, k):
+        values = {"accuracy": 0.5, "precision_at_1": 0.4, f"precision_at_{k}": k / 100, "average_precision": 0.3}
+        values["precision"] = [0.1] * k
+        return {"checkpoint": name, "shown": values, "typos": dict.fromkeys(CHAR2SUBWORD, values)}
+
+    text = table_report.table([made("large", 15), made("small", 7)])
+    large, small = text.split("small\n")
+    for part, k in ((large, 15), (small, 7)):
+        lines = part.splitlines()
+        assert any(line.split() == ["accuracy", "prec@1", f"prec@{k}", "average"] for line in lines)
+        assert sum(line.split()[-4:] == ["50.0", "40.0", f"{k}.0", "30.0"] for line in lines) == 1 + len(CHAR2SUBWORD)
 
 
 @pytest.mark.parametrize("operation", CHAR2SUBWORD)

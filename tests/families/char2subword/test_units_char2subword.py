@@ -1,4 +1,4 @@
-"""What words are to a Char2Subword: rows of the table, or spellings; laid out as tables that hold each once."""
+"""Tests how Char2Subword reads words: as rows or spellings, in tables that hold each spelling once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from small_char2subword import SLOTS, spelled
 
 from charlm.families.char2subword.spelling import spell_rows
 from charlm.families.char2subword.words import KEPT_WORDS, SpelledWords
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
 from charlm.text.subwords import SubwordTokenizer

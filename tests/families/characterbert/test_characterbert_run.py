@@ -1,4 +1,4 @@
-"""CharacterBERT's pre-training: it learns, goes on bit for bit, starts from others, is the same on eight devices."""
+"""Tests CharacterBERT's pre-training: it learns, resumes to the bit, starts from others, same on eight devices."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from small_run import metrics_without_timings, on_devices, python, write_text
 import charlm.training.train
 from charlm.config import to_json, validate
 from charlm.core import checkpoint as checkpoints
-from charlm.core.flops import Lengths
+from charlm.core.flops import TotalLengths
 from charlm.core.sharding import collectives, path_name
 from charlm.data.streams import SequenceStream
 from charlm.data.text_records import TextRecord
 from charlm.families.characterbert.characters import CLS_WORD, MASK_WORD, SEP_WORD, spell_rows
 from charlm.families.characterbert.flops import characterbert_training, cnn_forward
 from charlm.families.characterbert.sequences import WholeWords, WordMaker, hiding_of
-from charlm.families.characterbert.vocab import VOCAB_FILE, WordVocab
+from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
+from charlm.families.lookup import prepare
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import prepare
 from charlm.families.subword.flops import bert_forward
 from charlm.training.progress import read_metrics
 from charlm.training.run import build
@@ -147,7 +147,7 @@ def test_a_checkpoint_can_be_used_by_itself_and_elsewhere(finished, tmp_path):
     vocab = finished.run.objective.data.vocab
     assert vocab.size == 20
     for folder in (checkpoints.files_of(checkpoints.find(finished.workdir)), finished.workdir):
-        assert WordVocab.load(folder / VOCAB_FILE).digest() == vocab.digest()
+        assert WordVocab.load(folder / WORD_VOCAB_FILE).digest() == vocab.digest()
     with on_devices(1):
         found = from_pretrained(finished.workdir)
         found.save_pretrained(tmp_path / "theirs", format="pytorch")
@@ -162,14 +162,14 @@ def test_a_checkpoint_can_be_used_by_itself_and_elsewhere(finished, tmp_path):
 
 def test_operations_by_hand(finished):
     config = finished.run.objective.model.config
-    assert cnn_forward(config, Lengths(10, 60, 0)) == 2 * (60 * 4 * (1 * 8 + 3 * 8) + 10 * (2 * 16 * 16 + 16 * 16))
+    assert cnn_forward(config, TotalLengths(10, 60, 0)) == 2 * (60 * 4 * (1 * 8 + 3 * 8) + 10 * (2 * 16 * 16 + 16 * 16))
     batches = iter(finished.run.train_batches)
     batch = next(batches)
     batches.close()
     words = batch.inputs.mask_SBL.sum(axis=-1).astype(float)
-    encoder = bert_forward(config, Lengths(np.count_nonzero(words), words.sum(), (words**2).sum()))
+    encoder = bert_forward(config, TotalLengths(np.count_nonzero(words), words.sum(), (words**2).sum()))
     spelled = [chars[chars.any(axis=-1)] for chars in batch.inputs.chars]
-    distinct = Lengths(sum(map(len, spelled)), sum(np.count_nonzero(chars) for chars in spelled), 0)
+    distinct = TotalLengths(sum(map(len, spelled)), sum(np.count_nonzero(chars) for chars in spelled), 0)
     labels = np.count_nonzero(batch.labels_SM >= 0)
     want = 3 * (cnn_forward(config, distinct) + encoder + 2 * labels * 16 * (16 + 20))
     assert characterbert_training(config, batch) == want

@@ -1,4 +1,4 @@
-"""CharacterBERT's folders: the authors' names come in, go out the same to the byte, and are recognised."""
+"""Tests CharacterBERT's folders: the authors' files are recognised, imported, and exported with the same bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from charlm.convert.__main__ import main
 from charlm.families.characterbert.vocab import WordVocab
+from charlm.families.lookup import recognise
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import recognise
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 

@@ -1,4 +1,4 @@
-"""Fine-tuning a CharacterBERT for every task; what is learned is what is used, and measured under typos."""
+"""Tests fine-tuning a CharacterBERT for every task, and the robustness report of the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check` of CharacterBERT: every array of a NumPy reading of the equations is ours, and small mistakes are seen."""
+"""Tests `check` of CharacterBERT: all arrays of the NumPy equations agree, and small mistakes are detected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_case_is_what_the_equations_give(tmp_path):
 def test_words_are_spelled_as_elmo_spells_them():
     words = [word for words, _ in TEXTS for word in words]
     named = {"[CLS]": characters.CLS_WORD, "[SEP]": characters.SEP_WORD, "[MASK]": characters.MASK_WORD}
-    rows = characters.spell_rows([named.get(word, word) for word in words], characters.SLOTS)
+    rows = characters.spell_rows([named.get(word, word) for word in words], characters.ELMO_SLOTS)
     theirs = np.array([char_ids(word) for word in words])
     np.testing.assert_array_equal(np.where(rows == 0, characters.PAD, rows), theirs)
     assert [characters.shown(row[row != 0].tolist()) for row in rows] == [word[:48] for word in words]

@@ -1,4 +1,4 @@
-"""The predictor of CharacterBERT: vectors of words, gaps, and what it refuses."""
+"""Tests the predictor of CharacterBERT: word vectors, gaps, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from small_characterbert import WORDS, characterbert
 
 from charlm.families.characterbert.predictor import CharacterBertPredictor
+from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.predict import main
 
 pytestmark = pytest.mark.usefixtures("quick")

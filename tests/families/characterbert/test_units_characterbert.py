@@ -1,4 +1,4 @@
-"""CharacterBERT's units: every position is a word, spelled; texts, pairs, and what is lost of long words."""
+"""Tests CharacterBERT's units: each position is a spelled word; texts, pairs, and long words that are cut."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from small_characterbert import characterbert
 
 from charlm.families.characterbert.characters import PAD, shown, spell_rows
 from charlm.families.characterbert.model import CharacterBert
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.robustness.segmentation import segmentation
 

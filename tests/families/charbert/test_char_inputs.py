@@ -1,4 +1,4 @@
-"""The characters under subwords: equal to the authors' four builders; ours drop nothing and ignore padding."""
+"""Tests the characters under subwords: equal to the authors' four builders; ours drop nothing and ignore padding."""
 
 import json
 from pathlib import Path

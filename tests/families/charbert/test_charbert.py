@@ -1,4 +1,4 @@
-"""CharBERT equals its equations in every configuration; padding is without effect; labelled positions alone."""
+"""Tests that CharBERT equals its equations in every configuration, and that padding has no effect."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from programs import applied
+from programs import applied, initial
 
 from charlm.convert.heads import FINE_TUNED, SEQUENCE_CLASSIFICATION
 from charlm.families.charbert.batch import CharBertBatch
@@ -259,7 +259,7 @@ def test_configs_that_cannot_be_are_refused(changes, message):
 def test_new_parts_begin_as_in_the_released_code():
     cfg = CharBertConfig(vocab_size=50, layers=1, fusion="reference", windows=(3,))
     batch = batch_of(dataclasses.replace(TINY, char_vocab_size=900))
-    params = jax.device_get(jax.jit(CharBert(cfg).init)(jax.random.key(0), batch))["params"]
+    params = jax.device_get(initial(CharBert(cfg), batch))
 
     def uniform(x, fan_in):
         bound = fan_in**-0.5

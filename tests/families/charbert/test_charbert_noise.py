@@ -1,4 +1,4 @@
-"""Noise of noisy language modelling: the released code's draw by draw, and the paper's in its shares."""
+"""Tests the noise of noisy language modelling: the released code's draw by draw, the paper's in its shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pre-training of CharBERT: it learns, goes on bit for bit, starts from a BERT, and is the same on eight devices."""
+"""Tests CharBERT's pre-training: it learns, resumes to the bit, starts from a BERT, same on eight devices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from small_charbert import small_charbert_config
 from small_run import metrics_without_timings, on_devices, python, write_text
+from trees import assert_same_trees
 
 import charlm.training.train
 from charlm import from_pretrained
@@ -22,7 +23,7 @@ from charlm.core.sharding import path_name
 from charlm.families.charbert.loss import label_weights
 from charlm.families.charbert.shape import model_config, read_backbone, resolve
 from charlm.families.charbert.terms import TermVocab
-from charlm.families.registry import converter_of, prepare
+from charlm.families.lookup import converter_of, prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import started_from
@@ -81,7 +82,7 @@ def saved_state(charbert, workdir):
 
 
 def assert_ended_as_unbroken(charbert, workdir):
-    jax.tree.map(np.testing.assert_array_equal, saved_state(charbert, workdir), saved_state(charbert, charbert.workdir))
+    assert_same_trees(saved_state(charbert, workdir), saved_state(charbert, charbert.workdir))
     assert metrics_without_timings(workdir) == metrics_without_timings(charbert.workdir)
 
 
@@ -122,7 +123,7 @@ def test_progress_lines_hold_what_they_should(charbert):
 
 def test_a_checkpoint_can_be_used_by_itself(charbert, tmp_path):
     checkpoint = checkpoints.find(charbert.workdir)
-    metadata = checkpoints.read_metadata(checkpoint, ("charbert",))
+    metadata = checkpoints.read_metadata(checkpoint)
     assert metadata["model"]["vocab_size"] == charbert.data.tokenizer.size
     assert metadata["symbols"] == charbert.data.chars.to_dict()
     for folder in (checkpoints.files_of(checkpoint), charbert.workdir):
@@ -162,8 +163,7 @@ with on_devices(1):
 def test_resume_takes_everything(charbert, same_run, tmp_path):
     config = charbert.config(resume=str(charbert.workdir / "checkpoints" / "4"))
     train(config, str(tmp_path / "run"))
-    jax.tree.map(
-        np.testing.assert_array_equal,
+    assert_same_trees(
         saved_state(charbert, tmp_path / "run"),
         saved_state(charbert, charbert.workdir),
     )
@@ -177,7 +177,7 @@ def test_a_run_goes_on_with_its_own_vocabularies(charbert, same_run, tmp_path):
     data = prepare(config, workdir)
     assert data.digests() == charbert.data.digests()
     train(config, str(workdir))
-    jax.tree.map(np.testing.assert_array_equal, saved_state(charbert, workdir), saved_state(charbert, charbert.workdir))
+    assert_same_trees(saved_state(charbert, workdir), saved_state(charbert, charbert.workdir))
 
 
 def test_another_vocabulary_is_refused(charbert, tmp_path):
@@ -199,7 +199,7 @@ def test_another_vocabulary_is_refused(charbert, tmp_path):
 
 def test_heldout_noise_and_masks_are_always_the_same(charbert):
     batches, again = list(charbert.run.heldout_batches), list(charbert.run.heldout_batches)
-    jax.tree.map(np.testing.assert_array_equal, batches, again)
+    assert_same_trees(batches, again)
     hidden = charbert.data.tokenizer.special.mask
     for batch in batches:
         real = batch.mlm_labels_SM[0] >= 0
@@ -313,13 +313,13 @@ def test_a_bert_becomes_the_token_channel(charbert, backbone, tmp_path, log_line
         run = build(config, data)
     fresh = run.init().params
     params = jax.device_get(run.objective.load_params(config.init_from, run.abstract_state.params, fresh))
-    jax.tree.map(np.testing.assert_array_equal, params["charbert"]["embed"], theirs["bert"]["embed"])
+    assert_same_trees(params["charbert"]["embed"], theirs["bert"]["embed"])
     layer = lambda tree, name: tree[name]["encoder"]["layer_0"]
-    jax.tree.map(np.testing.assert_array_equal, layer(params, "charbert"), layer(theirs, "bert"))
+    assert_same_trees(layer(params, "charbert"), layer(theirs, "bert"))
     for name in ("transform", "transform_norm", "output_bias"):
-        jax.tree.map(np.testing.assert_array_equal, params["head"][name], theirs["head"][name])
+        assert_same_trees(params["head"][name], theirs["head"][name])
     fresh = jax.device_get(fresh)
-    jax.tree.map(np.testing.assert_array_equal, params["charbert"]["char"], fresh["charbert"]["char"])
+    assert_same_trees(params["charbert"]["char"], fresh["charbert"]["char"])
     assert run.objective.model.config.max_positions == 32
     assert "a bert; not there, so fresh: charbert/char, charbert/encoder" in str(log_lines)
 
@@ -359,7 +359,7 @@ def test_resume_takes_over_what_came_from_the_bert(charbert, backbone, tmp_path)
     with on_devices(1):
         train(charbert.config(init_from=str(backbone[0]), train__steps=3, model__max_positions=0), str(first))
         train(charbert.config(resume=str(first), train__steps=4, model__max_positions=0), str(then))
-    stored = checkpoints.read_metadata(checkpoints.find(then), ("charbert",))["model"]
+    stored = checkpoints.read_metadata(checkpoints.find(then))["model"]
     assert stored["max_positions"] == 32
 
 
@@ -411,7 +411,7 @@ def test_from_pretrained_reads_a_run(charbert):
     assert found.family == "charbert"
     assert found.tokenizer().digest() == charbert.data.tokenizer.digest()
     params = saved_state(charbert, charbert.workdir)[0].params
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found.params), params)
+    assert_same_trees(jax.device_get(found.params), params)
 
 
 def test_the_command_it_names_works(charbert):

@@ -1,4 +1,4 @@
-"""What lies beside CharBERT's tensors: characters and a tokenizer, found, refused, and kept in a checkpoint."""
+"""Tests the files beside CharBERT's tensors: characters and tokenizer are found, refused, or kept in a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from charbert_release import KIND, bring, take, write_release
 from subword_cases import failure
 
 from charlm.families.charbert.conversion import symbols_of
+from charlm.families.lookup import converter_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import converter_of
 from charlm.predict import Predictor
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab

@@ -1,4 +1,4 @@
-"""Blocks for CharBERT: every word once, in order and whole, with noise, masks and characters; exact saved states."""
+"""Tests CharBERT's blocks: each word once and whole, with noise, masks and characters; exact saved states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked and noisy language modelling: sums as of a loop over labels, and a step that is exact however it is cut."""
+"""Tests CharBERT's losses: sums equal those of a loop over labels, and any accumulation gives the same step."""
 
 from __future__ import annotations
 

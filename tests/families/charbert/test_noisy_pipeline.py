@@ -1,4 +1,4 @@
-"""Batches for CharBERT: blocks in rows, labelled positions counted over a shard, a budget that nothing exceeds."""
+"""Tests CharBERT's batches: blocks in rows, labelled positions per shard, a budget that is never exceeded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from small_charbert import LENGTH, SLOTS, small_maker, small_records, small_tokenizer
+from trees import assert_same_trees
 
 from charlm.data.lanes import empty_batch
 from charlm.data.streams import SequenceStream, sequence_batches
@@ -94,7 +95,7 @@ def test_a_saved_position_goes_on_exactly(maker, prefetch):
     try:
         resumed.set_state(state)
         for batch in want:
-            jax.tree.map(np.testing.assert_array_equal, next(resumed), batch)
+            assert_same_trees(next(resumed), batch)
     finally:
         close(resumed)
 

@@ -1,4 +1,4 @@
-"""The predictor of CharBERT: both channels, words for gaps, and characters of what the vocabulary does not know."""
+"""Tests the predictor of CharBERT: both channels, words for gaps, and characters of unknown pieces."""
 
 from __future__ import annotations
 

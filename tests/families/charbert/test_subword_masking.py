@@ -1,4 +1,4 @@
-"""Masks over subwords: whole words, of the right share, never in a word with noise, the same for the same numbers."""
+"""Tests masks over subwords: whole words in the right share, none with noise, the same for the same seed."""
 
 from __future__ import annotations
 

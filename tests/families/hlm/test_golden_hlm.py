@@ -1,4 +1,4 @@
-"""`check`: our HLM equals the released code's arrays, every small mistake is seen, nothing is skipped in silence."""
+"""Tests `check` of HLM: all arrays of the released code agree, mistakes are detected, nothing is skipped silently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from charlm.convert import golden
 from charlm.convert.__main__ import main
-from charlm.convert.golden import Case, Ours, Skipped
+from charlm.convert.golden import Case, NotCompared, Ours
 from charlm.families.hlm import conversion as hlm
 from charlm.families.hlm import golden as hlm_golden
 from charlm.families.hlm.golden import ATOL
@@ -216,7 +216,7 @@ def test_nothing_compared_is_a_failure(tmp_path, capsys):
     np.savez(tmp_path / "tables.npz", x=np.zeros(1))
     assert check(tmp_path) == 1
     assert lines(capsys)[-1].startswith("nothing was compared")
-    assert plain_check(write_plain(tmp_path, x=np.zeros(1)), {"x": Skipped("input")}) == 1
+    assert plain_check(write_plain(tmp_path, x=np.zeros(1)), {"x": NotCompared("input")}) == 1
 
 
 def test_a_missing_folder_and_a_damaged_case_are_one_line(tmp_path, capsys):
@@ -232,7 +232,7 @@ def test_a_missing_folder_and_a_damaged_case_are_one_line(tmp_path, capsys):
 
 def test_what_only_one_side_has_is_listed_and_numbers_without_comparison_fail(tmp_path, capsys):
     folder = write_plain(tmp_path, x=np.ones(2), y=np.ones(2), n=np.ones(2, int))
-    found = {"x": Ours(np.ones(2)), "y": Skipped("for a reason"), "absent": Ours(np.zeros(2))}
+    found = {"x": Ours(np.ones(2)), "y": NotCompared("for a reason"), "absent": Ours(np.zeros(2))}
     assert plain_check(folder, found) == 0
     printed = lines(capsys)
     assert "not compared:" in printed

@@ -1,4 +1,4 @@
-"""HLM: equal to the released code; word tables equal the plain reshape; padding, order and grouping change nothing."""
+"""Tests HLM: equal to the released code; word tables equal the plain reshape; padding and order have no effect."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from flax import linen as nn
 from flax import traverse_util
 from golden_cases import case
+from programs import initial
 
 from charlm.config import get_config
 from charlm.convert.heads import (
@@ -57,7 +58,7 @@ def run(model, params, batch):
 @functools.cache
 def parameters(config: HLMConfig):
     batch = reshape_batch(np.ones((1, 2, 3), np.int32), np.ones((1, 2, 3), np.int32))
-    return jax.jit(HLMForMaskedLM(config).init)(jax.random.key(0), batch)["params"]
+    return initial(HLMForMaskedLM(config), batch)
 
 
 # ---- Texts ----
@@ -432,7 +433,7 @@ def test_every_part_drops_out_at_the_rate_of_the_config(model):
 @functools.cache
 def fine_tuned(model):
     word = np.ones((1, 2, 3), np.int32)
-    return jax.jit(model.init)(jax.random.key(1), reshape_batch(word, word))["params"]
+    return initial(model, reshape_batch(word, word), seed=1)
 
 
 def test_fine_tuned_model_reads_words_alike_in_tables_and_in_the_reshape():

@@ -1,4 +1,4 @@
-"""The released code's model config to ours and back: what either cannot say is refused or noted."""
+"""Tests the conversion of the released code's config: settings that the other side lacks are refused or noted."""
 
 from __future__ import annotations
 

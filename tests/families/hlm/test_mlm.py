@@ -1,10 +1,11 @@
-"""Masked character modelling: its sums are those of a loop over characters, and add up over batches."""
+"""Tests masked character modelling: its sums equal those of a loop over characters and add up over batches."""
 
 import math
 
 import jax
 import numpy as np
 import pytest
+from trees import assert_same_trees
 
 from charlm.core.batch import MaskedWords, WordBatch
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
@@ -86,7 +87,7 @@ def test_what_stands_where_nothing_is_predicted_does_not_count():
         np.where((bucket.labels_SMC[..., 1:] != 0)[..., None], x, 1e4)
         for x, bucket in zip(logits, batch.masked, strict=True)
     )
-    jax.tree.map(np.testing.assert_array_equal, masked_char_sums(Fixed(), other, batch, None), want)
+    assert_same_trees(masked_char_sums(Fixed(), other, batch, None), want)
 
 
 def test_the_gradient_where_nothing_is_predicted_is_zero():

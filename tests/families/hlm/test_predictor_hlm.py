@@ -1,4 +1,4 @@
-"""The predictor of HLM: vectors that belong to words of the text whatever else is asked, and exact fillings of gaps."""
+"""Tests the predictor of HLM: vectors of words do not depend on other texts, and gaps are filled exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from charlm.core.batch import reshape_batch
 from charlm.core.cache import WordCache
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.hlm.predictor import Gap, HLMPredictor
+from charlm.families.hlm.predictor import HLMPredictor, WordGap
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import Predictor
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
@@ -253,6 +253,31 @@ def test_each_gap_has_its_fillings(predictor):
     assert other != gaps[0]  # what the other gaps hide was not read
 
 
+def test_gaps_of_stated_lengths_share_their_sentences(predictor, monkeypatch):
+    """A text of many gaps is read once for each window, several windows at a time, not once for each gap."""
+    read, call = [], predictor._predict
+
+    def counted(sequences, asked):
+        read.append((len(sequences), len(asked)))
+        return call(sequences, asked)
+
+    monkeypatch.setattr(predictor, "_predict", counted)
+    text = " ".join(["[MASK:3]", "[MASK:2]", "cat"] * 4)  # 12 words: one window
+    found = predictor.fill_mask(text, top=3)
+    assert read == [(1, 8)]
+    words = ["???", "??", "cat"] * 4
+    hidden = [i for i in range(12) if i % 3 < 2]
+    for fills, position in zip(found, hidden, strict=True):
+        alone = predictor.fill(words, position, top=3, hidden=hidden)
+        assert [fill.word for fill in fills] == [fill.word for fill in alone]
+        np.testing.assert_allclose([f.log_prob for f in fills], [f.log_prob for f in alone], atol=1e-4)
+    read.clear()
+    predictor.fill_mask(" ".join(["[MASK:2]"] * 30), top=1)  # windows of 14 words
+    assert sum(sentences for sentences, _ in read) <= 30 - ROOM + 1
+    assert sum(gaps for _, gaps in read) == 30
+    assert len(read) < 5
+
+
 def test_a_hidden_word_is_not_read(predictor):
     one, two = (predictor.fill(["the", word, "sat"], 1, hidden=[1], top=3) for word in ("cat", "xyz"))
     assert one == two
@@ -265,10 +290,10 @@ def test_a_hidden_word_is_not_read(predictor):
 def test_gaps_of_several_sentences_are_filled_together(predictor):
     words = ["cat", "dog", "tree", "house"]
     gaps = [
-        Gap(["the", "cat", "sat"], 1, hidden=frozenset([1])),
-        Gap(LONG.split(), 30, 4, frozenset([30])),
-        Gap(["a", "dgo", "ran"], 1),
-        Gap(["a", "cat"], 0, "auto", frozenset([0, 1])),
+        WordGap(["the", "cat", "sat"], 1, hidden=frozenset([1])),
+        WordGap(LONG.split(), 30, 4, frozenset([30])),
+        WordGap(["a", "dgo", "ran"], 1),
+        WordGap(["a", "cat"], 0, "auto", frozenset([0, 1])),
     ]
     for known in (None, words):
         together = predictor.fill_all(gaps, top=3, known=known)

@@ -1,4 +1,4 @@
-"""BERT and RoBERTa: what may change their states and what may not. Equality with transformers: test_golden_hf.py."""
+"""Tests what may change the states of BERT and RoBERTa; test_golden_hf.py tests equality with transformers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from programs import initial
 from subword_cases import apply, case, ours
 
 from charlm.config import get_config
@@ -231,7 +232,7 @@ def loss(config, params, seed=None):
 
 @pytest.fixture(scope="module")
 def small():
-    return jax.jit(lambda: BertForMaskedLM(SMALL).init(jax.random.key(0), SMALL_IDS)["params"])()
+    return initial(BertForMaskedLM(SMALL), SMALL_IDS)
 
 
 def test_computing_activations_again_changes_neither_loss_nor_gradients(small):

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and GPT-2 from and to folders of transformers: bytes, names, heads, and mistakes as one line."""
+"""Tests import and export of BERT, RoBERTa and GPT-2: bytes, names, heads, and messages of one line."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from subword_cases import bring, case, failure, rewrite, run, take, write_releas
 from charlm.convert import files, model
 from charlm.core import checkpoint as checkpoints
 from charlm.families.pretrained import from_pretrained
+from charlm.families.stored import metadata_of
 from charlm.families.subword import conversion as hf
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.conversion import TABLES
@@ -62,7 +63,7 @@ def test_there_and_back_every_tensor_has_the_same_bytes(tmp_path, family):
     before, after = (json.loads((folder / "config.json").read_text()) for folder in (release, tmp_path / "back"))
     assert {key: after[key] for key in before} == before  # what our model does not read too
     assert bring(family, tmp_path / "back", tmp_path / "again") == 0
-    one, other = (checkpoints.read_metadata(tmp_path / name, [family]) for name in ("ours", "again"))
+    one, other = (checkpoints.read_metadata(tmp_path / name) for name in ("ours", "again"))
     assert one["hf_config"] == before
     assert (one["model"], one["head"]) == (other["model"], other["head"])
 
@@ -217,7 +218,7 @@ def test_an_alias_is_read_once_and_must_be_equal(tmp_path, family, capsys):
 
 
 def held(folder: Path, family: str) -> str:
-    return checkpoints.read_metadata(folder, [family])["head"]
+    return checkpoints.read_metadata(folder)["head"]
 
 
 def test_a_file_is_taken_for_what_it_holds(tmp_path):
@@ -284,7 +285,7 @@ def test_an_imported_checkpoint_stands_alone(tmp_path, family):
 def test_other_families_say_what_it_is(tmp_path, capsys):
     assert bring("bert", write_release(tmp_path / "release", "bert"), tmp_path / "ours") == 0
     with pytest.raises(ValueError, match="ours is a model of the family bert, expected hlm"):
-        checkpoints.read_metadata(tmp_path / "ours")
+        metadata_of(tmp_path / "ours", ["hlm"])
     capsys.readouterr()
     line = failure(capsys, take("gpt2", tmp_path / "ours", tmp_path / "no"))
     assert "ours is a model of the family bert, expected gpt2" in line

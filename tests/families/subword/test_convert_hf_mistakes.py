@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and GPT-2: what cannot be imported is refused in one line, and nothing is written."""
+"""Tests that files which cannot be imported are refused in one line, and that nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models with an output layer for labels: those of transformers, in and out, and what their labels are called."""
+"""Tests import and export of models with an output layer for labels, and the names of their labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaps: the probabilities and the order of transformers, and known words as their pieces under masks."""
+"""Tests gaps: probabilities and order are those of transformers; known words are ranked as pieces under masks."""
 
 from __future__ import annotations
 
@@ -61,6 +61,24 @@ def test_the_same_as_transformers_pipeline(predictor):
             np.testing.assert_allclose(
                 [score for _, score in want], [fill.score for fill in fills[: len(want)]], atol=1e-6
             )
+
+
+def test_gaps_of_one_window_are_read_together(predictor, monkeypatch):
+    tokenizer, read, fill = predictor.tokenizer, [], predictor._fill
+
+    def counted(params, ids_BL, *more):
+        read.append(ids_BL.shape[0])
+        return fill(params, ids_BL, *more)
+
+    monkeypatch.setattr(predictor, "_fill", counted)
+    mask = tokenizer.token(tokenizer.special.mask)
+    text = " ".join(["a", mask] * 6)
+    found = predictor.fill_mask(text, top=1)
+    assert read == [1]  # one row for six gaps
+    ids = tokenizer.encode(text).ids
+    want = log_probs(predictor, ids)[np.array(ids) == tokenizer.special.mask]
+    allowed = [index for index in range(tokenizer.size) if tokenizer.surface(index) is not None]
+    np.testing.assert_allclose([fills[0].log_prob for fills in found], want[:, allowed].max(axis=1), atol=NOISE)
 
 
 def test_all_pieces_are_ranked_but_special_ones_and_free_rows(predictor):

@@ -1,4 +1,4 @@
-"""Generation: what choosing token by token without a cache gives, whatever else is in the batch."""
+"""Tests that generation equals choosing token by token without a cache, whatever else is in the batch."""
 
 from __future__ import annotations
 

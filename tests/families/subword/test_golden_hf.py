@@ -1,4 +1,4 @@
-"""`check` of BERT, RoBERTa and GPT-2: every array of transformers' is ours, and every small mistake is seen."""
+"""Tests `check` of BERT, RoBERTa and GPT-2: all arrays of transformers agree, and small mistakes are detected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from subword_cases import GOLDENS, case
 
 from charlm.convert.__main__ import main
-from charlm.convert.golden import Case, Skipped, compare
+from charlm.convert.golden import Case, NotCompared, compare
 from charlm.families.subword import bert, gpt2
 from charlm.families.subword import golden as hf_golden
 from charlm.families.subword.conversion import TABLES
@@ -35,7 +35,7 @@ def failed(family: str, **arrays: np.ndarray) -> set[str]:
     whole = case(family)
     few = {name: array for name, array in whole.arrays.items() if name in FEW} | arrays
     computed = hf_golden.outputs(Case(whole.name, whole.meta, whole.state, few))
-    compared = {name: found for name, found in computed.items() if name in few and not isinstance(found, Skipped)}
+    compared = {name: found for name, found in computed.items() if name in few and not isinstance(found, NotCompared)}
     return {name for name, found in compared.items() if not compare(found, few[name], ATOL).passed}
 
 
@@ -53,9 +53,9 @@ def wrong_epsilon_of_the_layers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def other_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact, tanh = blocks.ACTIVATIONS["gelu"], blocks.ACTIVATIONS["gelu_new"]
-    monkeypatch.setitem(blocks.ACTIVATIONS, "gelu", tanh)
-    monkeypatch.setitem(blocks.ACTIVATIONS, "gelu_new", exact)
+    exact, tanh = blocks.ACTIVATION_FUNCTIONS["gelu"], blocks.ACTIVATION_FUNCTIONS["gelu_new"]
+    monkeypatch.setitem(blocks.ACTIVATION_FUNCTIONS, "gelu", tanh)
+    monkeypatch.setitem(blocks.ACTIVATION_FUNCTIONS, "gelu_new", exact)
 
 
 def no_mask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""GPT-2: causal, indifferent to padding on either side, the same with and without a cache."""
+"""Tests GPT-2: it is causal, padding on either side has no effect, and the cache changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 NOISE = 5e-6
 IDS = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
-close = functools.partial(np.testing.assert_allclose, rtol=0, atol=NOISE)
+assert_close = functools.partial(np.testing.assert_allclose, rtol=0, atol=NOISE)
 
 
 def padded(left: int, right: int):
@@ -40,13 +40,13 @@ def test_no_position_sees_what_is_to_its_right():
 @pytest.mark.parametrize(("left", "right"), [(0, 3), (4, 0), (2, 2)])
 def test_padding_on_either_side_changes_nothing(left, right):
     logits = apply("gpt2", *padded(left, right)).logits
-    close(logits[:, left : left + 9], apply("gpt2", IDS).logits)
+    assert_close(logits[:, left : left + 9], apply("gpt2", IDS).logits)
 
 
 def test_rows_do_not_see_each_other():
     together = apply("gpt2", IDS).logits
-    close(apply("gpt2", IDS[::-1]).logits[::-1], together)
-    close(apply("gpt2", IDS[1:2]).logits, together[1:2])
+    assert_close(apply("gpt2", IDS[::-1]).logits[::-1], together)
+    assert_close(apply("gpt2", IDS[1:2]).logits, together[1:2])
 
 
 def test_embeddings_in_place_of_ids_give_the_same():
@@ -58,7 +58,7 @@ def test_embeddings_in_place_of_ids_give_the_same():
 def test_logits_at_some_positions_are_those_of_all():
     positions = np.array([[8], [0], [4]], np.int32)
     some = apply("gpt2", IDS, positions_BM=positions).logits
-    close(some, np.take_along_axis(np.asarray(apply("gpt2", IDS).logits), positions[..., None], axis=1))
+    assert_close(some, np.take_along_axis(np.asarray(apply("gpt2", IDS).logits), positions[..., None], axis=1))
 
 
 # ---- The cache ----
@@ -72,7 +72,7 @@ def test_in_pieces_with_a_cache_as_at_once_without(cuts):
         output = apply("gpt2", IDS[:, start : start + cut], cache=cache)
         cache, start = output.transformer.cache, start + cut
         logits.append(output.logits)
-    close(np.concatenate(logits, axis=1), apply("gpt2", IDS).logits)
+    assert_close(np.concatenate(logits, axis=1), apply("gpt2", IDS).logits)
     assert (int(cache.length), cache.mask_BN.sum()) == (9, 27)
 
 
@@ -88,7 +88,7 @@ def test_texts_of_unequal_length_go_on_from_one_cache(side):
     after = np.stack([IDS[b, b + 3 : b + 6] for b in range(3)])
     logits = apply("gpt2", after, cache=cache).logits
     whole = np.asarray(apply("gpt2", IDS).logits)
-    close(logits, np.stack([whole[b, b + 3 : b + 6] for b in range(3)]))
+    assert_close(logits, np.stack([whole[b, b + 3 : b + 6] for b in range(3)]))
 
 
 def test_the_cache_is_a_pytree_that_a_compiled_loop_carries():
@@ -99,7 +99,7 @@ def test_the_cache_is_a_pytree_that_a_compiled_loop_carries():
         return output.transformer.cache, output.logits[:, 0]
 
     _, logits = jax.jit(lambda ids: jax.lax.scan(step, empty_cache(model.config, 3, 9), ids.T))(IDS)
-    close(logits.swapaxes(0, 1), apply("gpt2", IDS).logits)
+    assert_close(logits.swapaxes(0, 1), apply("gpt2", IDS).logits)
 
 
 def test_a_cache_that_is_full_is_loud_and_one_that_is_too_small_refused():

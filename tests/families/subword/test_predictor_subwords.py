@@ -1,4 +1,4 @@
-"""The predictor of BERT, RoBERTa and GPT-2: vectors as the model gives them, whatever else is asked; clear refusals."""
+"""Tests the predictor of BERT, RoBERTa and GPT-2: vectors do not depend on other texts; clear refusals."""
 
 from __future__ import annotations
 

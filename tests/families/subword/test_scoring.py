@@ -1,4 +1,4 @@
-"""Scores: the losses of transformers, and the model's own probabilities for texts of any length."""
+"""Tests scores: they equal the losses of transformers and the model's own probabilities, for any length."""
 
 from __future__ import annotations
 

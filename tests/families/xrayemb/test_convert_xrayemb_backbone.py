@@ -1,4 +1,4 @@
-"""The backbone of an XRayEmb is written by itself: what it computes is what the XRayEmb does with the policy "none"."""
+"""Tests the export of an XRayEmb's backbone alone: it computes the same as the XRayEmb with the policy "none"."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tiny_models import _weight, release
 from charlm.convert.__main__ import main
 from charlm.convert.files import new_folder
 from charlm.convert.model import Model
+from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.families.registry import units_of
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.xrayemb.conversion import XRayEmbConverter

@@ -1,4 +1,4 @@
-"""Words of XRayEmb's cycles: when they come, how often, and their tables by length, whose room is measured."""
+"""Tests the words of XRayEmb's cycles: in which steps, how often, and in which tables by length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fine-tuning an XRayEmb: words are drawn anew in every epoch, and one label a word survives their collapse."""
+"""Tests fine-tuning an XRayEmb: words are drawn anew in every epoch, and joined words keep one label each."""
 
 from __future__ import annotations
 

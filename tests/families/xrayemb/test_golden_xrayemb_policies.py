@@ -1,4 +1,4 @@
-"""The golden policies of XRayEmb through the checker: all are equal, and a policy that is not shows."""
+"""Tests the golden policies of XRayEmb: all agree, and the check detects a policy that does not."""
 
 from __future__ import annotations
 

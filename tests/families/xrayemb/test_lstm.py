@@ -1,9 +1,10 @@
-"""The LSTM: equal to a loop over PyTorch's equations, in value and gradient, however its inputs are multiplied."""
+"""Tests the LSTM: values and gradients equal a loop over PyTorch's equations, for every way of passing inputs."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import initial
 
 from charlm.families.xrayemb.lstm import LSTM, LSTMState
 
@@ -17,7 +18,7 @@ def made(rows):
     table = rng.normal(size=(rows, E)).astype(np.float32)
     ids = rng.integers(0, rows, (N, B)).astype(np.int32)
     start = rng.normal(size=(B, K)).astype(np.float32)
-    params = jax.jit(LSTM(E, K, jnp.float32).init)(jax.random.key(1), table[ids], start)["params"]
+    params = initial(LSTM(E, K, jnp.float32), table[ids], start, seed=1)
     return table, ids, start, params
 
 

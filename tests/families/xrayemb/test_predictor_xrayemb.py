@@ -1,4 +1,4 @@
-"""The predictor of XRayEmb: states of pieces and whole words, vectors kept between calls, gaps, and what it refuses."""
+"""Tests the predictor of XRayEmb: states of pieces and whole words, cached vectors, gaps, and what it refuses."""
 
 from __future__ import annotations
 
@@ -171,5 +171,5 @@ def test_what_it_can_do_and_what_not():
         one = XRayEmbPredictor(xrayemb("bert", head))
         assert one.abilities == ("encode",)
         assert one.encode(["birds"])[0].vectors_WD.shape == (1, 24)
-    with pytest.raises(ValueError, match="nearest: 'all_multi'"):
+    with pytest.raises(ValueError, match="did you mean all_multi"):
         XRayEmbPredictor(xrayemb("bert"), policy="multi_all")

@@ -1,4 +1,4 @@
-"""Setups of the tasks' configs: what they change is what the paper says, for every family."""
+"""Tests the setups of the tasks' configs: they change what the paper says, for every family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb import setups
 from charlm.families.xrayemb.policies import get_policy, is_random
 from charlm.finetune.model import held_params, with_task
-from charlm.tasks.registry import task_of
+from charlm.tasks.create import task_of
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -52,7 +52,7 @@ def test_frozen_leaves_the_head_alone_to_be_trained(family, trained):
 
 def test_policies_are_those_of_the_paper():
     found = {}
-    for name, change in setups.POLICIES.items():
+    for name, change in setups.POLICY_SETUPS.items():
         config = get_config("tagging")
         change(config)
         found[name] = config.model.policy

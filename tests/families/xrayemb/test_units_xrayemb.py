@@ -1,4 +1,4 @@
-"""Units of XRayEmb: pieces and whole words, in rows and in tables that hold each word once."""
+"""Tests XRayEmb's units: pieces and whole words, in rows and in tables that hold each word once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_xrayemb import xrayemb
 
-from charlm.families.registry import units_of
+from charlm.families.lookup import units_of
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
 from charlm.families.subword.units import SubwordUnits
 from charlm.families.xrayemb.chars import word_rows
@@ -121,7 +121,8 @@ def kept(units, words):
     """Returns for each piece of words its id where it stays, and -1 where it is part of a word."""
     item = units._tokenizer.encode_words(words)
     found = units.collapse(item, words, given=True)
-    by_piece = np.repeat(np.where(found.collapsed_L, -1, 0), found.ends_L - found.starts_L)
+    stays_L = [-1 if isinstance(text, str) else 0 for text in found.items]
+    by_piece = np.repeat(stays_L, found.ends_L - found.starts_L)
     return by_piece[~np.array(item.special, bool)].tolist() if item.ids else []
 
 
@@ -208,7 +209,7 @@ def test_what_does_not_belong_together_is_refused():
     without = dataclasses.replace(model, metadata={})
     with pytest.raises(ValueError, match="has no characters of XRayEmb"):
         units_of(without)
-    with pytest.raises(ValueError, match="nearest: 'all_multi'"):
+    with pytest.raises(ValueError, match="did you mean all_multi"):
         XRayEmbUnits(model, policy="multi_all")
 
 

@@ -1,4 +1,4 @@
-"""Batches of XRayEmb: every position and word is where it belongs, nothing is lost, exact saved states."""
+"""Tests XRayEmb's batches: every position and word is in its place, nothing is lost, exact saved states."""
 
 from __future__ import annotations
 

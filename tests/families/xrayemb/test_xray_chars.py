@@ -1,4 +1,4 @@
-"""Characters of XRayEmb: the ids of the released code moved on by one, words between two `<e>`, and files."""
+"""Tests XRayEmb's characters: ids against those of the released code, words between two `<e>`, and files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from charlm.families.xrayemb.chars import SLOTS, XRayChars, word_rows
+from charlm.families.xrayemb.chars import XRAY_SLOTS, XRayChars, word_rows
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "xrayemb"
 
@@ -32,7 +32,7 @@ def test_words_are_cut_and_closed():
     assert chars.ids == {"a": 1, "b": 2, "c": 3}
     assert (chars.unknown, chars.end, chars.size) == (4, 5, 6)
     rows = word_rows(["abc", "x" * 99, ""], chars)
-    assert (rows.dtype, rows.shape) == (np.uint16, (3, SLOTS))
+    assert (rows.dtype, rows.shape) == (np.uint16, (3, XRAY_SLOTS))
     assert rows[0, :6].tolist() == [5, 1, 2, 3, 5, 0]
     assert rows[1].tolist() == [5, *[4] * 20, 5]
     assert rows[2, :3].tolist() == [5, 5, 0]

@@ -1,4 +1,4 @@
-"""The loss of XR-Dec: sums over characters that add up over batches, and both ways to weigh them."""
+"""Tests the loss of XR-Dec: its sums over characters add up over batches, with both ways to weigh them."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Policies of XRayEmb: the words that they select, by hand, and what they refuse; goldens are in test_xray_words."""
+"""Tests which words XRayEmb's policies select, by hand, and what they refuse; test_xray_words has the goldens."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_draws_are_of_words_and_the_same_again():
 
 def test_no_policy_is_said_in_a_line():
     for spec, message in (
-        ("all_mutli", "policy 'all_mutli' is not one of none, all, .*; nearest: 'all_multi'"),
+        ("all_mutli", "policy 'all_mutli' is not one of none, all, .*; did you mean all_multi"),
         ("stochastic", "policy 'stochastic': expected a probability"),
         ("stochastic:2", "policy 'stochastic:2': expected a probability"),
         ("stochastic:nan", "expected a probability"),

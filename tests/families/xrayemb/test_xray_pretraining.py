@@ -1,4 +1,4 @@
-"""The five losses of XRayEmb: each as a loop computes it, whom its gradient reaches, and what is left out."""
+"""Tests the five losses of XRayEmb: each equals a loop, and its gradient reaches only the right parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of XRayEmb: words really become one position, labels are subwords alone, and how these are hidden."""
+"""Tests XRayEmb's sequences: selected words become one position, and only subwords are hidden and predicted."""
 
 from __future__ import annotations
 

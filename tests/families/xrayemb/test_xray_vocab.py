@@ -1,4 +1,4 @@
-"""The characters of an XRayEmb: counted in words and in text, as the tokenizer reads them."""
+"""Tests the characters of an XRayEmb: counted in words and in text, as the tokenizer reads them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tiny_models import release
 from charlm.config import get_config
 from charlm.data.corpus import encode_corpus
 from charlm.data.forms import TextForm
-from charlm.data.sources import open_source
+from charlm.families.xrayemb.chars import XRayChars
 from charlm.families.xrayemb.text import prepare_xray
-from charlm.families.xrayemb.vocab import xray_chars_of, xray_chars_of_text, xray_chars_of_words
+from charlm.families.xrayemb.vocab import xray_chars_of, xray_chars_of_words
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.subwords.word_pieces import WordPieces
 from charlm.text.words import get_splitter, split
@@ -31,13 +31,13 @@ def test_words_are_counted_as_the_tokenizer_reads_them(uncased):
     assert xray_chars_of_words(counts, uncased, 5).chars == ("a", "b")
 
 
-def test_text_and_encoded_corpus_give_the_same(config, tmp_path, uncased):
-    (tmp_path / "a.txt").write_text("Ein Ärger, 今天!\nnaïve Birds\n" * 3, encoding="utf-8")
-    source = open_source(str(tmp_path / "a.txt"))
+def test_no_character_of_a_text_is_lost(config, tmp_path, uncased):
+    text = "Ein Ärger, 今天!\nnaïve Birds\n" * 3
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     corpus = encode_corpus(str(tmp_path / "a.txt"), config, "all", TextForm(), 64, key="data.train")
     for tokenizer in (None, uncased):
-        found = xray_chars_of_text([source], tokenizer)
-        assert found == xray_chars_of([corpus], tokenizer)
+        found = xray_chars_of([corpus], tokenizer)
+        assert found == XRayChars.build(Counter(text if tokenizer is None else tokenizer.normalized(text)))
         assert ("Ä" in found.chars) == (tokenizer is None)
         assert " " not in found.chars
 

@@ -1,4 +1,4 @@
-"""Sequences with words in place of pieces: those of the released code, and what holds of any text."""
+"""Tests sequences with joined words: equal to those of the released code, and properties of any text."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ def bare(ids):
     return Subwords(tuple(ids), (0,) * P, (False,) * P, ((0, 0),) * P, (None,) * P, (None,) * P)
 
 
+def places_of_words(found):
+    """Returns the positions that are words."""
+    return [n for n, item in enumerate(found.items) if isinstance(item, str)]
+
+
 def check_golden(words, tokenizer, item, policies):
     """Compares all policies of one sentence."""
     assert set(policies) == set(OURS)
@@ -80,7 +85,7 @@ def check_golden(words, tokenizer, item, policies):
         assert rng.left == [], name
         groups = [
             {"word": found.items[n], "positions": list(range(found.starts_L[n], found.ends_L[n]))}
-            for n in np.flatnonzero(found.collapsed_L)
+            for n in places_of_words(found)
         ]
         assert [g | {"group": n} for n, g in enumerate(groups)] == want["selected"], name
         shown = [VECTORIZED if isinstance(i, str) else tokenizer.token(i) for i in found.items]
@@ -124,7 +129,7 @@ def test_the_golden_embedder_reads_these_words():
         shown = [VECTORIZED if isinstance(i, str) else tokenizer.token(i) for i in found.items]
         assert shown == golden["collapsed_tokens"][row]
         want = {int(k.split(",")[1]): v for k, v in golden["orig_words"].items() if int(k.split(",")[0]) == row}
-        assert {n: found.items[n] for n in np.flatnonzero(found.collapsed_L)} == want
+        assert {n: found.items[n] for n in places_of_words(found)} == want
         runs = words.find(item.ids)
         learned += select(get_policy("stochastic:0.4"), runs, draws).nonzero()[0].tolist()
     assert draws.left == []
@@ -174,7 +179,7 @@ def test_any_text_is_covered_once(family, text, pair, spec):
     policy = get_policy(spec)
     found = words.collapse(item, policy, text_rng((0,), text))
     check_whole(item, found, policy, text_rng((0,), text), words, None)
-    for n in np.flatnonzero(found.collapsed_L).tolist():
+    for n in places_of_words(found):
         side = pair if found.sequences[n] else text
         a, b = found.offsets[n]
         normal = lambda chars: "".join(tokenizer.normalized(chars).split())

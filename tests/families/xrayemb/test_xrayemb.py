@@ -1,4 +1,4 @@
-"""XR-Enc: a word's vector depends on its word alone, whatever kind it is; `compat_padding` is what theirs does."""
+"""Tests XR-Enc: a word's vector depends only on its characters, for every kind; `compat_padding` is as released."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charlm.families.xrayemb.encoder import KINDS, XREncoder, XREncoderConfig, encoder_config
+from charlm.families.xrayemb.encoder import ENCODER_KINDS, XREncoder, XREncoderConfig, encoder_config
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -20,7 +20,7 @@ SHAPE = XREncoderConfig(
     char_slots=12, projections=2, initializer="lecun",
 )  # fmt: skip
 E = SHAPE.char_vocab_size - 1  # <e>
-kinds = pytest.mark.parametrize("kind", KINDS)
+kinds = pytest.mark.parametrize("kind", ENCODER_KINDS)
 MADE = {}
 
 

@@ -1,4 +1,4 @@
-"""XR-Dec: generation is teacher forcing on its own words; what ends a word, what may begin one, and draws."""
+"""Tests XR-Dec: generation equals teacher forcing on its own words; how words begin and end; random draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XRayEmb beside BERT, RoBERTa and GPT-2: vectors come from where the batch says, all else is the model's own."""
+"""Tests XRayEmb on BERT, RoBERTa and GPT-2: vectors come from where the batch says, the rest is the model's own."""
 
 from __future__ import annotations
 

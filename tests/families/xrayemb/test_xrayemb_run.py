@@ -1,4 +1,4 @@
-"""XRayEmb's second pre-training: it learns, goes on bit for bit, starts from others, is the same on eight devices."""
+"""Tests XRayEmb's second pre-training: it learns, resumes to the bit, starts from others, same on eight devices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import dataclasses
 import json
 import signal
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
+from programs import initial
 from safetensors.numpy import load_file
 from small_run import metrics_without_timings, on_devices, python, write_text
 from small_xrayemb_run import small_xrayemb_config
@@ -20,10 +22,11 @@ from charlm import from_pretrained
 from charlm.config import from_dict, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import collectives, path_name
-from charlm.families.registry import prepare
+from charlm.families.lookup import prepare
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.chars import XRayChars
+from charlm.families.xrayemb.examples import _predict_and_write
 from charlm.families.xrayemb.loss import LOSSES
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.progress import read_metrics
@@ -117,6 +120,17 @@ def test_samples_and_examples_are_shown(xray):
     assert sum(line.startswith("guesses") for line in xray.log) == sum(
         line.startswith("written  ") for line in xray.log
     )
+
+
+def test_a_word_written_from_text_begins_with_no_space():
+    """As one that is written from a point of the sphere, and as the generator is used."""
+    spaces = np.array([False, True, False])
+    model = mock.MagicMock()
+    model.return_value.transformer.states_BLD = np.arange(24.0).reshape(2, 3, 4)
+    _predict_and_write(model, mock.Mock(), np.array([[4, 1]]), spaces)
+    (states_MD,), options = model.generate.call_args
+    np.testing.assert_array_equal(states_MD, [[16, 17, 18, 19], [4, 5, 6, 7]])
+    assert options["spaces_V"] is spaces
 
 
 def test_a_generator_that_is_not_trained_writes_nothing(xray, log_lines, monkeypatch):
@@ -269,7 +283,7 @@ def test_a_gpt2_is_taken_over_and_predicts_what_follows(xray, tmp_path):
     tokenizer = prepare(config).tokenizer
     shape = GPT2Config(vocab_size=tokenizer.size, hidden=16, layers=1, heads=2, ffn=32, max_positions=30)
     model = GPT2LMHeadModel(shape)
-    params = jax.device_get(jax.jit(model.init)(jax.random.key(5), np.ones((1, 4), np.int32))["params"])
+    params = jax.device_get(initial(model, np.ones((1, 4), np.int32), seed=5))
     metadata = {"family": "gpt2", "model": config_to_dict(shape), "head": "causal_lm"}
     checkpoints.save_params(tmp_path / "gpt2", params, metadata)
     tokenizer.save(tmp_path / "gpt2")

@@ -1,4 +1,4 @@
-"""What XRayEmb's second pre-training starts from must fit its config, and is looked at before any text is read."""
+"""Tests that the model which second pre-training starts from must fit the config, before any text is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from charlm.families.xrayemb import objective
 from charlm.families.xrayemb.conversion import XRayEmbConverter
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config
-from charlm.families.xrayemb.shape import Start, model_config, read_start, resolve
+from charlm.families.xrayemb.shape import XRayStart, model_config, read_start, resolve
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -39,7 +39,7 @@ def start_of(config):
     """Returns the start that a run with that config leaves."""
     data = SimpleNamespace(tokenizer=TOKENIZER, chars=SimpleNamespace(size=30))
     shape = model_config(config, data, resolve(config, data, None))
-    return data, Start(None, None, "runs/xray/8", None, config_to_dict(shape) | {"backbone": "bert"})
+    return data, XRayStart(None, None, "runs/xray/8", None, config_to_dict(shape) | {"backbone": "bert"})
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,11 @@ def test_what_is_unset_is_the_authors_and_fits(kind):
     config = said()
     config.model.update({"encoder": kind, "char_hidden": 0})
     data, start = start_of(config)
-    resolve(config, data, start)
-    config.model.char_hidden = encoder_config(kind).hidden  # said or unset is the same
-    resolve(config, data, start)
+    theirs = encoder_config(kind).hidden
+    assert start.stored["encoder"]["hidden"] == theirs
+    unset = resolve(config, data, start)
+    config.model.char_hidden = theirs
+    assert resolve(config, data, start) == unset, "said or unset is the same"
 
 
 def test_sizes_without_a_key_are_named():

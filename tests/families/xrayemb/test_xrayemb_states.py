@@ -1,4 +1,4 @@
-"""States of the released XR-Enc and XR-Dec become ours and go back as they were, tensor for tensor."""
+"""Tests that states of the released XR-Enc and XR-Dec are imported and exported tensor for tensor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from programs import drawn
 from safetensors.numpy import load_file
+from xrayemb_states import decoder_state, encoder_state
 
 from charlm.families.xrayemb import tensors as states
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
@@ -31,8 +32,8 @@ def test_encoders_go_back_as_they_came():
     both = {f"tdtemb.vectorizer.{name}": value for name, value in conv.items()}
     config, params = states.read_encoder(both | {"tdtgen.proj1.bias": np.zeros(3, np.float32)}, "a file")
     assert (config.kind, config.hidden, config.output, config.char_vocab_size) == ("conv", 10, 16, 31)
-    same(states.write_encoder(config, params), conv)
-    same(states.write_encoder(config, params, states.ENCODER), both)
+    same(encoder_state(config, params), conv)
+    same(encoder_state(config, params, states.ENCODER), both)
     table = params["body"]["chars"]["embedding"]
     np.testing.assert_array_equal(table, np.concatenate([conv["char_embs.weight"][-1:], conv["char_embs.weight"][:-1]]))
     transformer = golden("enc_transformer")
@@ -40,16 +41,16 @@ def test_encoders_go_back_as_they_came():
     assert (config.kind, config.heads, config.layers, config.ffn, config.char_slots) == ("transformer", 4, 2, 24, 12)
     unread = {name: 0 * value for name, value in transformer.items() if "pooler" in name}
     assert len(unread) == 2
-    same(states.write_encoder(config, params), transformer | unread)
+    same(encoder_state(config, params), transformer | unread)
 
 
 def test_what_an_lstm_begins_with_is_kept():
     lstm, start = golden("enc_lstm"), np.load(GOLDENS / "enc_lstm.npz")["h_0"]
     config, params = states.read_encoder(lstm, "a file", start=start)
     assert (config.kind, config.hidden, config.layers, config.projections, config.output) == ("lstm", 7, 2, 2, 16)
-    state = states.write_encoder(config, params)
+    state = encoder_state(config, params)
     same(state, lstm | {"h_0": start[:, 0]})
-    same(states.write_encoder(*states.read_encoder(state, "a file")), state)
+    same(encoder_state(*states.read_encoder(state, "a file")), state)
     assert not states.read_encoder(lstm, "a file")[1]["body"]["start_state"].any()
 
 
@@ -58,7 +59,7 @@ def test_two_projections():
     conv |= {"proj2.weight": np.eye(16, dtype=np.float32), "proj2.bias": np.arange(16, dtype=np.float32)}
     config, params = states.read_encoder(conv, "a file")
     assert config.projections == 2
-    same(states.write_encoder(config, params), conv)
+    same(encoder_state(config, params), conv)
 
 
 def test_generators_go_back_as_they_came():
@@ -68,8 +69,8 @@ def test_generators_go_back_as_they_came():
     assert (config.char_vocab_size, config.char_embedding, config.hidden, config.layers, config.vector) == (
         32, 12, 14, 2, 16,
     )  # fmt: skip
-    same(states.write_decoder(config, params), decoder)
-    same(states.write_decoder(config, params, states.GENERATOR), both)
+    same(decoder_state(config, params), decoder)
+    same(decoder_state(config, params, states.GENERATOR), both)
 
 
 def test_states_that_do_not_fit():
@@ -99,7 +100,7 @@ def test_tensors_are_named_as_the_file_has_them():
 
 def test_heads_of_a_transformer_are_those_that_are_said():
     narrow = XREncoderConfig(kind="transformer", char_vocab_size=9, hidden=6, heads=2, ffn=4, layers=1, output=5)
-    state = states.write_encoder(narrow, drawn(XREncoder(narrow), np.ones((1, 4), np.int32)))
+    state = encoder_state(narrow, drawn(XREncoder(narrow), np.ones((1, 4), np.int32)))
     assert states.read_encoder(state, "a file", heads=3)[0].heads == 3
     with pytest.raises(ValueError, match="hidden=6 is not a multiple of heads=8"):
         states.read_encoder(state, "a file")

@@ -1,4 +1,4 @@
-"""What this package adds to charlm; what needs JAX is named, not imported, so that --help stays quick."""
+"""The entries that this example package adds to charlm; parts that need JAX are named, not imported."""
 
 from charlm.register import FusionEntry, Key, TaskEntry
 

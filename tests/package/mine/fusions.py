@@ -1,4 +1,4 @@
-"""A fusion."""
+"""An example of a fusion in a package of its own."""
 
 import jax
 

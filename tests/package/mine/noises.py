@@ -1,4 +1,4 @@
-"""A kind of noise."""
+"""An example of a kind of noise in a package of its own."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The config keys of the family: those of an HLM, and one more."""
+"""The config keys of the example family: those of an HLM, and one more."""
 
 from charlm.families.hlm import keys as hlm
 from charlm.register import Key

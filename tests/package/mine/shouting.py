@@ -1,4 +1,4 @@
-"""A task: lines of a text, some of which are shouted."""
+"""An example of a task in a package of its own: lines of a text, some of which are shouted."""
 
 from pathlib import Path
 

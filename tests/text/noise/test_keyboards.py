@@ -1,4 +1,4 @@
-"""Keyboards: what lies beside what, in either case, and where the file comes from."""
+"""Tests keyboards: which letters are next to each other, in either case, and where the file comes from."""
 
 from __future__ import annotations
 

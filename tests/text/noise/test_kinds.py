@@ -1,4 +1,4 @@
-"""The table of kinds: what the README says of it."""
+"""Tests that the README lists the kinds of noise as the table has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of misspellings: three formats, compressed or not, and the case of the word carried over."""
+"""Tests lists of misspellings: three formats, compressed or not, and the case of the word."""
 
 from __future__ import annotations
 

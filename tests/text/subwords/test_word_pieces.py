@@ -1,4 +1,4 @@
-"""Words to subwords: what the tokenizer says of each word, however they are asked for."""
+"""Tests that words are cut into subwords as the tokenizer cuts each word, however they are passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks that all metrics share."""
+"""Checks that all metrics share, so that a new metric reports wrong inputs as the others do.
+
+Open it when you write a metric, or when a metric refuses its inputs.
+"""
 
 from __future__ import annotations
 

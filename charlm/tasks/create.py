@@ -1,15 +1,17 @@
-"""Creates the task object for a config, for the settings in a checkpoint, or for a model from elsewhere."""
+"""Creates the task object for a config, for the settings in a checkpoint, or for a model from elsewhere.
+
+Use it in code that gets a task by config or checkpoint; the table itself is `charlm.tasks.table`.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_collections
 
 from charlm.convert.heads import FINE_TUNED, QUESTION_ANSWERING, TOKEN_CLASSIFICATION
+from charlm.core.types import JsonObject
 from charlm.data.tag_schemes import is_iob
 from charlm.families.pretrained import Pretrained
-from charlm.tasks.base import Task
+from charlm.tasks.base import AnyTask
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.table import TASKS, class_of
@@ -17,7 +19,7 @@ from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 
 
-def task_named(name: str) -> type[Task[Any, Any]]:
+def task_named(name: str) -> type[AnyTask]:
     """Returns the class of a task.
 
     Raises:
@@ -28,12 +30,12 @@ def task_named(name: str) -> type[Task[Any, Any]]:
     return class_of(name)
 
 
-def task_of(config: ml_collections.ConfigDict) -> Task[Any, Any]:
+def task_of(config: ml_collections.ConfigDict) -> AnyTask:
     """Returns the task of a fine-tuning config, before it has seen any data."""
     return task_named(config.task).from_config(config)
 
 
-def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
+def from_settings(settings: JsonObject) -> AnyTask:
     """Returns the task that a checkpoint was fine-tuned for.
 
     Raises:
@@ -48,7 +50,7 @@ def from_settings(settings: dict[str, Any]) -> Task[Any, Any]:
         raise ValueError(f"task {name}: its settings cannot be read: {error}") from None
 
 
-def task_of_model(model: Pretrained) -> Task[Any, Any]:
+def task_of_model(model: Pretrained) -> AnyTask:
     """Returns the task that a model was fine-tuned for, by charlm or by other code.
 
     Raises:

@@ -1,22 +1,26 @@
-"""Finds the family of a config, a model or a folder of PyTorch weights, and returns the part of it that is needed."""
+"""Finds the family of a config, a model or a folder of PyTorch weights, and returns the part of it that is needed.
+
+Use it in code that works with any family, instead of asking for a family by name.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import ml_collections
 
 from charlm.convert.files import find_state, read_json
 from charlm.convert.model import CONFIG_FILES, Converter
+from charlm.core.types import JsonObject
 from charlm.data.corpus import EncodedCorpus
-from charlm.families.family import FAMILIES, families, family, load
+from charlm.families.family import FAMILIES, families, family
 from charlm.families.units import Units
 
 if TYPE_CHECKING:
-    from charlm.families.objective import Objective
+    from charlm.families.objective import Objective, RunData
 
 
 def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
@@ -27,7 +31,7 @@ def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
     """
     one = family(config.family)
     if one.corpora:
-        return load(one.corpora)(config)
+        return one.get_corpora(config)
     data = prepare(config)
     return [*data.train, *data.heldout]
 
@@ -46,7 +50,7 @@ def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
     return family(config.family).get_objective(config.get("stage", ""))
 
 
-def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Any:
+def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> RunData:
     """Returns the vocabularies and encoded corpora of a run; see `Objective.prepare`."""
     return objective_of(config).prepare(config, run)
 
@@ -81,7 +85,7 @@ def recognise(source: str) -> Converter:
     file = find_state(source)
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
     theirs = read_json(configs[0]) if configs else None
-    converters = [one.get_converter() for one in families()]
+    converters = list(_converters())
     for converter in converters:
         if theirs is not None and converter.recognises(theirs):
             return _hidden_behind(converter, converters, file, theirs)
@@ -98,8 +102,19 @@ def recognise(source: str) -> Converter:
     )
 
 
-def _hidden_behind(said: Converter, converters: Iterable[Converter], file: Path, theirs: dict[str, Any]) -> Converter:
-    """Returns the converter of a family hidden behind `said` (`hides_behind`) if the tensors are of it, else `said`."""
+def _converters() -> Iterator[Converter]:
+    """Yields the converter of each family; skips added families whose converter is broken, with a log line."""
+    for one in families():
+        try:
+            yield one.get_converter()
+        except ValueError as error:
+            if one.name in FAMILIES.own:
+                raise
+            FAMILIES.warn(str(error))
+
+
+def _hidden_behind(said: Converter, converters: Iterable[Converter], file: Path, theirs: JsonObject) -> Converter:
+    """Returns `said`, or the family that hides behind it (`hides_behind`) if the tensors belong to that family."""
     hiding = [converter for converter in converters if said.name in converter.hides_behind]
     with contextlib.suppress(ValueError):  # errors of reading are reported later, by `said`
         return next((converter for converter in hiding if converter.recognises_tensors(file, theirs)), said)

@@ -1,0 +1,386 @@
+"""Keeps the workdir of a run in an object store, for `--workdir=s3://bucket/run`; used by `charlm.main`.
+
+Open it when a run does not resume from its store, or stops copying to it.
+
+The run works in a local folder like any other run. A thread copies changes in that folder to the store. The store
+always holds a state that the local folder could have had after a crash, so a run that is killed, or whose machine
+disappears, can resume on any machine. Three rules ensure this:
+
+- The files of a checkpoint are copied before the file that makes it count, and removed after that file.
+- Files and checkpoints are copied in the order in which they were finished. Nothing is removed before all is copied.
+- Files that only grow (metrics, logs) are copied first. A resumed run cuts off the lines after its checkpoint.
+
+When a run starts, it copies the store's state to its local folder, unless this machine was the last to write to the
+store; then the local folder is as new or newer. The object `MARK` identifies the last writer. A run that finds the mark
+of another writer stops copying, is stopped as by SIGTERM, and ends with an error.
+"""
+
+from __future__ import annotations
+
+import _thread
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from charlm.core.durable import TEMPORARY, write_json
+from charlm.core.files import default_cache_dir
+from charlm.core.local_paths import check_path, is_address
+from charlm.core.reading import loads, read_json
+from charlm.core.stores import WHOLE, Store, in_parallel
+
+log = logging.getLogger("charlm")
+
+MARK = ".charlm-mirror.json"
+POLL_SECONDS = 2.0  # time between two looks at the folder
+SETTLE_SECONDS = 2.0  # a file or checkpoint that changed more recently may change again, and is copied later
+GROWING_SECONDS = 60.0  # time between two copies of files that only grow, if nothing else changed
+AGAIN_SECONDS = 30.0  # time until the next try after a failure
+LARGE = 64 << 20  # bytes; larger files are copied one by one, because each is held in memory
+
+_GROWING = (".jsonl", ".txt")
+_EVENTS = "tensorboard"
+_ORBAX = ".orbax-checkpoint-tmp"  # in names of what orbax has not finished
+_PROBES = (".writable.", ".shared.")
+
+
+class State(NamedTuple):
+    """Size of a file in bytes and time of its last change in ns: equal for a file that did not change."""
+
+    size: int
+    changed: int
+
+
+@contextmanager
+def mirrored(workdir: str) -> Iterator[str]:
+    """Yields the local folder of a workdir in a store; after the block, the store holds everything in that folder.
+
+    A workdir that is not an address is yielded unchanged.
+
+    Raises:
+      ValueError: the store cannot be read at the start; not everything could be copied at the end; or another run
+        writes to the same workdir.
+    """
+    if not is_address(workdir):
+        yield workdir
+        return
+    check_path("--workdir", workdir, stored=True)
+    with closing(Mirror(workdir)) as mirror:
+        mirror.take_over()
+        log.info("%s: working in %s, copied there as it is written", workdir, mirror.folder)
+        mirror.start()
+        try:
+            yield str(mirror.folder)
+        except BaseException:
+            mirror.stop()
+            try:
+                mirror.copy(last=True)
+            except (ValueError, OSError) as error:  # the error that ended the run is raised
+                log.warning("%s", error)
+            raise
+        mirror.stop()
+        mirror.copy(last=True)
+    log.info("%s: everything is copied", workdir)
+
+
+class Mirror:
+    """A workdir in a store and its local folder, `folder`.
+
+    Args:
+      address: the address of the workdir.
+      root: the folder that contains the local folders of such runs; "": in the cache folder.
+    """
+
+    def __init__(self, address: str, root: str = "") -> None:
+        self._store = Store(address)
+        name = f"{PurePosixPath(address).name}-{hashlib.sha256(self._store.address.encode()).hexdigest()[:12]}"
+        self.folder = Path(root or Path(default_cache_dir(), "workdirs")) / name
+        self._notes = self.folder.with_name(f"{name}.json")
+        self._copied: dict[str, State] = {}
+        self._gone: set[str] = set()  # copied files that the last look did not find any more
+        self._mark = ""  # the mark that this machine wrote last
+        self._grown = -GROWING_SECONDS  # time at which growing files were last copied
+        self._lock: int | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    # ---- At the start ----
+
+    def take_over(self) -> None:
+        """Copies the store's state to the local folder, unless this machine wrote that state and still has it.
+
+        A local folder that is not used is renamed to NAME.before, which replaces an earlier folder of that name.
+
+        Raises:
+          ValueError: the store cannot be read, or another process of this machine uses the local folder.
+        """
+        self._lock_folder()
+        store = Store(self._store.address, impatient=True)
+        mark = _mark_of(store.read(MARK))
+        known = self._read_notes()
+        if mark in known and self._is_kept():
+            self._mark = mark
+            return
+        # Half of a run must never be in the local folder: the next start would take it for the run that was there.
+        whole = self.folder.with_name(f"{self.folder.name}.incoming")
+        shutil.rmtree(whole, ignore_errors=True)
+        whole.mkdir()
+        names = [name for name in _complete(store.names()) if name != MARK]
+        if names:
+            log.info("reading %d files of the run in %s", len(names), store.address)
+        in_parallel(lambda name: store.download(name, whole / name), names)
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            aside = self.folder.with_name(f"{self.folder.name}.before")
+            shutil.rmtree(aside, ignore_errors=True)
+            self.folder.rename(aside)
+            log.warning("%s was written from elsewhere and is taken over; what was here is in %s", store.address, aside)
+        whole.replace(self.folder)
+        self._copied, self._mark = {name: _state(self.folder / name) for name in names}, mark
+        self._write_notes(mark)
+
+    def _is_kept(self) -> bool:
+        """Returns whether the local folder still holds a run as far as the store does.
+
+        If somebody emptied the folder, the store must not be emptied, too.
+        """
+        if not any(name.endswith(WHOLE) for name in self._copied):
+            return self.folder.is_dir()
+        return next(self.folder.rglob(WHOLE), None) is not None
+
+    def close(self) -> None:
+        """Releases the lock of the local folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _lock_folder(self) -> None:
+        """Locks the local folder against other processes of this machine."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder.with_name(f"{self.folder.name}.lock"), os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"--workdir={self._store.address}: another process is training there") from None
+
+    def _read_notes(self) -> list[str]:
+        """Reads which files this machine has copied; returns the marks that it may have written last."""
+        try:
+            notes = read_json(self._notes)
+            self._copied = {name: State(*state) for name, state in notes["copied"].items()}
+            return [str(mark) for mark in notes["marks"]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            self._copied = {}
+            return []
+
+    def _write_notes(self, *marks: str) -> None:
+        write_json(self._notes, {"marks": marks, "copied": self._copied})
+
+    # ---- Copying ----
+
+    def start(self) -> None:
+        """Starts the thread that copies."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after its current work."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait = POLL_SECONDS
+        while not self._ending.wait(wait):
+            wait = POLL_SECONDS
+            try:
+                self.copy()
+            except Taken as error:
+                log.error("%s; it ends", error)
+                self._end_run()
+                return
+            except Exception as error:  # if the thread ended, the store would silently stay as it is
+                log.warning("%s; trying again in %.0f s", error or type(error).__name__, AGAIN_SECONDS)
+                wait = AGAIN_SECONDS
+
+    def _end_run(self) -> None:
+        """Stops the training loop like SIGTERM, so that a run whose work would be lost does not go on for weeks.
+
+        The last copy then raises `Taken`. Where nothing listens for the signal (before the first step, between the runs
+        of several seeds), it does nothing, so it is sent until the run has ended. The main thread sees it between two
+        of its own operations, so a step that is under way is finished first.
+        """
+        _thread.interrupt_main(signal.SIGTERM)
+        while not self._ending.wait(POLL_SECONDS):
+            _thread.interrupt_main(signal.SIGTERM)
+
+    def copy(self, last: bool = False) -> None:
+        """Copies everything that changed since the last time.
+
+        Args:
+          last: the run has ended, so recent changes are copied, too.
+
+        Raises:
+          Taken: another run writes to the workdir.
+          ValueError: the store refuses.
+          OSError: the local folder cannot be read.
+        """
+        units = self._units()
+        changed = [unit for unit in units if self._differs(unit)]
+        now = time.time_ns()
+        finished = [unit for unit in changed if not unit.growing]
+        settled = [unit for unit in finished if last or now - unit.changed > SETTLE_SECONDS * 1e9]
+        # A file may have been removed because of another one that was written too late for this look (a result, after
+        # which the state is removed). So files are removed from the store only if two looks did not find them.
+        missing = self._copied.keys() - {name for unit in units for name in unit.files}
+        gone = missing if last else missing & self._gone
+        self._gone = missing
+        due = last or time.monotonic() - self._grown > GROWING_SECONDS
+        if not settled and not gone and not (due and changed):
+            return
+        self._check_mark()
+        growing = [unit for unit in changed if unit.growing]
+        try:
+            for unit in [*growing, *sorted(settled, key=lambda unit: (unit.changed, unit.name))]:
+                self._copy(unit)
+            self._grown = time.monotonic()
+            if not any(self._differs(unit) for unit in finished):
+                for name in sorted(gone, key=lambda name: (not name.endswith(WHOLE), name)):
+                    self._store.remove(name)
+                    self._copied.pop(name, None)
+            self._set_mark()
+        finally:
+            self._write_notes(self._mark)
+
+    def _units(self) -> list[Unit]:
+        """Returns the units of copying: each checkpoint, and every file outside of checkpoints."""
+        files: dict[str, State] = {}
+        for folder, _, names in os.walk(self.folder):
+            for path in (Path(folder, name) for name in names):
+                name = path.relative_to(self.folder).as_posix()
+                if _is_unfinished(name):
+                    continue
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    files[name] = _state(path)
+        whole = {name.removesuffix(f"/{WHOLE}") for name in files if name.endswith(f"/{WHOLE}")}
+        units: dict[str, dict[str, State]] = {}
+        for name, state in files.items():
+            above = (str(parent) for parent in reversed(PurePosixPath(name).parents))
+            units.setdefault(next((one for one in above if one in whole), name), {})[name] = state
+        return [Unit(name, files) for name, files in units.items()]
+
+    def _differs(self, unit: Unit) -> bool:
+        return any(self._copied.get(name) != state for name, state in unit.files.items())
+
+    def _copy(self, unit: Unit) -> None:
+        head = f"{unit.name}/{WHOLE}"
+        changed = [name for name, state in unit.files.items() if self._copied.get(name) != state]
+        if head in unit.files:
+            if head in self._copied:  # the checkpoint was overwritten: it must not count until all of it is copied
+                self._store.remove(head)
+                del self._copied[head]
+            changed = [name for name in changed if name != head]
+        small = [name for name in changed if unit.files[name].size <= LARGE]
+        in_parallel(lambda name: self._send(name, unit.files[name]), small)
+        for name in changed:
+            if name not in small:
+                self._send(name, unit.files[name])
+        others = [name for name in unit.files if name != head]
+        if head in unit.files and all(self._copied.get(name) == unit.files[name] for name in others):
+            self._send(head, unit.files[head])
+            log.info("%s/%s is copied", self._store.address, unit.name)
+
+    def _send(self, name: str, state: State) -> None:
+        """Copies a file; if it changes or disappears meanwhile, the next copy deals with it."""
+        path = self.folder / name
+        try:
+            self._store.upload(path, name)
+        except FileNotFoundError:
+            return
+        with suppress(FileNotFoundError):
+            if _is_growing(name) or _state(path) == state:  # lines added since are copied the next time
+                self._copied[name] = state
+                return
+        self._copied[name] = State(-1, 0)  # the object is overwritten or removed the next time
+
+    # ---- Who writes ----
+
+    def _check_mark(self) -> None:
+        if (found := _mark_of(self._store.read(MARK))) != self._mark:
+            raise Taken(
+                f"{self._store.address} is written by another run ({found or 'its mark is gone'}): this one is in "
+                f"{self.folder} and no longer copied"
+            )
+
+    def _set_mark(self) -> None:
+        mark = f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
+        self._write_notes(self._mark, mark)
+        self._store.write(MARK, json.dumps({"mark": mark}).encode())
+        self._mark = mark
+
+
+class Taken(ValueError):
+    """Raised when another run writes to the workdir."""
+
+
+class Unit:
+    """A file, or a checkpoint with all its files.
+
+    Attributes:
+      name: the file, or the folder of the checkpoint.
+      files: the state of each file, by name.
+      changed: time of the latest change, in ns.
+      growing: whether this is a file that only grows.
+    """
+
+    def __init__(self, name: str, files: dict[str, State]) -> None:
+        self.name, self.files = name, files
+        self.changed = max(state.changed for state in files.values())
+        self.growing = name in files and _is_growing(name)
+
+
+def _is_growing(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.suffix in _GROWING or _EVENTS in path.parts
+
+
+def _is_unfinished(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    marked = any(part.endswith(TEMPORARY) or _ORBAX in part for part in parts)
+    return marked or parts[-1].startswith(_PROBES) or name == MARK
+
+
+def _state(path: Path) -> State:
+    stat = path.stat()
+    return State(stat.st_size, stat.st_mtime_ns)
+
+
+def _mark_of(content: bytes | None) -> str:
+    """Returns the mark in the content of `MARK`, or "" if the object does not exist."""
+    if content is None:
+        return ""
+    found = loads(content)
+    return str(found["mark"]) if isinstance(found, dict) and "mark" in found else ""
+
+
+def _complete(names: list[str]) -> list[str]:
+    """Returns the names without the files of incomplete checkpoints.
+
+    The folder of a checkpoint is named by its step, a number.
+    """
+    whole = {name.removesuffix(f"/{WHOLE}") for name in names if name.endswith(f"/{WHOLE}")}
+
+    def counts(name: str) -> bool:
+        above = [str(parent) for parent in PurePosixPath(name).parents]
+        steps = [folder for folder in above if PurePosixPath(folder).name.isdigit()]
+        return not steps or any(folder in whole for folder in above)
+
+    return [name for name in names if counts(name)]

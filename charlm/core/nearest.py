@@ -1,0 +1,29 @@
+"""Ends an error message about an unknown name with the known name that was most likely meant.
+
+Use it wherever users type one of several names, so that all messages suggest names in the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+ALIKE = 0.6  # likeness from which two names count as similar, from 0 to 1; difflib's own default
+_PLAIN = re.compile(r"[\w.:@+/-]+")  # names that need no quotes
+
+
+def did_you_mean(name: object, choices: Iterable[str], alike: float = 0.0) -> str:
+    """Returns "; did you mean X?" for the choice X that is most similar to a name.
+
+    Args:
+      name: what was typed.
+      choices: the known names; names with spaces and the like are quoted.
+      alike: least likeness of X, from 0 to 1: 0 for a few names of ours, one of which must be meant, `ALIKE` for names
+        in somebody's files.
+
+    Returns:
+      "" if no choice is similar enough.
+    """
+    close = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=alike)
+    return f"; did you mean {close[0] if _PLAIN.fullmatch(close[0]) else repr(close[0])}?" if close else ""

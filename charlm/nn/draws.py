@@ -1,0 +1,112 @@
+"""Draws dropout of attention probabilities by counters, so that a tile of them can be drawn anywhere and again.
+
+Whether a probability is kept depends on the seed, the row of the batch, the head, the query and the key, and on nothing
+else: not on the tiles, the devices or the direction (forward or backward). The bits are Threefry-2x32's with 20 rounds
+(Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), JAX's own default generator. One call of it gives
+the 16 bits of four probabilities, those that stand in the four quarters of a square of 256 queries and keys. Open it to
+change the generator; `charlm.nn.tiled` draws by it, and `kept` says what was drawn.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import threefry2x32_p
+
+PART = 128  # queries and keys of a quarter, and the lanes of a TPU's registers: putting quarters together costs nothing
+LEVELS = 2**16  # of 16 bits
+MOST = 2 * LEVELS  # queries and keys that 16 bits of a counter tell apart: two quarters share each
+
+Scalar = jax.Array | int
+
+
+def threshold(rate: float) -> int:
+    """Returns how many of the `LEVELS` values of a draw drop a probability."""
+    return round(rate * LEVELS)
+
+
+def amplified(limit: int) -> float:
+    """Returns the factor of kept probabilities for a `threshold`, with which the mean stays the same."""
+    return LEVELS / (LEVELS - limit) if limit < LEVELS else 0.0
+
+
+def _words(seed: tuple[jax.Array, jax.Array], place: jax.Array, counter: jax.Array) -> tuple[jax.Array, jax.Array]:
+    like = lambda x: jnp.broadcast_to(jnp.asarray(x, jnp.uint32), counter.shape)
+    first, second = threefry2x32_p.bind(like(seed[0]), like(seed[1]), like(place), counter)
+    return first, second
+
+
+def _both_halves(word: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return word & jnp.uint32(LEVELS - 1), word >> jnp.uint32(16)
+
+
+def kept_tile(
+    seed: tuple[jax.Array, jax.Array],
+    place: jax.Array,
+    query: Scalar,
+    key: Scalar,
+    *,
+    size: int,
+    limit: int,
+    by_key: bool = False,
+) -> jax.Array:
+    """Returns what is kept in a square tile of probabilities; for kernels, so it works on whole registers only.
+
+    Args:
+      seed: two uint32 scalars.
+      place: uint32 scalar, the row of the batch times the number of heads, plus the head.
+      query, key: the first query and the first key of the tile, multiples of `size`.
+      size: rows and columns of the tile: 128 or a multiple of 256.
+      limit: of `threshold`.
+      by_key: whether the rows of the tile are keys and its columns queries.
+
+    Returns:
+      bool [size, size].
+    """
+    assert size == PART or size % (2 * PART) == 0, size
+    half = max(size // 2, PART)
+    query_axis, key_axis = (1, 0) if by_key else (0, 1)
+    shrunk = lambda first: (first >> 8) << 7  # half of it, and that of the first quarter; a TPU is slow to divide
+    at = lambda first, axis: (
+        jax.lax.broadcasted_iota(jnp.int32, (half, half), axis) + shrunk(first)
+    ).astype(jnp.uint32)  # fmt: skip
+    counter = (at(query, query_axis) << jnp.uint32(16)) | at(key, key_axis)
+    words = _words(seed, place, counter)
+    if size == PART:
+        lower_query, lower_key = (query >> 7) & 1, (key >> 7) & 1
+        word = jnp.where(lower_query == 0, words[0], words[1])
+        bits = (word >> jnp.asarray(16 * lower_key, jnp.uint32)) & jnp.uint32(LEVELS - 1)
+    else:
+        quarters = [_both_halves(word) for word in words]  # [half of the queries][half of the keys]
+        bits = _put_together(list(zip(*quarters, strict=True)) if by_key else quarters, half // PART)
+    return bits.astype(jnp.int32) >= limit
+
+
+def _put_together(quarters: list[tuple[jax.Array, ...]], count: int) -> jax.Array:
+    """Returns the tile from its quarters, interleaved in squares of `PART`, `count` of them in each direction."""
+    part = lambda array, m, n: array[m * PART : (m + 1) * PART, n * PART : (n + 1) * PART]
+    rows = [
+        jnp.concatenate([part(array, m, n) for n in range(count) for array in quarters[side]], axis=1)
+        for m in range(count)
+        for side in (0, 1)
+    ]
+    return jnp.concatenate(rows, axis=0)
+
+
+def kept(seed_2: jax.Array, rows: int, heads: int, queries: int, keys: int, rate: float) -> jax.Array:
+    """Returns what is kept of all probabilities: the definition that `kept_tile` follows, for tests and studies.
+
+    Args:
+      seed_2: uint32.
+      rate: the share that is dropped.
+
+    Returns:
+      bool [rows, heads, queries, keys]
+    """
+    place, query, key = jnp.ix_(*(jnp.arange(size, dtype=jnp.uint32) for size in (rows * heads, queries, keys)))
+    shrunk = lambda x: x // (2 * PART) * PART + x % PART
+    counter = jnp.broadcast_to((shrunk(query) << 16) | shrunk(key), (rows * heads, queries, keys))
+    words = _words((seed_2[0], seed_2[1]), place, counter)
+    word = jnp.where(query // PART % 2 == 0, *words)
+    bits = (word >> (16 * (key // PART % 2))) & (LEVELS - 1)
+    return (bits >= threshold(rate)).reshape(rows, heads, queries, keys)

@@ -1,0 +1,183 @@
+"""Attention tile by tile, for TPUs: no array of queries x keys is ever in main memory, forward or backward.
+
+    mixed = drop(softmax((query . key + query . position_key[d] + position_query[d] . key) * scale)) . value
+
+with d the distance from the key to the query; without positions it is plain attention. The running maximum and sum are
+those of FlashAttention (Dao et al., 2022, algorithms 1 and 4), statistics and sums are float32. A tile needs a
+contiguous run of positions, so the kernels (`charlm.nn.tiles`) take one row for each distance, 2 L of them, and skew
+products inside the tile. All gradients come from one kernel that adds the tiles up in a fixed order: equal inputs give
+equal bits. Dropout is drawn by counters (`charlm.nn.draws`), so a mask is never stored and does not depend on the mesh.
+
+On CPUs the same kernels run in Pallas' interpreter, slowly: for tests. Open it to change how long windows are split,
+how the kernels are spread over devices, or what they are given.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from charlm.nn.draws import threshold
+from charlm.nn.scan import BATCH_AXES
+from charlm.nn.tile_calls import Setup, Spread, Tables, call_backward, call_forward
+
+TILES = (512, 256, 128)  # sizes of tiles; the larger, the less is read again and the fewer products are shifted out
+EMPTY = 1.25  # the largest tile is used that makes the window at most so many times longer
+LONGEST = 8192  # queries or keys: the sums of gradients of one row of the batch must fit into a TPU's fast memory
+HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
+HEADS_AXIS = "model"  # mesh axis over which heads are spread; see `charlm.core.sharding`
+
+
+class Positions(NamedTuple):
+    """Projected relative positions.
+
+    Attributes:
+      key_RD, query_RD: the rows of both projections in use, by ascending distance, with the heads side by side.
+      rows: int [Q + N - 1], the row of each distance from -(N - 1) to Q - 1.
+    """
+
+    key_RD: jax.Array
+    query_RD: jax.Array
+    rows: np.ndarray
+
+
+def obstacle(queries: int, keys: int) -> str:
+    """Returns the reason why the kernels cannot compute attention of this size, or ""."""
+    longest = max(queries, keys)
+    return f"its windows have at most {LONGEST} positions, got {longest}" if longest > LONGEST else ""
+
+
+def tile_size(length: int) -> int:
+    """Returns the size of the tiles for a number of queries or keys, whichever is larger."""
+    padded = lambda size: -(-length // size) * size
+    fitting = [size for size in TILES if padded(size) <= EMPTY * length]
+    return fitting[0] if fitting else min(TILES, key=padded)
+
+
+def tiled_attention(
+    query_BQD: jax.Array,
+    key_BND: jax.Array,
+    value_BND: jax.Array,
+    visible_BN: jax.Array,
+    *,
+    heads: int,
+    scale: float = 1.0,
+    positions: Positions | None = None,
+    rate: float = 0.0,
+    seed_2: jax.Array | None = None,
+    interpret: bool,
+) -> jax.Array:
+    """Returns for each query the weighted mean of the values it sees, [B, Q, D].
+
+    Args:
+      query_BQD, key_BND, value_BND: D is heads x head_dim, the heads side by side; bfloat16 or float32. Query n stands
+        at the position of key n.
+      visible_BN: bool, True at keys to see. Hidden keys get probability exactly 0; the output of a query that sees no
+        key is finite but meaningless.
+      heads: number of heads.
+      scale: factor of the scores, those of positions included.
+      positions: relative positions; None: none are scored.
+      rate: dropout rate of the probabilities, to the next multiple of 1 / 65,536.
+      seed_2: uint32, the seed of dropout; only needed if `rate` is not 0.
+      interpret: whether to run in Pallas' interpreter: on everything but TPUs.
+    """
+    _, Q, D = query_BQD.shape
+    N, K = key_BND.shape[1], D // heads
+    assert not obstacle(Q, N)  # callers ask first
+    tile = tile_size(max(Q, N))
+    setup = Setup(heads, K, scale, threshold(rate), tile, interpret)
+    # Keys beyond the last one have no weight even where no key is visible.
+    floor_BN = _padded(jnp.where(visible_BN, 1.0, HIDDEN).astype(jnp.float32), tile, -jnp.inf)
+    query, key, value = (_padded(x, tile) for x in (query_BQD, key_BND, value_BND))
+    seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
+    tables = () if positions is None else _tables(positions, Q, N, tile)
+    mixed: jax.Array = _attention(setup, query, key, value, tables, floor_BN[:, None], seed_2)
+    return mixed[:, :Q]
+
+
+def _padded(x: jax.Array, tile: int, value: float = 0.0) -> jax.Array:
+    """Returns an array [B, L, ...] with L filled up to a multiple of the tile."""
+    more = [(0, 0), (0, -x.shape[1] % tile), *[(0, 0)] * (x.ndim - 2)]
+    return jnp.pad(x, more, constant_values=value)
+
+
+def _tables(positions: Positions, queries: int, keys: int, tile: int) -> Tables:
+    """Returns one row for each distance, descending for keys and ascending for queries, as tiles need them.
+
+    They are float32, so that the gradients of a row that many distances share are added up in float32.
+    """
+    above, below = (-(-length // tile) * tile for length in (queries, keys))
+    step = np.arange(above + below)
+
+    def spread(rows_RD: jax.Array, distance: np.ndarray) -> jax.Array:
+        used = positions.rows[np.clip(distance, -(keys - 1), queries - 1) + keys - 1]
+        return jnp.take(rows_RD.astype(jnp.float32), used, axis=0)
+
+    return spread(positions.key_RD, above - step), spread(positions.query_RD, step - below)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(
+    setup: Setup,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    tables: Tables,
+    floor_B1N: jax.Array,
+    seed_2: jax.Array,
+) -> jax.Array:
+    return _forward(setup, query, key, value, tables, floor_B1N, seed_2)[0]
+
+
+Kept = tuple[jax.Array, jax.Array, jax.Array, Tables, jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def _forward(
+    setup: Setup,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    tables: Tables,
+    floor_B1N: jax.Array,
+    seed_2: jax.Array,
+) -> tuple[jax.Array, Kept]:
+    tables = tuple(table.astype(query.dtype) for table in tables)
+    spread = _spread(setup, query)
+    run = spread.over(
+        functools.partial(call_forward, setup, spread),
+        (*[spread.states] * 3, (spread.tables,) * len(tables), spread.rows, P()),
+        (spread.states, spread.statistics),
+    )
+    out, statistics = run(query, key, value, tables, floor_B1N, seed_2)
+    return out, (query, key, value, tables, floor_B1N, seed_2, out, statistics)
+
+
+def _backward(setup: Setup, kept: Kept, grad: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Tables, None, None]:
+    query, key, value, tables, floor_B1N, seed_2, out, statistics = kept
+    spread = _spread(setup, query)
+    of_tables = (spread.tables,) * len(tables)
+    run = spread.over(
+        functools.partial(call_backward, setup, spread),
+        (*[spread.states] * 3, of_tables, spread.rows, P(), spread.states, spread.statistics, spread.states),
+        (*[spread.states] * 3, of_tables),
+    )
+    return *run(query, key, value, tables, floor_B1N, seed_2, out, statistics, grad), None, None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _spread(setup: Setup, query: jax.Array) -> Spread:
+    """Returns how the work is spread over the program's mesh, if that is one of charlm's over several devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.size == 1 or not {*BATCH_AXES, HEADS_AXIS} <= set(mesh.axis_names):
+        return Spread(None, (), None)
+    rows = len(query) % math.prod(mesh.shape[axis] for axis in BATCH_AXES) == 0
+    heads = setup.heads % mesh.shape[HEADS_AXIS] == 0
+    return Spread(mesh, BATCH_AXES if rows else (), HEADS_AXIS if heads else None)

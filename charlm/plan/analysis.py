@@ -1,0 +1,286 @@
+"""Compiles a training step and returns what the step takes: operations, bytes, communication and memory.
+
+Open it when compiling for a chip fails, or when a kept analysis is out of date. Each analysis is kept in the cache; its
+key is made of the step's text, the chips and the versions of JAX, the compiler and this module.
+
+For chips that this machine does not have, the compiler is stopped as soon as it has written its program and the places
+of all arrays in memory. The rest of its work, making machine code that nobody would run, takes most of its time. The
+only way to stop the compiler is to end its process, so it runs in a process of its own (`charlm.plan.worker`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import ml_collections
+
+from charlm.core.durable import write_json
+from charlm.core.files import cache_dir
+from charlm.core.reading import read_json
+from charlm.core.types import JsonObject
+from charlm.plan import counting
+from charlm.plan.counting import Collective
+from charlm.plan.hlo import Program
+from charlm.plan.program import Planned
+from charlm.plan.topology import Topology
+
+log = logging.getLogger("charlm")
+
+VERSION = 4  # of what is counted; a change makes kept analyses useless
+PLANS_FOLDER = "plans"
+JOB, RESULT = "job.json", "result.json"
+POLL = 0.2  # seconds between two looks at what the compiler has written
+# Files that the compiler writes after its program and the assignment of memory.
+WRITTEN_LAST = {
+    "tpu": "*after_optimizations_after_buffer_assignment.txt",
+    "gpu": "*after_optimizations-memory-usage-report.txt",
+}
+# There is no GPU to try kernels on, so products are calls of cuBLAS, as they mostly are on real ones.
+GPU_OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+
+
+class Analysis(NamedTuple):
+    """What a compiled step takes on each chip.
+
+    Attributes:
+      products: FLOPs of products, by dtype.
+      other, transcendental, bytes: see `charlm.plan.counting.Count`.
+      collectives: the communication of a step; collectives that differ only in size are merged.
+      arguments, outputs, aliased, code: bytes, as the compiler states them; see `Sizes`.
+      temporary: bytes of all working memory, as the compiler states them.
+      unknown: the number of loops whose number of iterations is not known; they count once.
+      calls: the number of calls of each library kernel whose work is not counted.
+      xla: the compiler's own counts, "flops" and "bytes accessed", if it makes any; loops count once.
+      once: our count of operations by the rule of `xla`, loops once; 0 if `xla` is empty.
+      seconds: how long compiling took.
+      beyond: the compiler's message if the step does not fit, else "".
+    """
+
+    products: dict[str, float]
+    other: float
+    transcendental: float
+    bytes: float
+    collectives: list[Collective]
+    arguments: float
+    outputs: float
+    aliased: float
+    temporary: float
+    code: float
+    unknown: float
+    calls: dict[str, float]
+    xla: dict[str, float]
+    once: float
+    seconds: float
+    beyond: str = ""
+
+    @property
+    def flops(self) -> float:
+        """All operations except transcendental ones."""
+        return sum(self.products.values()) + self.other
+
+    @property
+    def memory(self) -> float:
+        """The highest number of bytes that a chip needs at any time."""
+        return self.arguments + self.outputs - self.aliased + self.temporary + self.code
+
+
+_SIZES = ("other", "transcendental", "bytes", "arguments", "outputs", "aliased", "temporary", "code")
+
+
+def compiled(planned: Planned, config: ml_collections.ConfigDict, topology: Topology) -> Analysis:
+    """Returns what a step takes, from the cache or by compiling it.
+
+    Raises:
+      ValueError: the compiler refuses the step, or the run refuses the config.
+    """
+    if topology.platform == "cpu":
+        return here(planned, config, topology, _compile)
+    with tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
+        write_json(Path(folder, JOB), {"config": config.to_dict(), "topology": topology.name})
+        command = [sys.executable, "-m", "charlm.plan.worker", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            found = read_json(Path(folder, RESULT))
+        except (OSError, ValueError):
+            last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+            raise ValueError(f"the compiler for {topology.name} ended without a result: {last[0][:300]}") from None
+    if "error" in found:
+        raise ValueError(found["error"])
+    return from_json(found)
+
+
+def here(
+    planned: Planned,
+    config: ml_collections.ConfigDict,
+    topology: Topology,
+    compiles: Callable[[jax.stages.Lowered, Topology], Analysis],
+) -> Analysis:
+    """Returns what a step takes, from the cache or by compiling it in this process."""
+    lowered = planned.lower()
+    path = Path(cache_dir(config)) / PLANS_FOLDER / f"{_key(lowered, topology)}.json"
+    if path.exists():
+        try:
+            return from_json(read_json(path))
+        except (ValueError, TypeError, KeyError):
+            log.warning("%s is damaged: it is made again", path)
+    found = compiles(lowered, topology)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, to_json(found))
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error.strerror)
+    return found
+
+
+def _key(lowered: jax.stages.Lowered, topology: Topology) -> str:
+    versions = [VERSION, version("jax"), version("jaxlib"), topology.kind, topology.shape, _compiler(topology)]
+    digest = hashlib.sha256(json.dumps(versions).encode())
+    digest.update(lowered.as_text().encode())
+    digest.update(os.environ.get("XLA_FLAGS", "").encode())
+    return digest.hexdigest()[:32]
+
+
+def _compiler(topology: Topology) -> str:
+    try:
+        return version({"tpu": "libtpu", "gpu": "jax-cuda12-pjrt", "cpu": "jaxlib"}[topology.platform])
+    except PackageNotFoundError:
+        return ""
+
+
+def _compile(lowered: jax.stages.Lowered, topology: Topology) -> Analysis:
+    """Compiles a step for the CPU of this machine."""
+    del topology
+    started = time.perf_counter()
+    program = lowered.compile()
+    seconds = time.perf_counter() - started
+    memory, costs, text = program.memory_analysis(), program.cost_analysis() or {}, program.as_text()
+    assert memory is not None
+    assert text is not None  # compilers for processors tell both
+    sizes = Sizes(
+        float(memory.argument_size_in_bytes),
+        float(memory.output_size_in_bytes),
+        float(memory.alias_size_in_bytes),
+        float(memory.temp_size_in_bytes),
+        float(memory.generated_code_size_in_bytes),
+    )
+    own = {name: float(costs[name]) for name in ("flops", "bytes accessed") if name in costs}
+    return _analysis(text, sizes, seconds, own)
+
+
+def compile_early(lowered: jax.stages.Lowered, topology: Topology) -> Analysis:
+    """Returns what a step takes as soon as the compiler knows it; the compiler runs on until the process ends.
+
+    Raises:
+      ValueError: the compiler refuses the step.
+    """
+    started = time.perf_counter()
+    failed: list[Exception] = []
+    folder = Path(tempfile.mkdtemp(prefix="charlm_compiler_"))
+    options = {"xla_dump_to": str(folder)} | (GPU_OPTIONS if topology.platform == "gpu" else {})
+
+    def work() -> None:
+        try:
+            lowered.compile(compiler_options=options)
+        except Exception as error:  # the classes of plugins differ
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive() and not list(folder.glob(WRITTEN_LAST[topology.platform])):
+        time.sleep(POLL)
+    seconds = time.perf_counter() - started
+    if failed:
+        return _failed(failed[0], seconds)
+    by_size = lambda pattern: max(folder.glob(pattern), key=lambda path: path.stat().st_size)
+    program = by_size("*after_optimizations.txt").read_text(encoding="utf-8")
+    assigned = by_size("*after_optimizations-buffer-assignment.txt").read_text(encoding="utf-8")
+    return _analysis(program, sizes_of(assigned), seconds, {})
+
+
+class Sizes(NamedTuple):
+    """Bytes of a program's arrays in main memory; aliased arrays are both arguments and outputs."""
+
+    arguments: float
+    outputs: float
+    aliased: float
+    temporary: float
+    code: float = 0.0
+
+
+def sizes_of(assignment: str) -> Sizes:
+    """Returns the sizes from XLA's text of its buffer assignment; other colours than 0 are memories inside a chip."""
+    sums = dict.fromkeys(("arguments", "outputs", "aliased", "temporary"), 0.0)
+    for found in re.finditer(r"^allocation \d+: size (\d+)(?:, color (\d+))?,?(.*)$", assignment, re.MULTILINE):
+        size, color, what = float(found[1]), found[2] or "0", found[3]
+        if color != "0":
+            continue
+        live, given = "maybe-live-out" in what, "parameter " in what
+        sums["arguments"] += size * given
+        sums["outputs"] += size * live
+        sums["aliased"] += size * (live and given)
+        sums["temporary"] += size * (not live and not given and "thread-local" not in what)
+    return Sizes(**sums)
+
+
+def _analysis(program: str, sizes: Sizes, seconds: float, xla: dict[str, float]) -> Analysis:
+    text = Program(program)
+    count = counting.count(text)
+    return Analysis(
+        products=count.products,
+        other=count.other,
+        transcendental=count.transcendental,
+        bytes=count.bytes,
+        collectives=list(counting.merged(count.collectives)),
+        **sizes._asdict(),
+        unknown=count.unknown,
+        calls=count.calls,
+        xla=xla,
+        once=counting.count(text, once=True).flops if xla else 0.0,
+        seconds=seconds,
+    )
+
+
+def _failed(error: Exception, seconds: float) -> Analysis:
+    """Returns an analysis that says that a step does not fit; ValueError if the compiler failed for another reason."""
+    beyond = exceeded(str(error))
+    if beyond is None:
+        raise ValueError(f"the compiler refuses this step: {str(error).splitlines()[0][:400]}") from error
+    sizes = dict.fromkeys(_SIZES, 0.0) | {"temporary": beyond[0]}
+    return Analysis(
+        products={}, collectives=[], unknown=0, calls={}, xla={}, once=0.0, seconds=seconds, beyond=beyond[1], **sizes
+    )
+
+
+def exceeded(message: str) -> tuple[float, str] | None:
+    """Returns the bytes that a step would need and the compiler's words; None if the message is not about memory."""
+    found = re.search(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", message)
+    if found is None:
+        return (0.0, message.splitlines()[0][:200]) if "RESOURCE_EXHAUSTED" in message else None
+    needed = float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")
+    return needed, found[0]
+
+
+def to_json(found: Analysis) -> JsonObject:
+    """Returns an analysis as values for JSON."""
+    return found._asdict() | {"collectives": [one._asdict() for one in found.collectives]}
+
+
+def from_json(values: JsonObject) -> Analysis:
+    """Returns the analysis that `to_json` wrote; TypeError or KeyError if the values are not an analysis."""
+    collectives = [Collective(**one) for one in values["collectives"]]
+    rest: JsonObject = {name: value for name, value in values.items() if name != "collectives"}
+    return Analysis(collectives=collectives, **rest)

@@ -1,0 +1,176 @@
+"""Tests tiled attention in Pallas' interpreter: values and gradients against plain products and a gather."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from charlm.nn import draws, skews, tiled
+from charlm.nn.attention import relative_bucket
+from charlm.nn.tiled import Positions, tile_size, tiled_attention
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+SEED = jnp.array([5, 7], jnp.uint32)
+NAMES = ("query", "key", "value", "position keys", "position queries")
+
+
+class Case:
+    """Inputs of an attention whose first row sees no key; beyond 16 positions several distances share a bucket."""
+
+    def __init__(self, batch: int, queries: int, keys: int, heads: int, head_dim: int, dtype=jnp.float32) -> None:
+        rng, D = np.random.default_rng(queries + keys), heads * head_dim
+        normal = lambda *shape: jnp.asarray(rng.normal(size=shape), dtype)
+        bucket = relative_bucket(np.arange(-(keys - 1), queries), 32, 80)
+        self.rows = (bucket - bucket[0]).astype(np.int32)
+        self.inputs = (
+            normal(batch, queries, D), normal(batch, keys, D), normal(batch, keys, D),
+            normal(self.rows[-1] + 1, D), normal(self.rows[-1] + 1, D),
+        )  # fmt: skip
+        self.visible = rng.random((batch, keys)) < 0.8
+        self.visible[0] = False
+        self.visible[-1, 0] = True
+        self.weight = np.asarray(rng.normal(size=(batch, queries, D)), np.float32)
+        self.heads, self.scale = heads, 1 / np.sqrt(3 * head_dim)
+
+    def tiled(self, query, key, value, pos_key, pos_query, *, rate: float = 0.0, positions: bool = True) -> jax.Array:
+        return tiled_attention(
+            query, key, value, self.visible, heads=self.heads, scale=self.scale, rate=rate, seed_2=SEED,
+            positions=Positions(pos_key, pos_query, self.rows) if positions else None, interpret=True,
+        )  # fmt: skip
+
+    def plain(self, *inputs, rate: float = 0.0, positions: bool = True) -> jax.Array:
+        (B, Q, D), (N, H) = inputs[0].shape, (inputs[1].shape[1], self.heads)
+        split = lambda x: x.astype(jnp.float32).reshape(*x.shape[:-1], H, D // H)
+        query, key, value, pos_key, pos_query = map(split, inputs)
+        scores = jnp.einsum("bqhk,bnhk->bhqn", query, key)
+        if positions:
+            rows = self.rows[np.arange(Q)[:, None] - np.arange(N) + N - 1]
+            scores += jnp.einsum("bqhk,qnhk->bhqn", query, pos_key[rows])
+            scores += jnp.einsum("bnhk,qnhk->bhqn", key, pos_query[rows])
+        probs = jax.nn.softmax(jnp.where(self.visible[:, None, None], scores * self.scale, -1e30), axis=-1)
+        if rate:
+            kept = draws.kept(SEED, B, H, Q, N, rate)
+            probs = jnp.where(kept, probs * draws.amplified(draws.threshold(rate)), 0)
+        return jnp.einsum("bhqn,bnhk->bqhk", probs, value).reshape(B, Q, D)
+
+    def outcome(self, function: Callable[..., jax.Array], *inputs: jax.Array) -> tuple[Any, ...]:
+        """Returns the value of `tiled` or `plain`, float32, and all gradients."""
+
+        def total(inputs):
+            mixed = function(*inputs).astype(jnp.float32)
+            return (mixed * self.weight).sum(), mixed
+
+        (_, mixed), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(inputs or self.inputs)
+        return mixed, *grads
+
+
+def assert_near(got: tuple[Any, ...], want: tuple[Any, ...], tolerance: float) -> None:
+    for name, x, y in zip(("mixed", *NAMES), got, want, strict=True):
+        x, y = np.asarray(x, np.float32), np.asarray(y, np.float32)
+        np.testing.assert_allclose(x, y, atol=tolerance * max(abs(y).max(), 1), rtol=0, err_msg=name)
+
+
+# One query; a tile that is not full, and one that is; more keys than queries; several tiles of 128 and of 256.
+SIZES = [(1, 1), (1, 200), (7, 7), (128, 128), (100, 257), (300, 300)]
+LONG = [pytest.param(n, n, marks=pytest.mark.slow) for n in (1100, 4096)]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [*SIZES, *LONG])
+def test_values_and_gradients_are_those_of_plain_products(queries, keys):
+    case = Case(2, queries, keys, 2, 8)
+    for rate in (0.0, 0.3) if keys == 257 else (0.3,):
+        got = case.outcome(functools.partial(case.tiled, rate=rate))
+        want = case.outcome(functools.partial(case.plain, rate=rate))
+        assert_near(got, want, 1e-5 if keys < 1000 else 3e-5)  # the gather adds up a million terms one by one
+        assert keys == 1 or all(np.abs(x).max() > 0.01 for x in want)
+
+
+def test_heads_that_share_lanes_and_heads_that_need_blocks_of_their_own():
+    for heads, head_dim in ((4, 64), (2, 128), (3, 24)):
+        case = Case(1, 40, 40, heads, head_dim)
+        case.visible[:] = np.arange(40) < 33
+        assert_near(case.outcome(functools.partial(case.tiled, rate=0.1)), case.outcome(
+            functools.partial(case.plain, rate=0.1)), 1e-5)  # fmt: skip
+
+
+def test_plain_attention_has_no_positions():
+    case = Case(3, 130, 300, 2, 16)
+    got = case.outcome(functools.partial(case.tiled, rate=0.2, positions=False))
+    assert_near(got, case.outcome(functools.partial(case.plain, rate=0.2, positions=False)), 1e-5)
+    assert not np.any(got[-1])
+
+
+def test_bfloat16_is_as_near_as_it_rounds():
+    case = Case(2, 200, 200, 2, 64, jnp.bfloat16)
+    got = case.outcome(functools.partial(case.tiled, rate=0.1))
+    assert case.tiled(*case.inputs).dtype == jnp.bfloat16
+    assert_near(got, case.outcome(functools.partial(case.plain, rate=0.1)), 0.01)
+
+
+def test_hidden_keys_and_strong_scores_do_no_harm():
+    case = Case(2, 150, 150, 2, 8)
+    query, key, value, *positions = case.inputs
+    strong = case.outcome(case.tiled, 300 * query, key, value, *positions)
+    assert_near(strong, case.outcome(case.plain, 300 * query, key, value, *positions), 1e-4)
+    hidden = ~case.visible[1:, :, None]
+    assert hidden.any()
+    changed = [jnp.concatenate([x[:1], jnp.where(hidden, 1e4, x[1:])]) for x in (key, value)]
+    want, got = case.outcome(case.tiled), case.outcome(case.tiled, query, *changed, *positions)
+    np.testing.assert_array_equal(got[0][1:], want[0][1:])
+    np.testing.assert_array_equal(np.asarray(got[2][1:])[hidden[..., 0]], 0)
+
+
+def test_two_runs_have_the_same_bits_and_draws_do_not_depend_on_tiles(monkeypatch):
+    case = Case(2, 512, 512, 1, 8)
+    one = lambda: case.outcome(functools.partial(case.tiled, rate=0.5))
+    first = one()
+    jax.tree.map(np.testing.assert_array_equal, one(), first)
+    for sizes in ((256,), (128,)):
+        monkeypatch.setattr(tiled, "TILES", sizes)
+        assert_near(one(), first, 1e-5)
+
+
+def test_rotations_shift_as_reshapes_do():
+    wide = np.asarray(jax.random.normal(jax.random.key(0), (skews.ROWS, skews.ROWS + 256)))
+    narrow = np.asarray(jax.random.normal(jax.random.key(1), (skews.ROWS, 256)))
+    both = lambda function, x: [np.asarray(jax.jit(function, static_argnums=1)(x, flag)) for flag in (True, False)]
+    reshaped, rotated = both(skews.skewed, wide)
+    np.testing.assert_array_equal(rotated, reshaped)
+    back, rotated_back = both(skews.unskewed, narrow)
+    np.testing.assert_array_equal(rotated_back, back)
+    r, c = 100, 70
+    assert reshaped[r, c] == wide[r, c + skews.ROWS - r]
+    np.testing.assert_allclose((reshaped * narrow).sum(), (wide * back).sum(), rtol=1e-4)  # they are transposes
+
+
+@pytest.mark.parametrize(("length", "size"), [(1, 128), (128, 128), (140, 256), (300, 128), (512, 512), (1100, 256)])
+def test_tiles_leave_little_of_a_window_empty(length, size):
+    assert tile_size(length) == size
+
+
+# ---- Devices ----
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1), (1, 2, 4)])
+def test_any_mesh_computes_and_draws_the_same(shape):
+    case = Case(4, 40, 40, 2, 128)  # four rows do not divide by eight devices, nor two heads by four
+    attend = functools.partial(case.tiled, rate=0.3)
+    want = case.outcome(attend)
+    mesh = jax.make_mesh(shape, ("data", "fsdp", "model"), axis_types=(AxisType.Auto,) * 3)
+    with jax.set_mesh(mesh):
+        rows = ("data", "fsdp") if shape[0] < 8 else None
+        put = lambda x, *spec: jax.device_put(x, NamedSharding(mesh, P(*spec)))
+        inputs = [put(x, rows, None, None) for x in case.inputs[:3]] + [put(x) for x in case.inputs[3:]]
+        got = case.outcome(attend, *inputs)
+    assert_near(got, want, 1e-5)
+    own = (1 if shape[0] < 8 and shape[2] < 4 else 2 if shape[2] == 4 else 4, 40, 128 if shape[2] == 2 else 256)
+    assert got[0].sharding.shard_shape(got[0].shape) == own  # every device computes its own rows and heads

@@ -1,0 +1,63 @@
+"""Programs compiled for TPUs and GPUs that are not here; skipped where the compilers are not installed."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from small_run import python
+
+from charlm.plan.topology import check_packages, parse
+
+pytestmark = pytest.mark.slow  # half a minute each
+
+# In a process of its own, since the compiler for TPUs changes how a process ends.
+STEP = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from charlm.plan.analysis import GPU_OPTIONS
+from charlm.plan import counting
+from charlm.plan.hlo import Program
+from charlm.plan.network import traffic
+from charlm.plan.topology import devices_of, parse, use_as_cpu
+
+topology = parse(sys.argv[1])
+use_as_cpu(topology)
+mesh = Mesh(np.array(devices_of(topology)).reshape(2, 2), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
+
+def loss(kernel, x):
+    y, _ = jax.lax.scan(lambda x, _: (jnp.tanh(x @ kernel), None), x, None, length=5)
+    return jnp.square(y.astype(jnp.float32)).sum()
+
+place = lambda *axes: NamedSharding(mesh, P(*axes))
+step = jax.jit(jax.value_and_grad(loss), in_shardings=(place("fsdp"), place(("data", "fsdp"))))
+shapes = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16), jax.ShapeDtypeStruct((1024, 256), jnp.bfloat16)
+program = step.lower(*shapes).compile(compiler_options=GPU_OPTIONS if topology.platform == "gpu" else None)
+text = Program(program.as_text())
+count, once = counting.count(text), counting.count(text, once=True)
+assert count.unknown == 0, count
+assert count.products == {"bf16": 5 * 3 * 2 * 256 * 256 * 256}, count.products  # of a chip's quarter of the rows
+costs = program.cost_analysis()
+if costs:
+    assert abs(once.flops / costs["flops"] - 1) < 0.02, (once.flops, costs["flops"])
+lines = traffic(counting.merged(count.collectives), mesh, topology)
+print(sorted({(line.kind, line.axes) for line in lines}))
+assert all(line.seconds > 0 for line in lines), lines
+"""
+
+
+def compiled_for(name: str) -> subprocess.CompletedProcess[str]:
+    try:
+        check_packages(parse(name))
+    except ValueError as error:
+        pytest.skip(str(error).partition(": ")[2])
+    return python("-c", STEP, name)
+
+
+@pytest.mark.parametrize("name", ["v5e:2x2", "v5p:2x2x1", "v6e:2x2", "h100:4", "2xa100:2"])
+def test_a_step_is_compiled_and_counted(name):
+    done = compiled_for(name)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "('all-gather', 'fsdp')" in done.stdout
+    assert "('all-reduce', 'data x fsdp')" in done.stdout

@@ -1,0 +1,149 @@
+"""A plan compiles the run's own step: the same program, the same communication, and the memory that the run takes."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import pytest
+from finetune.tiny_tasks import write_conll
+
+from charlm.config.finetuning import get_config as finetuning
+from charlm.core.sharding import collectives
+from charlm.finetune.run import first_run
+from charlm.plan.analysis import compiled, exceeded
+from charlm.plan.chips import CHIPS
+from charlm.plan.planning import Planning
+from charlm.plan.program import planner_of, stages_of
+from charlm.plan.report import as_json, lines
+from charlm.plan.topology import devices_of, parse
+from charlm.training.run import build
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+def on_mesh(config, data: int, fsdp: int, model: int):
+    config.mesh.data, config.mesh.fsdp, config.mesh.model = data, fsdp, model
+    return config
+
+
+@pytest.fixture(scope="module")
+def planner(trained):
+    return planner_of(trained.new_config())
+
+
+@pytest.mark.parametrize("mesh", [pytest.param((8, 1, 1), marks=pytest.mark.slow), (2, 2, 2)], ids=str)
+def test_the_plan_and_the_run_compile_the_same(trained, planner, mesh):
+    config = on_mesh(trained.new_config(), *mesh)
+    planned = planner(config, devices_of(parse("cpu:8")))
+    run = build(config, trained.data)
+    step = run.train_step.lower(run.abstract_state, run.place(next(iter(run.train_batches))))
+    lowered = planned.lower()
+    assert lowered.as_text() == step.as_text()
+    of_plan, of_run = (collectives(x.compile().as_text()) for x in (lowered, step))
+    assert of_plan == of_run
+    assert of_plan
+
+
+def test_memory_is_what_the_step_of_a_run_takes(trained, planner):
+    config = trained.new_config()
+    found = Planning(config, planner, devices_of(parse("cpu:8")), parse("cpu:8")).figures()
+    run = build(config, trained.data)
+    state, batch = run.init(), run.place(next(iter(run.train_batches)))
+    held = lambda tree: sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(tree))
+    assert found.memory.parameters == held(state.params)
+    assert found.memory.optimizer == held(state.opt_state)
+    assert found.memory.batch == held(batch)
+    memory = run.train_step.lower(state, batch).compile().memory_analysis()
+    assert found.memory.activations + found.memory.temporaries == memory.temp_size_in_bytes
+    assert 0 < found.memory.activations < memory.temp_size_in_bytes
+
+
+def test_speed_counts_the_words_of_a_real_batch(trained, planner):
+    config = trained.new_config()
+    planned = planner(config, devices_of(parse("cpu:8")))
+    run = build(config, trained.data)
+    batch = next(iter(run.train_batches))
+    assert planned.units == pytest.approx(run.objective.count(batch), rel=0.5)  # of the first shard, eight times
+    assert planned.useful == pytest.approx(run.objective.training_flops(batch), rel=0.5)
+    assert planned.steps == config.train.steps
+
+
+def test_what_is_compiled_is_kept(trained, planner, tmp_path, monkeypatch):
+    config = trained.new_config()
+    config.data.cache_dir = str(tmp_path)
+    topology = parse("cpu:1")
+    arguments = planner(config, devices_of(topology)), config, topology
+    first = compiled(*arguments)
+    monkeypatch.setattr("charlm.plan.analysis._compile", None)
+    assert compiled(*arguments) == first
+    (kept,) = (tmp_path / "plans").iterdir()
+    kept.write_text("{}")
+    with pytest.raises(TypeError, match="not callable"):  # what is damaged is made again
+        compiled(*arguments)
+
+
+@pytest.mark.slow  # compiles several settings
+def test_what_does_not_fit_is_made_to(trained, planner, monkeypatch):
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 64, 1
+    topology = parse("cpu:1")
+    own = Planning(config, planner, devices_of(topology), topology).figures()
+    room = int(0.8 * own.memory.needed)
+    monkeypatch.setitem(CHIPS, "cpu", CHIPS["cpu"]._replace(usable=room, memory=room))
+    plan = Planning(config, planner, devices_of(topology), topology).plan()
+    assert plan.asked is not None
+    assert not plan.asked.fits
+    assert plan.found is not None
+    assert plan.found.memory <= room
+    text = "\n".join(lines(plan, command="python -m charlm.main --config=x"))
+    assert "DOES NOT FIT" in text
+    assert text.splitlines()[-1].startswith("python -m charlm.main --config=x --config.")
+    found = json.loads(json.dumps(as_json(plan, price=2.0)))
+    assert found["asked"]["fits"] is False
+    assert found["found"]["fits"] is True
+    assert found["found"]["flags"]
+
+
+def test_a_config_that_does_not_divide_is_answered_with_one_that_does(trained, planner):
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 6, 0
+    topology = parse("cpu:8")
+    plan = Planning(config, planner, devices_of(topology), topology).plan(tries=1)
+    assert "data.batch_size=6 must be a multiple" in plan.refused
+    assert plan.found is not None
+    assert plan.found.setting.batch == 8
+    assert any("8 sequences a step, not 6" in line for line in lines(plan))
+
+
+def test_text_that_is_not_here_is_replaced(trained):
+    config = trained.new_config()
+    config.data.train = ("/nowhere/*.txt",)
+    planned = planner_of(config)(config, devices_of(parse("cpu:8")))
+    assert "/nowhere/*.txt is not here" in planned.notes[0]
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_planned_with_a_batch_of_its_own(trained, tmp_path):
+    config = finetuning("tagging")
+    config.init_from = str(trained.workdir)
+    config.data.train = (str(write_conll(tmp_path / "train.conll", 48)),)
+    config.data.batch_size, config.train.epochs = 8, 2
+    devices = devices_of(parse("cpu:8"))
+    ((stage, own),) = stages_of(config)
+    planned = planner_of(own)(own, devices)
+    run, runs = first_run(config, devices)
+    assert (stage, runs) == ("", 1)
+    assert planned.steps == run.steps
+    real = run.program.place(run.sample())
+    shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
+    assert shapes(planned.batch) == shapes(real)
+    assert planned.lower().as_text() == run.program.train_step.lower(planned.state, real).as_text()
+    assert planned.units > 0
+
+
+def test_a_compilers_refusal_for_memory_is_read():
+    needed, words = exceeded("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 24.50G of 15.75G hbm. Ex")
+    assert needed == 24.5 * 2**30
+    assert words == "Used 24.50G of 15.75G hbm"
+    assert exceeded("INVALID_ARGUMENT: no") is None

@@ -1,0 +1,84 @@
+"""The search finds the fastest setting that fits, and compiles few, on made-up costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from charlm.config import get_config
+from charlm.plan.search import Guess, Outcome, Setting, search, setting_of, settings
+
+OWN = Setting(remat=False, accumulation=1, batch=64, fsdp=1, model=1)
+
+
+def cost(setting: Setting, factor: float = 1.0) -> tuple[float, float, float]:
+    """Working memory, all other memory, and seconds of a made-up run on 8 chips."""
+    kept = 100 * setting.batch / 64 / setting.accumulation / (5 if setting.remat else 1) / setting.model
+    state = 40 / setting.fsdp / setting.model
+    seconds = setting.batch / 64 * (4 / 3 if setting.remat else 1) * (1 + 0.02 * (setting.accumulation - 1))
+    return factor * kept, state, seconds * (1 + 0.1 * (setting.fsdp > 1)) * (1 + 0.5 * (setting.model - 1))
+
+
+class Compiler:
+    """Measures settings of the made-up run, and remembers which."""
+
+    def __init__(self, usable: float, factor: float = 1.0) -> None:
+        self.usable, self.factor, self.compiled = usable, factor, []
+
+    def __call__(self, setting: Setting) -> Outcome:
+        self.compiled.append(setting)
+        temporary, fixed, seconds = cost(setting, self.factor)
+        return Outcome(setting, temporary, temporary + fixed, seconds, temporary + fixed <= self.usable, None)
+
+
+def look(usable: float, factor: float = 1.0, tries: int = 6) -> tuple[Outcome | None, Compiler]:
+    compiler = Compiler(usable, factor)
+    candidates = [one for one in settings(OWN, chips=8, heads=12, per_node=8) if one != OWN]
+    known = [compiler(OWN)]
+    best, _ = search(candidates, lambda one: Guess(*cost(one)), compiler, usable, tries, known)
+    return best, compiler
+
+
+def fastest(usable: float, factor: float = 1.0) -> float:
+    """Seconds of a sequence of the best of all settings."""
+    found = [(*cost(one, factor), one.batch) for one in settings(OWN, chips=8, heads=12, per_node=8)]
+    return min(s / batch for temporary, fixed, s, batch in found if temporary + fixed <= usable)
+
+
+@pytest.mark.parametrize("usable", [200, 100, 60, 30])
+def test_the_fastest_that_fits_is_found_where_guesses_are_right(usable):
+    best, compiler = look(usable)
+    assert best is not None
+    assert best.fits
+    assert best.seconds / best.setting.batch == pytest.approx(fastest(usable), rel=0.02)
+    assert len(compiler.compiled) <= 3
+
+
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_guesses_are_corrected_by_what_was_compiled(factor):
+    best, compiler = look(100, factor)
+    assert best is not None
+    assert best.seconds / best.setting.batch <= 1.1 * fastest(100, factor)
+    assert len(compiler.compiled) <= 7
+
+
+def test_nothing_that_was_not_compiled_is_found():
+    best, compiler = look(0.5)
+    assert best is None
+    assert len(compiler.compiled) == 7
+
+
+def test_settings_divide_the_machine():
+    for one in settings(OWN, chips=16, heads=12, per_node=4):
+        assert 16 % (one.fsdp * one.model) == 0
+        assert one.batch % (one.accumulation * 16 // one.model) == 0
+        assert one.model in (1, 2, 4)
+    assert {one.batch for one in settings(OWN, chips=256, heads=12, per_node=4)} == {64, 128, 256}
+
+
+def test_a_setting_is_told_as_flags():
+    config = get_config()
+    setting = setting_of(config)._replace(remat=True, accumulation=2, fsdp=4)
+    flags = ["--config.model.remat=True", "--config.data.accumulation=2", "--config.mesh.fsdp=4"]
+    assert setting.flags(config) == flags
+    assert setting_of(setting.on(config)) == setting
+    assert setting_of(config).flags(config) == []

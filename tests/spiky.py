@@ -1,0 +1,174 @@
+"""A run of a linear model, small enough to be trained dozens of times in a test, some of whose batches are corrupt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from charlm.config import get_config
+from charlm.core.checkpoint_store import Checkpoints
+from charlm.core.learning import Learning
+from charlm.core.local_store import LocalCheckpoints
+from charlm.core.metric_writer import MetricWriter
+from charlm.core.optimizer import learning_rate, make_optimizer
+from charlm.core.profiling import StepProfiler
+from charlm.core.sharding import make_mesh, path_name, place_state
+from charlm.core.spikes import new_history
+from charlm.core.state import new_state
+from charlm.training.first_state import resumed
+from charlm.training.goodput import Goodput
+from charlm.training.loop import Course, Loop
+from charlm.training.program import make_program
+from charlm.training.spikes import Spikes
+
+SHARDS, FEATURES = 8, 4
+
+
+class Rows(NamedTuple):
+    x: np.ndarray
+    y: np.ndarray
+
+
+class Sums(NamedTuple):
+    loss: jax.Array
+    weight: jax.Array
+
+
+class Squares(Learning):
+    """Squared errors of a linear map."""
+
+    sums, unit = Sums, "rows"
+
+    def loss_sums(self, params, micro_batch, dropout_key):
+        errors = (micro_batch.x @ params["linear"]["kernel"])[..., 0] - micro_batch.y
+        return Sums(jnp.sum(errors**2), jnp.float32(errors.size))
+
+    def count(self, batch):
+        return batch.y.size
+
+    def training_flops(self, batch):
+        return 0.0
+
+    def summarize(self, sums):
+        return {"loss": float(sums.loss) / float(sums.weight)}
+
+    def progress_line(self, scalars):
+        return f"loss {scalars['loss']:.3f}"
+
+
+class Numbered:
+    """Batches that depend on their number alone.
+
+    Args:
+      corrupt: factors of the labels of some batches. left_out: numbers of batches that there are not.
+      taken: called with the number of each batch.
+    """
+
+    def __init__(
+        self, corrupt: Mapping[int, float] = {}, left_out=(), taken: Callable[[int], object] = lambda number: None
+    ) -> None:
+        self.at, self._corrupt, self._left_out, self._taken = 0, corrupt, left_out, taken
+
+    def __next__(self) -> Rows:
+        while self.at in self._left_out:
+            self.at += 1
+        number, self.at = self.at, self.at + 1
+        self._taken(number)
+        x = np.random.default_rng(number).normal(size=(1, SHARDS, 2, FEATURES)).astype(np.float32)
+        y = x.sum(-1) + 0.1 * x[..., 0] ** 2
+        return Rows(x, (y * self._corrupt.get(number, 1.0)).astype(np.float32))
+
+    def get_state(self):
+        return {"at": self.at}
+
+    def set_state(self, state):
+        self.at = state["at"]
+
+
+class Fixed(Course):
+    """So many steps, without evaluation."""
+
+    stall_minutes, peak_rate, rate_key, dtype, freeze, judged_on = 0.0, 0.1, "optim.learning_rate", "float32", (), ""
+
+    def __init__(self, config) -> None:
+        self.steps, self.log_every = config.train.steps, config.train.log_every
+        self.checkpoint_every, self.rate = config.train.checkpoint_every, rate_of(config)
+
+    def over(self, step):
+        return step >= self.steps
+
+    def evaluates(self, step):
+        return False
+
+    def evaluate(self, step, state):
+        raise NotImplementedError
+
+    def judged(self, step, state, metrics):
+        raise NotImplementedError
+
+    def went_back(self, step):
+        pass
+
+    def where(self, step):
+        return f"step {step}/{self.steps}"
+
+
+def rate_of(config):
+    return learning_rate(config.optim, config.train.steps, 4)
+
+
+def spiky_config(policy: str = ""):
+    """Returns a config of forty steps; a spike is known from the eighth on."""
+    config = get_config()
+    config.optim.learning_rate = 0.1
+    train = config.train
+    train.steps, train.log_every, train.checkpoint_every = 40, 5, 6
+    train.spike_policy, train.spike_window, train.spike_rewind, train.spike_limit = policy, 16, 3, 2
+    return config
+
+
+def program_of(config, devices: int):
+    """Returns the program of a run, and its first state."""
+    mesh = make_mesh(config, jax.devices()[:devices])
+    optimizer = make_optimizer(config.optim, rate_of(config))
+    make = lambda: new_state({"linear": {"kernel": jnp.zeros((FEATURES, 1))}}, optimizer, new_history(config.train))
+    program = make_program(config, 0, mesh, SHARDS, Squares(), optimizer, jax.eval_shape(make))
+    return program, lambda: place_state(make(), program.placement)
+
+
+def train(folder: Path, config, batches: Numbered, devices: int = 1) -> Loop:
+    """Trains in a folder, or goes on there."""
+    program, first = program_of(config, devices)
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        store = Checkpoints(folder, config.train.keep_checkpoints, {"config": {}})
+        stack.callback(store.close)
+        local, start, unreported = None, 0, []
+        if config.train.local_dir:
+            local = LocalCheckpoints(config.train, folder, new=store.latest is None)
+            stack.callback(local.close)
+        if store.latest is not None:
+            state, start, unreported = resumed(store, local, program.abstract_state, batches)
+        else:
+            state = first()
+        writer = MetricWriter(folder, start or -1)
+        stack.callback(writer.close)
+        spikes, goodput, profiler = Spikes(config.train, folder, start), Goodput(folder, start), StepProfiler("")
+        loop = Loop(
+            program, Fixed(config), state, batches, store, writer, goodput, folder, profiler, None, spikes, local
+        )  # fmt: skip
+        del state
+        loop.run(start, unreported)
+    return loop
+
+
+def bits(state) -> dict[str, bytes]:
+    """Returns the bytes of each array of a state, by name."""
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(state))
+    return {path_name(path): np.asarray(x).tobytes() for path, x in leaves}

@@ -1,0 +1,220 @@
+"""Runs whose workdir, text and first model lie in an object store: killed, taken over by another machine, finished."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import jax
+import numpy as np
+import object_stores
+import pytest
+from finetune.test_fine_tuning import quickest, small, write_data
+from object_stores import BUCKET
+from orbax.checkpoint import v1 as ocp
+from several_processes import free_port
+from small_run import ROOT, main, metrics_without_timings, on_devices, small_config, write_text
+
+import charlm.training.train
+from charlm.config import flatten, load_config_file, to_json
+from charlm.core import checkpoint as checkpoints
+from charlm.core import hosts, mirror
+from charlm.core.mirror import Mirror, mirrored
+from charlm.core.sharding import path_name
+from charlm.core.stores import Store
+from charlm.finetune.run import fine_tune
+from charlm.training.loop import Loop
+from charlm.training.train import train
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+ADDRESS = f"s3://{BUCKET}/runs/hlm"
+
+
+@pytest.fixture
+def objects(monkeypatch):
+    monkeypatch.setattr(mirror, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(mirror, "SETTLE_SECONDS", 0.1)
+    with object_stores.store("s3") as held:
+        yield held
+
+
+def saved(workdir: Path) -> dict[str, bytes]:
+    """Every array of the last checkpoint, and the data position."""
+    folder = checkpoints.find(workdir)
+    state = ocp.load_checkpointables(folder, {"state": None})["state"]
+    (position,) = (folder / "data").glob("process_*.json")
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {path_name(path): np.asarray(x).tobytes() for path, x in leaves} | {"data": position.read_bytes()}
+
+
+class Vanished(BaseException):
+    """The machine is gone."""
+
+
+def vanishes_after(monkeypatch, last, copied, machine, log_lines, run):
+    """Runs in a machine's folder until a step, by which a checkpoint is copied; nothing is copied any more."""
+    step = Loop._step
+
+    def vanish(self, number):
+        step(self, number)
+        if number == last:
+            while f"{copied} is copied" not in str(log_lines):
+                time.sleep(0.01)
+            raise Vanished
+
+    machine.take_over()
+    machine.start()
+    monkeypatch.setattr(Loop, "_step", vanish)
+    with pytest.raises(Vanished):
+        run(str(machine.folder))
+    monkeypatch.setattr(Loop, "_step", step)
+    machine.stop()
+    machine.close()
+
+
+def test_when_a_machine_vanishes_another_goes_on(trained, objects, tmp_path, monkeypatch, log_lines):
+    monkeypatch.setattr(charlm.training.train, "build", lambda *_: trained.run)
+    config = trained.new_config()
+    Store(f"s3://{BUCKET}/corpus").upload(Path(config.data.train[0]), "text.txt")
+    config.data.train = (f"s3://{BUCKET}/corpus/*.txt",)
+    first = Mirror(ADDRESS, str(tmp_path / "first"))
+    run = lambda folder: train(config.copy_and_resolve_references(), folder)
+    vanishes_after(monkeypatch, 8, "checkpoints/6", first, log_lines, run)
+
+    with mirrored(ADDRESS) as folder:
+        assert folder != str(first.folder)
+        assert train(config, folder)
+    assert "resuming at step 6" in str(log_lines)
+    assert saved(Path(folder)) == saved(trained.workdir)
+    assert metrics_without_timings(Path(folder)) == metrics_without_timings(trained.workdir)
+    there = {name.removeprefix("runs/hlm/") for name in objects.now if name.startswith("runs/hlm/")}
+    here = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
+    assert there == here | {mirror.MARK}
+
+
+@pytest.mark.slow
+def test_when_a_machine_that_fine_tunes_vanishes_another_goes_on(objects, tmp_path, monkeypatch, log_lines):
+    train_file, dev = write_data("classification", tmp_path, train=48)
+    data = Store(f"s3://{BUCKET}/data")
+    for path in (train_file, dev):
+        data.upload(path, path.name)
+    there = [f"s3://{BUCKET}/data/{path.name}" for path in (train_file, dev)]
+    config = lambda: small("classification", quickest(), *there, train__epochs=3, train__checkpoint_every=4)
+    with on_devices(1):
+        expected = fine_tune(config(), str(tmp_path / "whole"))
+        first = Mirror(ADDRESS, str(tmp_path / "first"))
+        run = lambda folder: fine_tune(config(), folder)
+        vanishes_after(monkeypatch, 11, "state/8", first, log_lines, run)
+        with mirrored(ADDRESS) as folder:
+            assert fine_tune(config(), folder) == expected
+    assert "resuming at step 8" in str(log_lines)
+    assert metrics_without_timings(Path(folder)) == metrics_without_timings(tmp_path / "whole")
+    left = {name.split("/")[2] for name in objects.now if name.startswith("runs/hlm/")}
+    assert "result.json" in left
+    assert "state" not in left
+    with mirrored(ADDRESS) as folder:  # it is finished there, too
+        assert fine_tune(config(), folder) == expected
+
+
+def test_the_command_takes_addresses(trained, objects, tmp_path, monkeypatch):
+    copy = Mirror(ADDRESS, str(tmp_path / "made_here"))
+    copy.take_over()
+    shutil.copytree(trained.workdir, copy.folder, dirs_exist_ok=True)
+    copy.copy(last=True)
+    tiny = f"{ROOT}/configs/hlm_base.py:tiny"
+    same = flatten(load_config_file(tiny))
+    flags = [f"--config.{key}={value}" for key, value in flatten(trained.config).items() if value != same[key]]
+    command = [f"--config={tiny}", *flags, f"--workdir={ADDRESS}"]
+    with on_devices(1):
+        done = main(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "holds a finished run of 12 steps: nothing to do" in done.stderr
+        assert not (tmp_path / "s3:").exists()
+
+        given = []
+        monkeypatch.setattr(charlm.training.train, "train", lambda config, *_, **__: given.append(config) or True)
+        assert main(*command[:-1], f"--config.init_from={ADDRESS}", "--workdir=other", cwd=tmp_path).returncode == 0
+        assert checkpoints.find(given[0].init_from) == Path(given[0].init_from) / "checkpoints" / "12"
+
+    monkeypatch.setattr(hosts, "alone", lambda: False)
+    refused = main(*command, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert f"--workdir={ADDRESS}: several hosts need a folder that all share" in refused.stderr
+
+
+# small_run imports the command, whose flags would be defined twice.
+CONFIG = """
+import json
+from charlm.config import from_dict
+
+def get_config():
+    return from_dict(json.loads({!r}))
+"""
+
+
+@pytest.mark.slow
+def test_runs_killed_on_one_machine_after_another_end_as_the_one_that_never_was(tmp_path, monkeypatch):
+    """Against moto's server; each start has a cache folder of its own, so nothing but the store is left."""
+    pytest.importorskip("moto.server", reason="needs an S3 server (pip install 'moto[server]')")
+    url = f"http://127.0.0.1:{free_port()}"
+    server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", url.rpartition(":")[2]])
+    try:
+        for _ in range(600):
+            try:
+                request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+                urllib.request.urlopen(request).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "any")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        text = write_text(tmp_path / "text.txt")
+        Store(f"s3://{BUCKET}/corpus").upload(text, "text.txt")
+        config = small_config(text, tmp_path)
+        config.data.train, config.data.cache_dir = (f"s3://{BUCKET}/corpus/*.txt",), ""
+        config.train.steps, config.train.log_every, config.train.eval_every = 300, 10, 100
+        config.train.checkpoint_every = 5
+        (tmp_path / "config.py").write_text(CONFIG.format(to_json(config)))
+
+        def start(workdir: str, machine: str) -> subprocess.Popen:
+            variables = {
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+                "CHARLM_CACHE": str(tmp_path / machine),
+                "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+                "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+            }
+            command = [sys.executable, "-m", "charlm.main", f"--config={tmp_path}/config.py", f"--workdir={workdir}"]
+            with (tmp_path / f"{machine}.log").open("wb") as log:
+                return subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+
+        assert start(f"{ADDRESS}_unbroken", "calm").wait(600) == 0, (tmp_path / "calm.log").read_text()
+        for number in range(3):
+            process = start(ADDRESS, f"machine_{number}")
+            log = tmp_path / f"machine_{number}.log"
+            while process.poll() is None and " is copied" not in log.read_text():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL, log.read_text()
+            shutil.rmtree(tmp_path / f"machine_{number}")
+        logs = [tmp_path / f"{name}.log" for name in ("machine_0", "machine_1", "machine_2", "last")]
+        assert start(ADDRESS, "last").wait(600) == 0, (tmp_path / "last.log").read_text()
+        resumed = [int(re.findall(r"resuming at step (\d+)", path.read_text())[0]) for path in logs[1:]]
+        print(f"\ngone on from steps {resumed}")
+        assert resumed == sorted(set(resumed))
+        folders = [next((tmp_path / name / "workdirs").glob("hlm*-*/config.json")).parent for name in ("calm", "last")]
+        one, other = map(saved, folders)
+        assert len(one) > 60
+        assert one == other
+        assert metrics_without_timings(folders[0]) == metrics_without_timings(folders[1])
+    finally:
+        server.kill()
+        server.wait()
