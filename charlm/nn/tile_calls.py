@@ -69,7 +69,12 @@ class Spread(NamedTuple):
         """Of arrays [B, blocks of heads, ...]."""
         return P(self.batch or None, self.heads)
 
-    def over(self, function: Callable[..., Any], given: Any, returned: Any) -> Callable[..., Any]:
+    def over(
+        self,
+        function: Callable[..., Any],  # any number of arrays, one or several returned
+        given: Any,  # trees of partitions
+        returned: Any,
+    ) -> Callable[..., Any]:  # like `function`
         """Returns a function of whole arrays that runs on every device's part: XLA cannot split kernels itself.
 
         Args:

@@ -199,7 +199,9 @@ class _Tile(NamedTuple):
     runs: tuple[jax.Array, jax.Array] | None
 
 
-def _head_gradients(plan: Plan, one: _Tile, head: int, kept: Callable[[], jax.Array]) -> dict[str, Any]:
+def _head_gradients(
+    plan: Plan, one: _Tile, head: int, kept: Callable[[], jax.Array]
+) -> dict[str, Any]:  # arrays, and pairs of them for positions
     """Returns the gradients of one head in a tile, float32; only the lanes of that head mean something.
 
     Scores and probabilities have keys as rows here: the statistics of queries are rows of memory then, and two of the
@@ -288,6 +290,11 @@ def backward(plan: Plan, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: 
         of_query[0, queries] = query_sums[queries].astype(of_query.dtype)
 
 
-def _add(sums: Ref, at: Any, value: jax.Array, first: jax.Array) -> None:
-    """Adds to a part of memory, or sets it if it is the first value; `at` is a slice or one of Pallas."""
+def _add(
+    sums: Ref,
+    at: Any,  # a slice, or one of Pallas, which has no public type
+    value: jax.Array,
+    first: jax.Array,
+) -> None:
+    """Adds to a part of memory, or sets it if it is the first value."""
     sums[at] = jnp.where(first, value, sums[at] + value)

@@ -251,7 +251,7 @@ def write_cleaned(job: Job, piece: Piece) -> None:
 
 
 @contextlib.contextmanager
-def _gzip(path: str) -> Iterator[gzip.GzipFile]:
+def _gzip(temporary: str) -> Iterator[gzip.GzipFile]:
     """Opens a packed file for writing whose bytes depend on its content alone: neither on its name nor on the time."""
-    with open(path, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+    with open(temporary, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         yield file
