@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from benchmark_jobs import CONFIG, figure
@@ -176,6 +178,15 @@ def test_help_is_fast():
 def test_startup_is_measured(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)  # where there is no configs/: nothing of it is read
+    run, programs = subprocess.run, []
+
+    def counting(command, *, env, **options):
+        done = run(command, env=env, **options)
+        folder = None if env.get("JAX_ENABLE_COMPILATION_CACHE") == "false" else env.get("CHARLM_CACHE")
+        programs.append(sum(path.name.endswith("-cache") for path in Path(folder).rglob("*")) if folder else None)
+        return done
+
+    monkeypatch.setattr(standalone.subprocess, "run", counting)
     status, found, errors = ask(capsys, "--case=startup", "--repeats=1")
     assert status == 0
     assert [one["path"] for one in found] == [
@@ -184,7 +195,10 @@ def test_startup_is_measured(capsys, monkeypatch, tmp_path):
     assert all(one["low"] == one["value"] == one["high"] < 300 for one in found)
     helped, imported, vectors, kept = (one["value"] for one in found)
     assert 0 < helped < vectors > imported > 0
-    assert 0 < kept < vectors  # compiled anew whatever the cache of the user holds, and found in one's own
+    assert kept > 0
+    none, first, again = programs[:3] + programs[4:7], programs[3], programs[7]
+    assert none == [None] * 6  # compiled anew, whatever the cache of the user holds
+    assert first == again > 0  # nothing is left to compile when the time is taken
     assert {(one["unit"], one["config"]) for one in found} == {("s from process start", "")}
     assert "--help" in errors  # the table, since the figures are on standard output
 
