@@ -29,7 +29,7 @@ from charlm.nn import tiled
 from charlm.nn.choices import KERNELS
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
-AUTO, EINSUM, CUDNN, PALLAS = KERNELS
+_, EINSUM, CUDNN, PALLAS = KERNELS
 SHORTEST_TILE = 128  # queries and keys in a tile of either kernel; shorter windows would leave most of it empty
 
 Biases = tuple[jax.Array, ...]
@@ -99,10 +99,10 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
 def choose_tiled(asked: str, machine: Machine, queries: int, keys: int, probabilities: bool) -> bool:
     """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
 
-    That is so where "pallas" is asked for, and with "auto" on TPUs. Windows shorter than a tile, such as the characters
-    of a word, stay with the other kernels in both cases. On a CPU "pallas" runs in an interpreter, for tests. The
-    evidence is the compiler's alone: for a v5e, the kernels take a small part of the reference's memory and of its
-    traffic at 512 and 2,048 words (see the README). No TPU has run them.
+    That is so where "pallas" is asked for. Windows shorter than a tile, such as the characters of a word, stay with the
+    reference even then. On a CPU "pallas" runs in an interpreter, for tests. "auto" does not take the kernels yet: for
+    a v5e, the compiler says that they take a small part of the reference's memory and traffic at 512 and 2,048 words
+    (see the README), but no TPU has run them.
 
     Args:
       asked: as in `choose`.
@@ -116,8 +116,7 @@ def choose_tiled(asked: str, machine: Machine, queries: int, keys: int, probabil
     why_not = tiled_obstacle(machine, queries, keys)
     if asked == PALLAS and why_not:
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    possible = not (why_not or probabilities) and min(queries, keys) >= SHORTEST_TILE
-    return possible and (asked == PALLAS or (asked == AUTO and machine.platform == "tpu"))
+    return asked == PALLAS and not probabilities and min(queries, keys) >= SHORTEST_TILE
 
 
 def tiled_obstacle(machine: Machine, queries: int, keys: int) -> str:
