@@ -175,6 +175,7 @@ def test_help_is_fast():
     assert (done.returncode, done.stdout) == (0, "set()\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_startup_is_measured(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)  # where there is no configs/: nothing of it is read

@@ -206,6 +206,7 @@ def test_pytorchs_generator_computes_the_same(tmp_path, path):
     assert mean == ours.tokens(ours.tokenise(texts, STEPS.words))[0]
 
 
+@pytest.mark.slow
 def test_figures_of_the_new_cases(capsys, tmp_path):
     """From the command to the figures, each path in a process of its own."""
     text, output = write_text(tmp_path / "text.txt"), tmp_path / "out.jsonl"

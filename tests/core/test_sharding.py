@@ -239,7 +239,10 @@ def on_one(trained, start):
     return steps(trained.run, start, batches(trained))
 
 
-@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
+ONLY_DATA = pytest.param({"data": 8}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("mesh", [ONLY_DATA, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
 def test_eight_devices_compute_what_one_does(trained, start, on_one, mesh):
     config = trained.new_config()
     config.mesh.update(mesh)
@@ -266,7 +269,7 @@ def compiled(run):
 @pytest.mark.parametrize(
     ("mesh", "kinds"),
     [
-        ({"data": 4, "model": 2}, {"all-reduce"}),
+        pytest.param({"data": 4, "model": 2}, {"all-reduce"}, marks=pytest.mark.slow),
         ({"data": 2, "fsdp": 2, "model": 2}, {"all-reduce", "all-gather", "collective-permute"}),
     ],
     ids=["model", "fsdp and model"],

@@ -182,7 +182,8 @@ def corrupt(monkeypatch):
     return mark
 
 
-@pytest.mark.parametrize("nth", [STEPS + 4, pytest.param(2 * STEPS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", [STEPS + 4, 2 * STEPS])
 def test_a_run_passes_over_a_corrupt_batch_and_ends_no_epoch_without_its_score(
     tmp_path, monkeypatch, corrupt, log_lines, nth
 ):

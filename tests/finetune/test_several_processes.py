@@ -45,6 +45,7 @@ def config(tmp_path_factory):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path, monkeypatch):
     together, alone = tmp_path / "together", tmp_path / "alone"
     copy = config.copy_and_resolve_references

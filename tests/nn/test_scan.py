@@ -134,7 +134,11 @@ def products(model, params, *inputs):
 # ---- The same result ----
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "charbert, no fusion"])  # less than the others
+SIMILAR = ("gpt2", "charbert, one fusion", "xr-enc")  # their layers are those of the others
+DISTINCT = [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in MODELS]
+
+
+@pytest.mark.parametrize("name", [name for name in DISTINCT if name != "charbert, no fusion"])  # less than the others
 def test_a_loop_computes_what_single_layers_do(name):
     assert_equal_but_for_rounding(outcome(name, scan=True), outcome(name, scan=False))
 

@@ -137,6 +137,7 @@ ENCODER = EncoderConfig(
 )
 
 
+@pytest.mark.slow
 def test_encoders_learn_the_same_recomputed_and_on_any_mesh_over_micro_batches(calls):
     x, weight = normal(0, 2, 4, 128, 16), normal(1, 4, 128, 16)  # two micro-batches
     mask = np.arange(128) < np.array([128, 100, 120, 60])[:, None]

@@ -116,6 +116,7 @@ def test_a_config_that_does_not_divide_is_answered_with_one_that_does(trained, p
     assert any("8 sequences a step, not 6" in line for line in lines(plan))
 
 
+@pytest.mark.slow
 def test_text_that_is_not_here_is_replaced(trained):
     config = trained.new_config()
     config.data.train = ("/nowhere/*.txt",)

@@ -383,6 +383,7 @@ def test_a_batch_that_does_not_divide(trained):
 # ---- resume and init_from ----
 
 
+@pytest.mark.slow
 def test_a_bucket_without_rows_trains_and_goes_on_on_eight_devices(trained, tmp_path, monkeypatch):
     """Measured budgets give a bucket none where longer words have room for its own."""
     built = functools.cache(lambda: build(config, trained.data))

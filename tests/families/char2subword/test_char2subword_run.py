@@ -125,6 +125,7 @@ def test_a_finished_run_is_left_alone(stages, log_lines):
     assert "held-out loss: " in str(log_lines)
 
 
+@pytest.mark.slow
 def test_asked_to_stop_in_every_stage(stages, same_runs, tmp_path, monkeypatch):
     plan = [(1, 2), (1, 7), (2, 1), (2, 6), (3, 3)]
     step = charlm.training.loop.Loop._step
@@ -308,7 +309,10 @@ def steps(run, state, batches):
     return np.array(results)
 
 
-@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
+ONLY_DATA = pytest.param({"data": 8}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("mesh", [ONLY_DATA, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
 def test_eight_devices_compute_what_one_does(stages, mesh):
     iterator = iter(stages.runs[1].train_batches)
     batches = [next(iterator) for _ in range(2)]

@@ -260,7 +260,7 @@ def test_what_composition_is_measured_on_is_never_spelled(stages):
 # ---- Neighbours ----
 
 
-@pytest.mark.parametrize("count", [3, 20])
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_precision_is_measured_on_fifteen_whatever_the_loss_counts(stages, count):
     config = changed(of_stage(stages.config(), "approximation"), {"loss__neighbour_count": count})
     with on_devices(1):

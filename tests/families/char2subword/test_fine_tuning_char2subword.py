@@ -34,7 +34,9 @@ def source(kind, tmp_path):
     return tmp_path / "free"
 
 
-@pytest.mark.parametrize("kind", ["full", pytest.param("table-free", marks=pytest.mark.slow), "roberta"])
+@pytest.mark.parametrize(
+    "kind", ["full", *[pytest.param(kind, marks=pytest.mark.slow) for kind in ("table-free", "roberta")]]
+)
 def test_words_are_tagged_in_full_mode(tmp_path, kind):
     begin = source(kind, tmp_path)
     train, dev = write_data("tagging", tmp_path, train=160)

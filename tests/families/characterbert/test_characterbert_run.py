@@ -178,6 +178,7 @@ def test_operations_by_hand(finished):
 # ---- Stopped and started again, other devices ----
 
 
+@pytest.mark.slow
 def test_killed_at_once_and_started_again(finished, tmp_path, monkeypatch):
     """The end is the same to the bit."""
     code = f"""

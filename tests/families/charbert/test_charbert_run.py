@@ -137,6 +137,7 @@ def test_a_checkpoint_can_be_used_by_itself(charbert, tmp_path):
 # ---- Stopped and started again ----
 
 
+@pytest.mark.slow
 def test_killed_at_once_and_built_anew(charbert, tmp_path):
     workdir = tmp_path / "run"
     code = f"""
@@ -230,7 +231,10 @@ def steps(run, state, batches):
     return np.array(results)
 
 
-@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
+ONLY_DATA = pytest.param({"data": 8}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("mesh", [ONLY_DATA, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
 def test_eight_devices_compute_what_one_does(charbert, mesh):
     iterator = iter(charbert.run.train_batches)
     batches = [next(iterator) for _ in range(2)]
@@ -250,7 +254,12 @@ def test_eight_devices_compute_what_one_does(charbert, mesh):
 # ---- Variants ----
 
 
-@pytest.mark.parametrize("variant", ["no_gru", "no_interaction", "no_nlm", "advbert", "reference", "roberta"])
+MORE_VARIANTS = [
+    pytest.param(name, marks=pytest.mark.slow) for name in ("no_gru", "no_interaction", "advbert", "roberta")
+]
+
+
+@pytest.mark.parametrize("variant", ["no_nlm", "reference", *MORE_VARIANTS])
 def test_variants_train(charbert, variant):
     shape = charbert.config().to_dict()["model"]
     config = load_config_file(f"configs/charbert_base.py:{variant}") if variant else None

@@ -53,7 +53,9 @@ def test_keys_of_another_family_say_which_one_they_need(key, value, needs):
         load_source(config)
 
 
-@pytest.mark.parametrize(("backbone", "policy"), [("bert", "stochastic:0.5"), ("gpt2", "all_multi")])
+@pytest.mark.parametrize(
+    ("backbone", "policy"), [pytest.param("bert", "stochastic:0.5", marks=pytest.mark.slow), ("gpt2", "all_multi")]
+)
 def test_words_are_tagged(tmp_path, backbone, policy):
     begin = saved(tmp_path, backbone)
     train, dev = write_data("tagging", tmp_path, train=160 if backbone == "bert" else 40)

@@ -177,6 +177,7 @@ def test_written_as_others_have_it_and_read_again(xray, tmp_path):
 # ---- Stopped and started again ----
 
 
+@pytest.mark.slow
 def test_killed_at_once_and_started_again(xray, same_run, tmp_path):
     """The end is the same to the bit; words of cycles come in the same steps."""
     code = f"""
@@ -267,6 +268,7 @@ def test_evaluation_takes_frequent_words_in_turn(xray):
     assert counted == {len(met)}
 
 
+@pytest.mark.slow
 def test_data_parallel_steps_send_gradients_alone(xray):
     config = xray.config()
     config.mesh.update({"data": 8})
