@@ -29,7 +29,9 @@ from charlm.nn.tile_calls import Setup, Spread, Tables, call_backward, call_forw
 
 TILES = (512, 256, 128)  # sizes of tiles; the larger, the less is read again and the fewer products are shifted out
 EMPTY = 1.25  # the largest tile is used that makes the window at most so many times longer
-LONGEST = 8192  # queries or keys: the sums of gradients of one row of the batch must fit into a TPU's fast memory
+# Queries or keys: the sums of gradients of one row of the batch must fit into a TPU's fast memory. Twice as many do not
+# fit into a v5p's in float32, says its compiler.
+LONGEST = 4096
 HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
 HEADS_AXIS = "model"  # mesh axis over which heads are spread; see `charlm.core.sharding`
 
