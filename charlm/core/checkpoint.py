@@ -32,7 +32,7 @@ FOLDER = "checkpoints"
 STAGE = re.compile(r"\d+_[a-z]+")  # name of a stage's folder in the workdir of a run in stages, see `training.stages`
 FILES = "vocab"  # folder in a checkpoint of a run with its vocabulary files, if it has any
 # Bytes. Orbax cuts an array that several devices hold into a part for each, and compiles a program for every cut. That
-# pays for large arrays alone, so smaller parts than this are not made.
+# pays for large arrays alone, so a single process makes no smaller parts than this; several share the work as they are.
 LEAST_PART = 1 << 20
 SPIKES = "spikes"  # key of a run's `charlm.core.spikes.History` in a checkpoint's description
 BEST_METRIC = "loss"  # held-out loss; the checkpoint with the lowest is kept
@@ -324,7 +324,7 @@ def save_params(folder: Path, params: Params, metadata: JsonObject) -> None:
     # compressed: compression would hold them in memory a second time to save a tenth of the disk space.
     context.memory.deepcopy_host_arrays = False
     context.array.saving.use_compression = False
-    context.array.saving.min_slice_bytes_for_replica_parallel = LEAST_PART
+    context.array.saving.min_slice_bytes_for_replica_parallel = LEAST_PART if hosts.alone() else None
     if (
         hosts.is_primary() and not hosts.alone()
     ):  # with orbax's own overwriting, one process may look at the folder after another has removed it

@@ -87,7 +87,7 @@ class Checkpoints:
         self._pending: int | None = None  # the step that was saved last; its write may not have finished
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
-        context.array.saving.min_slice_bytes_for_replica_parallel = LEAST_PART
+        context.array.saving.min_slice_bytes_for_replica_parallel = LEAST_PART if hosts.alone() else None
         kept = policies.AnyPreservationPolicy([_Newest(keep, self._unplanned), best])
         self._checkpointer = ocp.training.Checkpointer(
             str(self._folder),
