@@ -119,7 +119,7 @@ class Predictor(abc.ABC):
     """A model together with all that it needs to read text.
 
     Attributes:
-      name: name of the kind of model.
+      name: the name of the kind of model shown to users, the title of its family.
       suited: names of the methods that models of this kind support.
       headless: "", or for a model that supports only `encode`, the message about what it lacks.
       unknown_words: the message about words that `known_words` leaves out.

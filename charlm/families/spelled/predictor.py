@@ -123,6 +123,7 @@ class WordPredictor(Predictor):
 
     def __init__(self, pretrained: Pretrained, units: WordUnits, module: nn.Module, part: str) -> None:
         self.pretrained, self.config = pretrained, pretrained.config
+        self.name = pretrained.title
         self._units = units
         self._missing: dict[str, str] = {}
         if not isinstance(pretrained.model, SpelledLM):

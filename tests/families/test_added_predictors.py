@@ -1,0 +1,53 @@
+"""Tests that families of other packages can use the predictors that charlm's own families share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from small_characterbert import characterbert
+from tiny_models import release
+
+from charlm import register
+from charlm.families.characterbert import FAMILY as CHARACTERBERT
+from charlm.families.family import FAMILIES
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword import BERT, GPT2
+
+TEXT = "The cat of the town."
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(monkeypatch):
+    """What a test adds is gone after it."""
+    monkeypatch.setattr(FAMILIES, "_added", dict(FAMILIES._added))
+    monkeypatch.setattr(FAMILIES, "_makers", dict(FAMILIES._makers))
+
+
+@pytest.mark.parametrize(
+    ("like", "model", "lacks"),
+    [
+        (BERT, lambda: release("bert"), "score"),
+        (GPT2, lambda: release("gpt2"), "fill_mask"),
+        (CHARACTERBERT, characterbert, "score"),
+    ],
+)
+def test_an_added_family_reads_text_with_a_shared_predictor(like, model, lacks):
+    mine = register.family(dataclasses.replace(like, name="mine", title="My model", options={}))
+    known = from_pretrained(model())
+    predictor = mine.get_predictor().from_pretrained(dataclasses.replace(known, family="mine"))
+    (found,) = predictor.encode([TEXT])
+    (same,) = like.get_predictor().from_pretrained(known).encode([TEXT])
+    assert found.words == same.words == ["The", "cat", "of", "the", "town", "."]
+    np.testing.assert_array_equal(found.vectors_WD, same.vectors_WD)
+    with pytest.raises(ValueError, match=r"^a model of the kind My model "):
+        predictor.require(lacks)
+
+
+def test_an_added_family_fills_the_first_gap_as_its_vocabulary_marks_words():
+    register.family(dataclasses.replace(BERT, name="mine", title="My model"))
+    known = from_pretrained(release("bert"))
+    predictor = BERT.get_predictor()(dataclasses.replace(known, family="mine"))
+    everything = {fill.word for fill in predictor.fill_mask("[MASK] cat", top=10_000)[0]}
+    assert any(word.startswith("##") for word in everything), "only a byte-level piece may begin a text unmarked"
