@@ -26,7 +26,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from charlm.core.commands import fail, run_command
 from charlm.core.local_paths import check_options
@@ -45,9 +45,6 @@ from charlm.families.predictor import (
     check_seeds,
 )
 from charlm.text.wordlist import WordList
-
-if TYPE_CHECKING:
-    from charlm.core.cache import WordCache
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
@@ -73,9 +70,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
-    score = commands.add_parser("score", help="log-probability (nats) of each piece, and bits per character (GPT-2)")
-    generate = commands.add_parser("generate", help="how each text goes on (GPT-2)")
-    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to a string's vector (Char2Subword)")
+    score = commands.add_parser(
+        "score", help="log-probability (nats) of each piece after those before it; bits per character"
+    )
+    generate = commands.add_parser("generate", help="how each text goes on, written from left to right")
+    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to the vector made of a string")
     tag = commands.add_parser("tag", help="a tag for every word, with offsets")
     classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
     measure = commands.add_parser("measure", help="a number for each text")
@@ -98,17 +97,19 @@ def _parser() -> argparse.ArgumentParser:
         "--unit", choices=("words", "pieces"), default="words", help="what the vectors are of (default: %(default)s)"
     )
     encode.add_argument(
-        "--stats", action="store_true", help="say at the end how many words were in the cache (HLM, Char2Subword)"
+        "--stats",
+        action="store_true",
+        help="say at the end how many words were in the cache, for a model that reads words from their characters",
     )
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
     near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
     among = fill.add_mutually_exclusive_group()
     among.add_argument(
         "--words",
-        help="file of words, one a line, to choose from; none: the frequent ones of the training text (HLM), or all "
-        "that the model can write",
+        help="file of words, one a line, to choose from; none: the frequent ones of the training text that lie "
+        "beside the model, or all that it can write",
     )
-    among.add_argument("--any", action="store_true", help="HLM: choose among all spellings, words or not")
+    among.add_argument("--any", action="store_true", help="choose among all spellings, if the model spells words")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
@@ -157,9 +158,8 @@ def _answer_all(args: argparse.Namespace) -> int:
             elif "error" not in result:
                 print(for_people(asked.text, result))
         sys.stdout.flush()
-    cache: WordCache | None = getattr(predictor, "cache", None)
-    if cache is not None and getattr(args, "stats", False):
-        print(cache.stats, file=sys.stderr)
+    if getattr(args, "stats", False) and predictor is not None and predictor.cache is not None:
+        print(predictor.cache.stats, file=sys.stderr)
     return status
 
 
@@ -254,7 +254,7 @@ def _known(path: str, predictor: Predictor) -> KnownWords:
 
 
 def _encode(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
-    if args.stats and getattr(predictor, "cache", None) is None:
+    if args.stats and predictor.cache is None:
         raise ValueError(f"--stats: a {predictor.name} keeps no words in a cache")
     name = args.unit.removesuffix("s")
 
@@ -273,9 +273,9 @@ def _encode(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[
 
 def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answerer, int]:
     known, options = _known(args.words, predictor) if args.words else None, {}
-    if hasattr(predictor, "words"):
+    if predictor.spells:
         options = {"any_spelling": args.any}
-        if not (args.any or args.words or getattr(predictor, "words", None)):
+        if not (args.any or args.words or predictor.words):
             print(
                 f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some",
                 file=sys.stderr,

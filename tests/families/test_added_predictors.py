@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from small_characterbert import characterbert
 from tiny_models import release
 
-from charlm import register
+from charlm import predict, register
 from charlm.families.characterbert import FAMILY as CHARACTERBERT
 from charlm.families.family import FAMILIES
+from charlm.families.predictor import Fill, Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword import BERT, GPT2
 
@@ -51,3 +53,39 @@ def test_an_added_family_fills_the_first_gap_as_its_vocabulary_marks_words():
     predictor = BERT.get_predictor()(dataclasses.replace(known, family="mine"))
     everything = {fill.word for fill in predictor.fill_mask("[MASK] cat", top=10_000)[0]}
     assert any(word.startswith("##") for word in everything), "only a byte-level piece may begin a text unmarked"
+
+
+class Scorer(Predictor):
+    """A predictor of another package that only scores texts."""
+
+    name, suited = "Scorer", ("score",)
+
+    @classmethod
+    def from_pretrained(cls, pretrained):
+        """Returns a predictor that needs no model."""
+        return cls()
+
+    def encode(self, texts, batch_size=32, unit="words"):
+        """Refuses."""
+        raise self._refusal("encode")
+
+
+def test_an_added_predictor_declares_only_what_it_has():
+    scorer = Scorer()
+    assert (scorer.words, scorer.cache, scorer.spells, scorer.caches) == (None, None, False, False)
+
+
+def test_options_are_those_of_what_an_added_predictor_declares(monkeypatch, capsys):
+    class Speller(Scorer):
+        suited, spells = ("encode", "fill_mask"), True
+
+        def fill_mask(self, text, *, length="auto", top=5, known=None, any_spelling=False):
+            return [[Fill("any" if any_spelling else "own", -1.0, 0.5)]]
+
+    monkeypatch.setattr(Predictor, "from_checkpoint", lambda path, **options: Speller())
+    assert predict.main(["fill-mask", "--checkpoint=run", "--any", "a [MASK]"]) == 0
+    assert json.loads(capsys.readouterr().out)["fills"] == [[{"word": "any", "score": 0.5}]]
+    assert predict.main(["fill-mask", "--checkpoint=run", "a [MASK]"]) == 0
+    assert capsys.readouterr().err == "run keeps no known words: any spelling is ranked; --words=FILE names some\n"
+    assert predict.main(["encode", "--checkpoint=run", "--stats", "a"]) == 1
+    assert capsys.readouterr().err == "error: --stats: a Scorer keeps no words in a cache\n"

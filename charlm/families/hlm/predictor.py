@@ -76,6 +76,7 @@ class HLMPredictor(Predictor):
     """
 
     suited = ("encode", "fill_mask")
+    spells = caches = True
 
     def __init__(
         self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None

@@ -120,6 +120,7 @@ class WordPredictor(Predictor):
 
     suited = ("encode", "fill_mask")
     unknown_words = "are no single entries of the vocabulary"
+    caches = True
 
     def __init__(self, pretrained: Pretrained, units: WordUnits, module: nn.Module, part: str) -> None:
         self.pretrained, self.config = pretrained, pretrained.config

@@ -49,6 +49,8 @@ class XRayEmbPredictor(SubwordPredictor):
       ValueError: there is no tokenizer or no such policy, or the tokenizer or the characters do not fit the model.
     """
 
+    caches = True
+
     def __init__(
         self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None, policy: str | Policy | None = None
     ) -> None:
