@@ -13,6 +13,7 @@ from typing import Any
 
 import flax.linen as nn
 import pytest
+from small_run import WORDS
 
 import charlm.convert.__main__ as convert
 from charlm import predict, register
@@ -70,7 +71,19 @@ def test_an_installed_fusion_is_trained(found):
 def test_an_installed_task_is_fine_tuned_with_an_installed_noise(found):
     assert found["tune"][0] == 0, found["tune"][1]
     assert found["settings"] == {"name": "shouting", "sign": "?", "least": 1, "labels": ["loud", "quiet"]}
-    assert found["answers"] == [True]
+
+
+def test_an_installed_task_has_a_command_for_prediction(found):
+    status, lines, errors = found["answers"]
+    assert (status, errors) == (0, "")
+    assert [line["id"] for line in lines] == [str(n) for n in range(1, len(lines) + 1)]
+    assert len(lines) == 2 * len(WORDS), "one for each line of the file"
+    for label, probabilities in (line["prediction"] for line in lines):
+        assert label == ["loud", "quiet"][probabilities.index(max(probabilities))]
+        assert sum(probabilities) == pytest.approx(1)
+    assert found["no answers"] == [1, [], "error: [Errno 2] No such file or directory: 'nowhere.txt'\n"]
+    refusal = "error: this model was fine-tuned for shouting: it can predict, not classify\n"
+    assert found["no class"] == [1, [], refusal]
 
 
 def test_an_installed_noise_makes_text(found):

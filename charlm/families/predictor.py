@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 CANNOT = {  # for each ability, the message about a model without it
+    "encode": "makes no vectors of texts",
     "fill_mask": "fills no gaps",
     "score": "scores no texts",
     "generate": "generates no text",

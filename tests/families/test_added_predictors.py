@@ -89,3 +89,17 @@ def test_options_are_those_of_what_an_added_predictor_declares(monkeypatch, caps
     assert capsys.readouterr().err == "run keeps no known words: any spelling is ranked; --words=FILE names some\n"
     assert predict.main(["encode", "--checkpoint=run", "--stats", "a"]) == 1
     assert capsys.readouterr().err == "error: --stats: a Scorer keeps no words in a cache\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["encode", "a"], "a model of the kind Scorer makes no vectors of texts: it can score"),
+        (["fill-mask", "[MASK]"], "a model of the kind Scorer fills no gaps: it can score"),
+    ],
+)
+def test_what_an_added_predictor_lacks_is_said_in_one_line(monkeypatch, capsys, arguments, message):
+    monkeypatch.setattr(Predictor, "from_checkpoint", lambda path, **options: Scorer())
+    command, *texts = arguments
+    assert predict.main([command, "--checkpoint=run", *texts]) == 1
+    assert capsys.readouterr() == ("", f"error: {message}\n")
