@@ -120,7 +120,7 @@ def test_an_installed_family_is_used_and_converted_in_ways_of_its_own(found):
         ("own of another", "error: model.aggregation=mean needs a model of the kind Short HLM, and is left empty for a "
                            "charbert"),
         ("own form", "error: --letters: expected a model of the kind Short HLM, got a CharBERT"),
-        ("own import", "error: --made-by: not for bert; it is how a Short HLM makes words"),
+        ("own import", "error: --made-by: not for BERT; it is how a Short HLM makes words"),
         ("own option", "--aggregation: aggregation='median': expected word_cls, mean or max"),
         ("own option of another", "--aggregation=max: only a Short HLM makes words in ways, run is a charbert"),
     ],
@@ -482,6 +482,15 @@ class OddConverter(type(HLM.get_converter())):
 ODD_CONVERTER = OddConverter()
 
 
+class OtherConverter(type(HLM.get_converter())):
+    """A converter with a title of its own."""
+
+    name = "own"
+
+
+OTHER_CONVERTER = OtherConverter()
+
+
 @pytest.mark.parametrize(
     ("changes", "use", "message"),
     [
@@ -489,6 +498,8 @@ ODD_CONVERTER = OddConverter()
          "converter='json:dumps': expected an instance of charlm.convert.model.Converter, got <function dumps"),
         ({"options": {"own": register.ModelOption("json:loads")}}, Family.get_converter,
          "converter='charlm.families.hlm.conversion:CONVERTER': its own_options lack own"),
+        ({"title": "Own", "converter": "test_register:OTHER_CONVERTER"}, Family.get_converter,
+         "converter='test_register:OTHER_CONVERTER': its title is 'HLM', expected that of the family, 'Own'"),
         ({"units": "json:__all__"}, lambda one: one.get_units(None, 0), "units='json:__all__': expected a function, g"),
         ({"predictor": "json:JSONDecoder"}, Family.get_predictor,
          "predictor='json:JSONDecoder': expected a subclass of charlm.families.predictor.Predictor, got <class"),
@@ -550,6 +561,7 @@ def test_charlms_own_pass_the_same_checks():
     for one in own_families():
         assert problem_of_methods(one.get_predictor(), Predictor) == ""
         assert problem_of_methods(type(one.get_converter()), Converter) == ""
+        assert (one.get_converter().name, one.get_converter().title) == (one.name, one.title)
         assert {problem_of_methods(one.get_objective(stage), Objective) for stage in one.objectives} <= {""}
     assert layer_of("none") is None
     for name in ("paper", "reference"):

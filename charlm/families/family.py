@@ -86,6 +86,11 @@ class Family:
             raise ValueError(
                 f"family {self.name!r}: converter={self.converter!r}: its own_options lack {', '.join(sorted(missing))}"
             )
+        if converter.name == self.name and converter.title != self.title:
+            raise ValueError(
+                f"family {self.name!r}: converter={self.converter!r}: its title is {converter.title!r}, expected that "
+                f"of the family, {self.title!r}"
+            )
         return converter
 
     def get_units(self, pretrained: object, longest: int) -> Units:

@@ -16,8 +16,14 @@ from charlm.families.family import FAMILIES
 from charlm.families.predictor import Fill, Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword import BERT, GPT2
+from charlm.families.subword.bert_tensors import BERT_LAYOUT
+from charlm.families.subword.conversion import SubwordConverter
 
 TEXT = "The cat of the town."
+MINE = dataclasses.replace(
+    BERT, name="mine", title="My model", converter="test_added_predictors:MINE_CONVERTER", options={}
+)
+MINE_CONVERTER = SubwordConverter(BERT_LAYOUT, MINE)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +51,13 @@ def test_an_added_family_reads_text_with_a_shared_predictor(like, model, lacks):
     np.testing.assert_array_equal(found.vectors_WD, same.vectors_WD)
     with pytest.raises(ValueError, match=r"^a model of the kind My model "):
         predictor.require(lacks)
+
+
+def test_an_added_family_with_a_shared_converter_is_loaded_by_its_name():
+    register.family(MINE)
+    predictor = Predictor.from_checkpoint(release("bert"), family="mine")
+    assert (predictor.name, predictor.pretrained.family) == ("My model", "mine")
+    assert predictor.encode([]) == []
 
 
 def test_an_added_family_fills_the_first_gap_as_its_vocabulary_marks_words():
