@@ -70,8 +70,7 @@ def main(config: ml_collections.ConfigDict) -> None:
     use_one_arena()
     from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
     from charlm.finetune.run import fine_tune
-    from charlm.training.stages import train_stages
-    from charlm.training.train import train
+    from charlm.training.stages import pretrain
 
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
@@ -83,7 +82,7 @@ def main(config: ml_collections.ConfigDict) -> None:
             f"--workdir={workdir}: several hosts need a folder that all share; mount the bucket and name the folder"
         )
     with hosts.ending_together():
-        program = fine_tune if is_fine_tuning(config) else train_stages if "stages" in config else train
+        program = fine_tune if is_fine_tuning(config) else pretrain
         with mirrored(workdir) as folder:
             finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
     if not finished and _STATUS_IF_STOPPED.value:  # it is False, or an empty summary

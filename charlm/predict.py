@@ -8,12 +8,17 @@
     python -m charlm.predict tag --checkpoint=runs/ner "Ada Lovelace lived in London."
     python -m charlm.predict classify --checkpoint=runs/mnli --pair="It rained." "The street was wet."
     python -m charlm.predict answer --checkpoint=runs/squad --context=article.txt "Who wrote it?"
+    python -m charlm.predict predict --checkpoint=runs/mnli test.tsv > predictions.jsonl
 
 The checkpoint is a workdir of a run, one of its checkpoints, or a model's folder in Hugging Face's format; tag,
-classify, measure, answer and rank need a fine-tuned model. Texts are arguments, or lines of standard input. The output
-has one JSON line for each text, in the same order. A text that cannot be answered gets a JSON line with only the keys
-"text" and "error", and a line on standard error that names it; all other texts are still answered, and the exit status
-is 1. On a terminal, fill-mask shows a table instead.
+classify, measure, answer, rank and predict need a fine-tuned model. Texts are arguments, or lines of standard input.
+The output has one JSON line for each text, in the same order. A text that cannot be answered gets a JSON line with only
+the keys "text" and "error", and a line on standard error that names it; all other texts are still answered, and the
+exit status is 1. On a terminal, fill-mask shows a table instead.
+
+predict reads whole files in the format of the data that the model was fine-tuned on, with or without labels, and works
+for every task, also for one that a package adds and that has no command of its own. Its output has one JSON line for
+each example, with its id and what is predicted.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ from charlm.families.predictor import (
 from charlm.text.wordlist import WordList
 
 if TYPE_CHECKING:
-    from charlm.core.cache import WordCache
+    from charlm.finetune.predictor import FineTuned
 
 __all__ = ["Encoding", "Fill", "Generation", "Predictor", "Score", "WordList", "main"]
 
@@ -73,42 +78,52 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
-    score = commands.add_parser("score", help="log-probability (nats) of each piece, and bits per character (GPT-2)")
-    generate = commands.add_parser("generate", help="how each text goes on (GPT-2)")
-    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to a string's vector (Char2Subword)")
+    score = commands.add_parser(
+        "score", help="log-probability (nats) of each piece after those before it; bits per character"
+    )
+    generate = commands.add_parser("generate", help="how each text goes on, written from left to right")
+    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to the vector made of a string")
     tag = commands.add_parser("tag", help="a tag for every word, with offsets")
     classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
     measure = commands.add_parser("measure", help="a number for each text")
     reply = commands.add_parser("answer", help="answers to questions, with their places in a context")
     rank = commands.add_parser("rank", help="how well each passage answers a query")
-    for command in (encode, fill, score, generate, near, tag, classify, measure, reply, rank):
+    whole = commands.add_parser(
+        "predict", help="what any fine-tuned model predicts for files of examples in the format of its task"
+    )
+    of_texts = (encode, fill, score, generate, near, tag, classify, measure, reply, rank)
+    for command in (*of_texts, whole):
         command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
+    for command in of_texts:
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
+    whole.add_argument("file", nargs="+", help="files of examples, as data.test of fine-tuning; labels are not used")
     for command in (classify, measure):
         command.add_argument("--pair", help="second text of each pair; default: single texts, or lines TEXT<tab>PAIR")
     reply.add_argument("--context", required=True, help="file of the text that holds the answers")
     reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
     rank.add_argument("--query", required=True, help="the query that the passages are to answer")
-    for command in (encode, score, generate, tag, classify, measure, reply, rank):
+    for command in (encode, score, generate, tag, classify, measure, reply, rank, whole):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
-    for command in (encode, fill, tag, classify, measure, reply, rank):
+    for command in (encode, fill, tag, classify, measure, reply, rank, whole):
         add_options(command)
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
         "--unit", choices=("words", "pieces"), default="words", help="what the vectors are of (default: %(default)s)"
     )
     encode.add_argument(
-        "--stats", action="store_true", help="say at the end how many words were in the cache (HLM, Char2Subword)"
+        "--stats",
+        action="store_true",
+        help="say at the end how many words were in the cache, for a model that reads words from their characters",
     )
     fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
     near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
     among = fill.add_mutually_exclusive_group()
     among.add_argument(
         "--words",
-        help="file of words, one a line, to choose from; none: the frequent ones of the training text (HLM), or all "
-        "that the model can write",
+        help="file of words, one a line, to choose from; none: the frequent ones of the training text that lie "
+        "beside the model, or all that it can write",
     )
-    among.add_argument("--any", action="store_true", help="HLM: choose among all spellings, words or not")
+    among.add_argument("--any", action="store_true", help="choose among all spellings, if the model spells words")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
@@ -134,6 +149,8 @@ def _answer_all(args: argparse.Namespace) -> int:
     args.checkpoint = here(args.checkpoint)
     makers = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
     _check(args)  # before the model is loaded, which is slow
+    if args.command == "predict":
+        return _predict_files(args)
     predictor = None
     if args.command in makers:
         length = _length(args.length) if args.command == "fill-mask" else "auto"
@@ -157,9 +174,8 @@ def _answer_all(args: argparse.Namespace) -> int:
             elif "error" not in result:
                 print(for_people(asked.text, result))
         sys.stdout.flush()
-    cache: WordCache | None = getattr(predictor, "cache", None)
-    if cache is not None and getattr(args, "stats", False):
-        print(cache.stats, file=sys.stderr)
+    if getattr(args, "stats", False) and predictor is not None and predictor.cache is not None:
+        print(predictor.cache.stats, file=sys.stderr)
     return status
 
 
@@ -208,13 +224,17 @@ def _answers(answer: Answerer, chunk: list[_Asked]) -> list[JsonObject | str]:
 def _texts(arguments: list[str]) -> Iterator[_Asked]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
-    if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were not UTF-8 are written as JSON escapes like "\udcff"
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    _write_utf8()
     seen: Counter[str] = Counter()
     kind, lines = ("text", ((text, False) for text in arguments)) if arguments else ("line", _lines())
     for number, (text, cut) in enumerate(lines, start=1):
         yield _Asked(text, f"{kind} {number}", seen[text], cut)
         seen[text] += 1
+
+
+def _write_utf8() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):  # bytes that were not UTF-8 are written as JSON escapes like "\udcff"
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _lines() -> Iterator[tuple[str, bool]]:
@@ -254,7 +274,7 @@ def _known(path: str, predictor: Predictor) -> KnownWords:
 
 
 def _encode(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[Answerer, int]:
-    if args.stats and getattr(predictor, "cache", None) is None:
+    if args.stats and predictor.cache is None:
         raise ValueError(f"--stats: a {predictor.name} keeps no words in a cache")
     name = args.unit.removesuffix("s")
 
@@ -273,9 +293,9 @@ def _encode(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[
 
 def _fill(predictor: Predictor, args: argparse.Namespace, length: int | Literal["auto"]) -> tuple[Answerer, int]:
     known, options = _known(args.words, predictor) if args.words else None, {}
-    if hasattr(predictor, "words"):
+    if predictor.spells:
         options = {"any_spelling": args.any}
-        if not (args.any or args.words or getattr(predictor, "words", None)):
+        if not (args.any or args.words or predictor.words):
             print(
                 f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some",
                 file=sys.stderr,
@@ -314,11 +334,24 @@ def _score(predictor: Predictor, args: argparse.Namespace, _: object) -> tuple[A
     return answer, BATCHES_AT_A_TIME * args.batch_size
 
 
-def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
-    context = read_text(args.context) if args.command == "answer" else ""
+def _predict_files(args: argparse.Namespace) -> int:
+    """Prints the predictions for all examples of files; returns the exit status."""
+    model = _fine_tuned(args)
+    _write_utf8()
+    for name, prediction in model.predict_files(args.file):
+        print(json.dumps({"id": name, "prediction": prediction}, ensure_ascii=False))
+    return 0
+
+
+def _fine_tuned(args: argparse.Namespace) -> FineTuned:
     from charlm.finetune.predictor import FineTuned  # imported late, so that --help does not import jax
 
-    model = load_with_options(FineTuned.from_checkpoint, args, args.batch_size)
+    return load_with_options(FineTuned.from_checkpoint, args, args.batch_size)
+
+
+def _ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
+    context = read_text(args.context) if args.command == "answer" else ""
+    model = _fine_tuned(args)
     model.require(args.command)
 
     def tag(texts: list[str]) -> list[JsonObject]:

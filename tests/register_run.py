@@ -19,6 +19,7 @@ from small_charbert import small_charbert_config
 from small_run import ROOT, WORDS, main, on_devices, small_config, write_text
 
 import charlm.convert.__main__ as convert
+from charlm import predict
 from charlm.config import from_dict
 from charlm.convert.model import Model
 from charlm.core import checkpoint as checkpoints
@@ -72,6 +73,14 @@ def converted(*arguments: str) -> list[Any]:
     return [status, out.getvalue().strip()]
 
 
+def predicted(*arguments: str) -> list[Any]:
+    """Runs `charlm.predict`; returns its exit status, its lines and what it says on standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = predict.main([*arguments])
+    return [status, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()]
+
+
 def refused_by_predict(**options: str) -> str:
     """Returns the message about options of `charlm.predict`."""
     try:
@@ -114,7 +123,9 @@ def run() -> dict[str, Any]:
             *sorted(name for name in names if "fusion" in name),
         ],
         "settings": model.task.settings(),
-        "answers": [prediction.label in ("loud", "quiet") for prediction in model.classify(["the cat sat"])],
+        "answers": predicted("predict", "--checkpoint=tuned", "lines.txt"),
+        "no answers": predicted("predict", "--checkpoint=tuned", "nowhere.txt"),
+        "no class": predicted("classify", "--checkpoint=tuned", "the cat sat"),
         "noised": Noiser(Noise.parse("vowels:1"), 0).text("A quiet morning", "key").text,
         "levels": [level.spec for level in levels if level.kind == "vowels"],
         "family": [model.pretrained.family, config["model"]["aggregation"], model.pretrained.config.aggregation],

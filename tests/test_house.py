@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from charlm.families.family import FAMILIES, own_families
+from charlm.families.family import own_families
 from charlm.tasks.table import TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -229,15 +229,20 @@ def names_family(found: Import) -> bool:
 def asks_which_family(module: str, text: str) -> list[str]:
     """Where a module outside of the families' folders writes a family's name, or a place in a family's folder.
 
-    So it may neither compare with a name nor list some: families are asked for what differs (`Family`).
+    So it may neither compare with a name nor list some: families are asked for what differs (`Family`). The folders
+    that families share may name only the families that they hold.
     """
-    if module == LISTS_FAMILIES or family(module) or room(module) in NAMES_FAMILIES[1:]:
+    here = family(module)
+    if module == LISTS_FAMILIES or (here and here not in SHARED) or room(module) in NAMES_FAMILIES[1:]:
         return []
-    names = FAMILIES.own.keys() - meanings(NO_FAMILY, module) | {one.title for one in own_families()}
+    others = [one for one in own_families() if not here or family(one.converter.partition(":")[0]) != here]
+    names = {one.name for one in others} - meanings(NO_FAMILY, module) | {one.title for one in others}
     return [
         f"{module}:{node.lineno}: {node.value!r}"
         for node in strings(text)
-        if node.value in names or node.value == "charlm.families." or family(node.value.partition(":")[0])
+        if node.value in names
+        or node.value == "charlm.families."
+        or family(node.value.partition(":")[0]) not in ("", here)
     ]
 
 
@@ -492,8 +497,15 @@ def test_only_families_ask_which_family_it_is(modules):
 def test_a_question_for_the_family_is_found(line):
     for module in ("charlm.finetune.run", "charlm.families.lookup", "charlm.core.checkpoint"):
         assert len(asks_which_family(module, line)) == 1
-    for module in ("charlm.families.subword.start", "charlm.families.family", "charlm.benchmark.cases"):
+    for module in ("charlm.families.charbert.shape", "charlm.families.family", "charlm.benchmark.cases"):
         assert asks_which_family(module, line) == []
+
+
+def test_a_shared_folder_names_only_the_families_that_it_holds():
+    line = "for name in ('xrayemb', 'gpt2', 'CharBERT', 'RoBERTa'):\n    pass"
+    found = asks_which_family("charlm.families.subword.start", line)
+    assert [place.partition(" ")[2] for place in found] == ["'xrayemb'", "'CharBERT'"]
+    assert len(asks_which_family("charlm.families.spelled.units", line)) == 4
 
 
 def test_words_that_mean_something_else_are_no_questions_for_the_family():

@@ -13,6 +13,7 @@ from typing import Any
 
 import flax.linen as nn
 import pytest
+from small_run import WORDS
 
 import charlm.convert.__main__ as convert
 from charlm import predict, register
@@ -70,7 +71,19 @@ def test_an_installed_fusion_is_trained(found):
 def test_an_installed_task_is_fine_tuned_with_an_installed_noise(found):
     assert found["tune"][0] == 0, found["tune"][1]
     assert found["settings"] == {"name": "shouting", "sign": "?", "least": 1, "labels": ["loud", "quiet"]}
-    assert found["answers"] == [True]
+
+
+def test_an_installed_task_has_a_command_for_prediction(found):
+    status, lines, errors = found["answers"]
+    assert (status, errors) == (0, "")
+    assert [line["id"] for line in lines] == [str(n) for n in range(1, len(lines) + 1)]
+    assert len(lines) == 2 * len(WORDS), "one for each line of the file"
+    for label, probabilities in (line["prediction"] for line in lines):
+        assert label == ["loud", "quiet"][probabilities.index(max(probabilities))]
+        assert sum(probabilities) == pytest.approx(1)
+    assert found["no answers"] == [1, [], "error: [Errno 2] No such file or directory: 'nowhere.txt'\n"]
+    refusal = "error: this model was fine-tuned for shouting: it can predict, not classify\n"
+    assert found["no class"] == [1, [], refusal]
 
 
 def test_an_installed_noise_makes_text(found):
@@ -107,7 +120,7 @@ def test_an_installed_family_is_used_and_converted_in_ways_of_its_own(found):
         ("own of another", "error: model.aggregation=mean needs a model of the kind Short HLM, and is left empty for a "
                            "charbert"),
         ("own form", "error: --letters: expected a model of the kind Short HLM, got a CharBERT"),
-        ("own import", "error: --made-by: not for bert; it is how a Short HLM makes words"),
+        ("own import", "error: --made-by: not for BERT; it is how a Short HLM makes words"),
         ("own option", "--aggregation: aggregation='median': expected word_cls, mean or max"),
         ("own option of another", "--aggregation=max: only a Short HLM makes words in ways, run is a charbert"),
     ],
@@ -381,6 +394,12 @@ REFUSED = [
     (lambda: register.family(_family(objectives={1: HLM.objectives[""]})), "family 'own': objectives[1], expected the"),
     (lambda: register.family(_family(objectives={"late": HLM.objectives[""]})), "family 'own': objectives of the stag"),
     (lambda: register.family(_family(stage_config=HLM.objectives[""])), "family 'own': with stage_config each of its"),
+    (lambda: register.family(_family(stage_config="json:loads", objectives={"late": HLM.objectives[""]})),
+     "family 'own': its keys, charlm.families.hlm.keys: KEYS lack stages, stage, expected with stage_config"),
+    (lambda: register.family(_family(keys="charlm.families.char2subword.keys")),
+     "family 'own': its keys, charlm.families.char2subword.keys: KEYS have stages, stage, expected only with stage_co"),
+    (lambda: register.family(_family(starts_from="brt")), "family 'own': starts_from='brt' is not one of hlm, bert, "),
+    (lambda: register.family(_family(starts_from=None)), "family 'own': starts_from=None, expected a text"),
     (lambda: register.family(_family(corpora="json:no")), "family 'own': corpora='json:no': the module json has no no"),
     (lambda: register.family(_family(undecayed=("(",))), "family 'own': undecayed: '(' is no regular expression: miss"),
     (lambda: register.family(_family(undecayed="embed")), "family 'own': undecayed='embed', expected a tuple"),
@@ -463,6 +482,15 @@ class OddConverter(type(HLM.get_converter())):
 ODD_CONVERTER = OddConverter()
 
 
+class OtherConverter(type(HLM.get_converter())):
+    """A converter with a title of its own."""
+
+    name = "own"
+
+
+OTHER_CONVERTER = OtherConverter()
+
+
 @pytest.mark.parametrize(
     ("changes", "use", "message"),
     [
@@ -470,6 +498,8 @@ ODD_CONVERTER = OddConverter()
          "converter='json:dumps': expected an instance of charlm.convert.model.Converter, got <function dumps"),
         ({"options": {"own": register.ModelOption("json:loads")}}, Family.get_converter,
          "converter='charlm.families.hlm.conversion:CONVERTER': its own_options lack own"),
+        ({"title": "Own", "converter": "test_register:OTHER_CONVERTER"}, Family.get_converter,
+         "converter='test_register:OTHER_CONVERTER': its title is 'HLM', expected that of the family, 'Own'"),
         ({"units": "json:__all__"}, lambda one: one.get_units(None, 0), "units='json:__all__': expected a function, g"),
         ({"predictor": "json:JSONDecoder"}, Family.get_predictor,
          "predictor='json:JSONDecoder': expected a subclass of charlm.families.predictor.Predictor, got <class"),
@@ -531,6 +561,7 @@ def test_charlms_own_pass_the_same_checks():
     for one in own_families():
         assert problem_of_methods(one.get_predictor(), Predictor) == ""
         assert problem_of_methods(type(one.get_converter()), Converter) == ""
+        assert (one.get_converter().name, one.get_converter().title) == (one.name, one.title)
         assert {problem_of_methods(one.get_objective(stage), Objective) for stage in one.objectives} <= {""}
     assert layer_of("none") is None
     for name in ("paper", "reference"):

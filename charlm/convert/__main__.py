@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
-from charlm.families.family import FAMILIES, UNNAMED, Family, families, family
+from charlm.families.family import FAMILIES, Family, families, family
 from charlm.families.options import ExportForm, ImportOption, joined
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help="list the tensors of a state dict, and what they become in charlm")
     check = commands.add_parser("check", help="compare charlm's model with arrays that the authors' code computed")
     for command in (bring, export, inspect, check):
-        command.add_argument("--family", choices=tuple(FAMILIES), help="default: the one the config or checkpoint says")
+        says = "configs or tensors of the cases say" if command is check else "config or checkpoint says"
+        command.add_argument("--family", choices=tuple(FAMILIES), help=f"default: the one the {says}")
     for command in (bring, inspect):
         command.add_argument("--input", required=True, help=".safetensors, .bin or .pt file, *.index.json, or a folder")
         command.add_argument(
@@ -115,8 +116,9 @@ def _run(args: argparse.Namespace) -> int:
     # Imported late, so that --help and wrong options do not import jax.
     if args.command == "check":
         from charlm.convert import golden
+        from charlm.families.lookup import recognise_cases
 
-        cases = family(args.family or UNNAMED).get_golden()
+        cases = family(args.family or recognise_cases(args.golden_dir).name).get_golden()
         atol = cases.ATOL if args.atol is None else args.atol
         return golden.check(cases.outputs, args.golden_dir, atol, cases.find_cases)
     converter = _converter(args)

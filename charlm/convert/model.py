@@ -97,7 +97,7 @@ class Converter(abc.ABC):
     """Reads and writes the models of one family, in their folders and in our checkpoints."""
 
     name: str
-    title: str  # the name shown to users
+    title: str  # the name shown to users, `Family.title`
     encoders: tuple[type[nn.Module], ...] = ()  # the classes of modules without a head
     # Further config fields that may be changed, each with a function that raises ValueError for a value not allowed.
     own_options: Mapping[str, Callable[[object], None]] = MappingProxyType({})

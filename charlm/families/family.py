@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # The names that a module of config keys must define; it may define more, see `charlm.config.pretraining`.
 KEYS_HAVE = ("KEYS", "validate")
+STAGE_KEYS = ("stages", "stage")  # the config keys of families whose pre-training has stages, and of no others
 GOLDEN_HAS = ("outputs", "find_cases", "ATOL")  # the names that a module of golden cases must define
 
 
@@ -48,7 +49,10 @@ class Family:
       objectives: the objectives of its pre-training, by stage; a family without stages has one, under "".
       corpora: a function of a config that encodes and returns the corpora of pre-training, for families where no single
         objective reads all of them; "": the corpora of the objective.
-      stage_config: a function of a config and the name of a stage that returns the config of that stage.
+      stage_config: a function of a config and the name of a stage that returns the config of that stage, for families
+        whose pre-training has stages; the keys `stages` and `stage` are then among `keys`.
+      starts_from: the name of the family whose model every run of pre-training needs in `init_from`; "": a run can
+        start from fresh parameters.
       options: the config fields that only models of this family have, by name; see `ModelOption`.
       label_head: the config key `model.label_head` of fine-tuning, for families with several variants of the head for
         labels: its choices are "" and the variants, first the one that "" stands for. None: there is only one.
@@ -68,6 +72,7 @@ class Family:
     objectives: Mapping[str, str] = dataclasses.field(default_factory=dict)
     corpora: str = ""
     stage_config: str = ""
+    starts_from: str = ""
     options: Mapping[str, ModelOption] = dataclasses.field(default_factory=dict)
     label_head: Key | None = None
     undecayed: tuple[str, ...] = ()
@@ -80,6 +85,11 @@ class Family:
         if missing := self.options.keys() - converter.own_options.keys():
             raise ValueError(
                 f"family {self.name!r}: converter={self.converter!r}: its own_options lack {', '.join(sorted(missing))}"
+            )
+        if converter.name == self.name and converter.title != self.title:
+            raise ValueError(
+                f"family {self.name!r}: converter={self.converter!r}: its title is {converter.title!r}, expected that "
+                f"of the family, {self.title!r}"
             )
         return converter
 
@@ -203,7 +213,7 @@ def _checked(name: str, thing: object) -> Family:
     if thing.name != name:
         raise ValueError(f"family {name!r}: its name is {thing.name!r}, expected {name!r}")
     texts = dict.fromkeys(
-        ("title", "converter", "units", "predictor", "golden", "keys", "corpora", "stage_config"), str
+        ("title", "converter", "units", "predictor", "golden", "keys", "corpora", "stage_config", "starts_from"), str
     )
     dicts = dict.fromkeys(("objectives", "options", "imports", "exports"), Mapping)
     check_fields(f"family {name!r}", thing, texts | dicts | {"undecayed": tuple, "label_head": (Key, type(None))})
@@ -216,6 +226,8 @@ def _checked(name: str, thing: object) -> Family:
             raise ValueError(f"family {name!r}: it lacks its {part}, as module:name")
     if bool(thing.keys) != bool(thing.objectives):
         raise ValueError(f"family {name!r}: keys and objectives belong together: it is pre-trained with both, or not")
+    if thing.starts_from and thing.starts_from not in FAMILIES:
+        raise ValueError(f"family {name!r}: starts_from={FAMILIES.unknown(thing.starts_from)}")
     _check_places(thing)
     _check_stages(thing)
     for pattern in thing.undecayed:
@@ -273,6 +285,10 @@ def _check_keys(added: Family) -> None:
     kinds = {"KEYS": Mapping, "VALUES": Mapping, "CHOICES": Mapping, "SET_BY": Mapping}
     kinds |= {"MEASURED": tuple, "RESUMABLE": tuple}
     check_fields(where, keys, {name: kind for name, kind in kinds.items() if hasattr(keys, name)})
+    if lacking := [name for name in STAGE_KEYS if added.has_stages and name not in keys.KEYS]:
+        raise ValueError(f"{where}: KEYS lack {', '.join(lacking)}, expected with stage_config")
+    if known := [name for name in STAGE_KEYS if not added.has_stages and name in keys.KEYS]:
+        raise ValueError(f"{where}: KEYS have {', '.join(known)}, expected only with stage_config")
     for key, told in keys.KEYS.items():
         if problem := problem_of_name(str(key)) or problem_of_key(told):
             raise ValueError(f"{where}: {key!r}: {problem}")

@@ -6,7 +6,7 @@ Use it in code that works with any family, instead of asking for a family by nam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,20 +86,43 @@ def recognise(source: str) -> Converter:
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
     theirs = read_json(configs[0]) if configs else None
     converters = list(_converters())
-    for converter in converters:
-        if theirs is not None and converter.recognises(theirs):
-            return _hidden_behind(converter, converters, file, theirs)
-    # Without a config, errors of reading are ignored here; the converter that is chosen below reports them.
-    with contextlib.nullcontext() if configs else contextlib.suppress(ValueError):
-        for converter in converters:
-            if converter.recognises_tensors(file, theirs):
-                return converter
+    if found := _recognised(converters, file, theirs):
+        return found
     if theirs is None:
         return next(converter for converter in converters if converter.config_elsewhere)
     raise ValueError(
         f"{configs[0]}: model_type={theirs.get('model_type')!r} is none of the families {', '.join(FAMILIES)}; "
         "a config without model_type needs its family named"
     )
+
+
+def recognise_cases(folder: str | Path) -> Converter:
+    """Returns the converter of the family that golden cases are of, chosen by the config or the tensors of a case.
+
+    Raises:
+      ValueError: there is no such folder, or no case in it tells its family.
+    """
+    if not Path(folder).is_dir():
+        raise ValueError(f"--golden-dir={folder} is not a folder")
+    converters = list(_converters())
+    for description in sorted(Path(folder).glob("*.json")):
+        weights, theirs = description.with_suffix(".safetensors"), read_json(description).get("config")
+        if weights.is_file() and isinstance(theirs, dict) and (found := _recognised(converters, weights, theirs)):
+            return found
+    raise ValueError(f"--golden-dir={folder}: no case there says which family it is of; name it with --family")
+
+
+def _recognised(converters: Sequence[Converter], file: Path, theirs: JsonObject | None) -> Converter | None:
+    """Returns the converter that recognises a config, else the tensors; None if none does."""
+    for converter in converters:
+        if theirs is not None and converter.recognises(theirs):
+            return _hidden_behind(converter, converters, file, theirs)
+    # Without a config, errors of reading are ignored here; the converter that is chosen then reports them.
+    with contextlib.suppress(ValueError) if theirs is None else contextlib.nullcontext():
+        for converter in converters:
+            if converter.recognises_tensors(file, theirs):
+                return converter
+    return None
 
 
 def _converters() -> Iterator[Converter]:

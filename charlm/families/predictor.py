@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 CANNOT = {  # for each ability, the message about a model without it
+    "encode": "makes no vectors of texts",
     "fill_mask": "fills no gaps",
     "score": "scores no texts",
     "generate": "generates no text",
@@ -119,16 +120,24 @@ class Predictor(abc.ABC):
     """A model together with all that it needs to read text.
 
     Attributes:
-      name: name of the kind of model.
+      name: the name of the kind of model shown to users, the title of its family.
       suited: names of the methods that models of this kind support.
       headless: "", or for a model that supports only `encode`, the message about what it lacks.
       unknown_words: the message about words that `known_words` leaves out.
+      spells: whether `fill_mask` can rank any spelling, words or not; it then takes `any_spelling=True`.
+      words: the words that `fill_mask` ranks by default; None: all that the model can write.
+      caches: whether `encode` can keep vectors of words in `cache`.
+      cache: the vectors of words kept between calls; None: none are kept.
     """
 
     name: str
     suited: tuple[str, ...]
     headless: str = ""
     unknown_words: str = "are too long for the model or hold characters that it does not know"
+    spells: bool = False
+    words: KnownWords | None = None
+    caches: bool = False
+    cache: WordCache | None = None
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Option) -> Self:
@@ -175,7 +184,7 @@ class Predictor(abc.ABC):
 
         A model that encodes words but has no cache is faster with one call, because the rows of a call share words.
         """
-        return getattr(self, "cache", True) is not None
+        return not self.caches or self.cache is not None
 
     @abc.abstractmethod
     def encode(

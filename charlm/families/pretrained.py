@@ -50,6 +50,11 @@ class Pretrained:
     folder: Path
     metadata: Mapping[str, Json]
 
+    @property
+    def title(self) -> str:
+        """The name of the family shown to users."""
+        return FAMILIES[self.family].title
+
     def tokenizer(self) -> SubwordTokenizer:
         """Returns the tokenizer from the files beside the model.
 
@@ -58,8 +63,7 @@ class Pretrained:
         """
         tokenizer = converter_of(self.family).open_tokenizer(self.folder)
         if tokenizer is None:
-            title = converter_of(self.family).title
-            raise ValueError(f"{self.folder}: a model of the kind {title} reads characters; see vocab()")
+            raise ValueError(f"{self.folder}: a model of the kind {self.title} reads characters; see vocab()")
         return tokenizer
 
     def vocab(self) -> CharVocab:

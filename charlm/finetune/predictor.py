@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from jax.sharding import Mesh
 
 from charlm.core.sharding import one_device
-from charlm.core.types import Option
+from charlm.core.types import Json, Option
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import Pretrained, from_pretrained
@@ -21,6 +21,7 @@ from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
 from charlm.tasks.classification import ClassPrediction
 from charlm.tasks.create import task_of_model
 from charlm.tasks.question_answering import AnswerPrediction
+from charlm.tasks.table import TASKS
 from charlm.text.words import Span, get_splitter
 
 T = TypeVar("T")
@@ -85,6 +86,19 @@ class FineTuned:
     def predict(self, examples: Sequence[AnyExample]) -> list[AnyPrediction]:
         """Returns the predictions for examples of the model's task."""
         return self.evaluator.predict(self.params, self.evaluator.prepare(examples)) if examples else []
+
+    def predict_files(self, files: Sequence[str]) -> list[tuple[str, Json]]:
+        """Returns the id and the prediction of each example of files that the model's task reads.
+
+        Labels in the files are not used. A prediction is what the task's `encoded` makes of it for JSON.
+
+        Raises:
+          ValueError: a file cannot be read; the message names the file and the line.
+        """
+        labelled = not TASKS[self.task.name].unlabelled  # such a task finds no examples without their labels
+        examples = self.task.read(files, training=False, labelled=labelled)
+        predictions = self.predict(examples)
+        return [(one.id, self.task.encoded(found)) for one, found in zip(examples, predictions, strict=True)]
 
     def tag(
         self, texts: Iterable[str | Sequence[str]], language: str = "en", splitter: str = "rules"

@@ -1,7 +1,8 @@
 """Writes an empty BERT to disk, to plan runs that start from a model that is not on this machine.
 
-`charlm.plan.table` uses it for Char2Subword, which imitates the table of another model. Its step depends on the sizes
-of that model, but not on the weights. So all weights are zeros, in a sparse file that takes no room on most disks.
+`charlm.plan.table` uses it for families whose runs need such a model (`Family.starts_from`). Char2Subword, for one,
+imitates the table of another model. The step depends on the sizes of that model, but not on the weights. So all weights
+are zeros, in a sparse file that takes no room on most disks.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ MULTILINGUAL = 119_547  # rows of multilingual BERT's table (Devlin et al., 2019
 ARCHITECTURE = "BertForMaskedLM"  # in the words of transformers
 
 
-def write_bert(folder: Path, rows: int = MULTILINGUAL, hidden: int = 768, layers: int = 12) -> Path:
+def write_bert(folder: Path, kind: str, rows: int = MULTILINGUAL, hidden: int = 768, layers: int = 12) -> Path:
     """Writes a BERT of zeros into a new folder, with a vocabulary of the built-in text; returns the folder.
 
     Args:
       folder: the new folder.
+      kind: the name of the family, which its config states as `model_type`.
       rows: the rows of the subword table; the vocabulary names at most as many subwords as the text has.
       hidden: the width of the model.
       layers: the number of layers.
@@ -35,7 +37,7 @@ def write_bert(folder: Path, rows: int = MULTILINGUAL, hidden: int = 768, layers
     build_wordpiece(words, min(rows, BERT_PIECES), str(folder))
     config = {
         "architectures": [ARCHITECTURE],
-        "model_type": ARCHITECTURE.removesuffix("ForMaskedLM").lower(),
+        "model_type": kind,
         "vocab_size": rows,
         "hidden_size": hidden,
         "num_hidden_layers": layers,

@@ -103,7 +103,7 @@ def bytes_on_chip(tree: Tree) -> float:
 
 def stages_of(config: ml_collections.ConfigDict) -> Iterator[tuple[str, ml_collections.ConfigDict]]:
     """Yields the name and config of each different stage of a run; ("", config) if the run has no stages."""
-    if is_fine_tuning(config) or "stages" not in config:
+    if is_fine_tuning(config) or not family(config.family).has_stages:
         yield "", config
         return
     names = [config.stage] if config.stage else dict.fromkeys(config.stages)

@@ -1,8 +1,9 @@
 """Makes the table of launch/README.md: python -m charlm.plan.table --out=launch/README.md
 
-What every family's base model and HLM-Large take on some machines, in bfloat16: whether they fit, with which settings,
-and the bounds of speed and days. Text is the built-in one; Char2Subword starts from an empty BERT of multilingual
-BERT's size. Plans are kept in the cache, so the table is made again in minutes, and goes on where it was stopped.
+What the models of every family's files in configs/ take on some machines, in bfloat16: whether they fit, with which
+settings, and the bounds of speed and days. Text is the built-in one; a family that starts from another model, as
+Char2Subword does, gets an empty BERT of multilingual BERT's size. Plans are kept in the cache, so the table is made
+again in minutes, and goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from charlm.core.commands import run_command
 from charlm.core.durable import write_text
 from charlm.core.logs import start_logging
 from charlm.core.reading import read_text
+from charlm.families.family import family, pretrainable
 from charlm.plan.backbone import write_bert
 from charlm.plan.chips import GIB
 from charlm.plan.topology import Topology, devices_of, parse, use_as_cpu
@@ -27,7 +29,6 @@ from charlm.plan.topology import Topology, devices_of, parse, use_as_cpu
 if TYPE_CHECKING:
     from charlm.plan.planning import Plan
 
-CONFIGS = ("hlm_base", "hlm_large", "charbert_base", "characterbert_base", "xrayemb_base", "char2subword_base")
 MACHINES = ("h100:1", "h100:8", "h100:64", "v5e-16", "v5p-128", "v6e-256")
 BEGIN, END = "<!-- plans: begin -->", "<!-- plans: end -->"
 HEAD = (
@@ -47,7 +48,9 @@ log = logging.getLogger("charlm")
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m charlm.plan.table", description=__doc__)
-    parser.add_argument("--configs", default=",".join(CONFIGS), help="files of configs/, without .py")
+    parser.add_argument(
+        "--configs", default="", help="files of configs/, without .py; empty: those of every family that is pre-trained"
+    )
     parser.add_argument("--machines", default=",".join(MACHINES), help="as --topology of python -m charlm.plan")
     parser.add_argument("--tries", type=int, default=3, help="settings that are compiled for each row, at most")
     parser.add_argument(
@@ -61,12 +64,13 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if args.out:
         _around_table(args.out)  # looked at before the hours of work
+    configs = args.configs.split(",") if args.configs else base_configs()
     machines = [parse(name) for name in args.machines.split(",")]
     use_as_cpu(machines[0])
     start_logging()
     with tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
         rows = []
-        for row in _rows(args.configs.split(","), machines, args.tries, Path(folder)):
+        for row in _rows(configs, machines, args.tries, Path(folder)):
             log.info("%s", " | ".join(row))
             rows.append(row)
     lines = [HEAD, ["---"] * len(HEAD), *rows]
@@ -77,6 +81,18 @@ def main(argv: Sequence[str]) -> int:
     before, after = _around_table(args.out)
     write_text(args.out, f"{before}{BEGIN}\n{text}\n{END}{after}")
     return 0
+
+
+def base_configs() -> list[str]:
+    """Returns the names of the files in configs/ that pre-train a model of some family, FAMILY_*.py.
+
+    Raises:
+      ValueError: there are none in the current folder.
+    """
+    found = [file.stem for name in pretrainable() for file in sorted(Path("configs").glob(f"{name}_*.py"))]
+    if not found:
+        raise ValueError("there are no configs/ here: run the command in the folder of charlm, or name --configs")
+    return found
 
 
 def _around_table(out: str) -> tuple[str, str]:
@@ -99,8 +115,8 @@ def _rows(configs: Sequence[str], machines: Sequence[Topology], tries: int, fold
         config = load_config_file(f"configs/{name}.py")
         config.model.dtype = "bfloat16"
         config.data.encode_processes = 1
-        if "stages" in config:
-            config.init_from = str(write_bert(folder / name))
+        if origin := family(config.family).starts_from:
+            config.init_from = str(write_bert(folder / name, origin))
         split_lists(config)
         validate(config)
         for stage, own in stages_of(config):

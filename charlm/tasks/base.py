@@ -72,7 +72,8 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     Attributes:
       name: the name of the task.
       head: the head that a model of this task has, one of `charlm.convert.heads.FINE_TUNED`.
-      ability: the method of `charlm.finetune.predictor.FineTuned` that predicts with a model of this task.
+      ability: the method of `charlm.finetune.predictor.FineTuned` that predicts with a model of this task, and the
+        command of `charlm.predict`; "predict" reads files, for tasks without a method of their own.
       metric: the score that decides which of two models is better; larger is better.
       labels: the possible labels, in the order of the logits; () if the task predicts a number or a place.
       scored_with: the module of an optional package that the scores need, "" for none; final once labels are known.

@@ -43,6 +43,19 @@ class Stage(NamedTuple):
         return self.done is not None and self.done >= self.config.train.steps
 
 
+def pretrain(config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False) -> bool:
+    """Trains a run of pre-training, in stages if its family has them; returns whether it is finished.
+
+    Args:
+      profile, skip_damaged: as in `train_stages`.
+
+    Raises:
+      ValueError: as in `train_stages`.
+    """
+    program = train_stages if family(config.family).has_stages else train
+    return program(config, workdir, profile, skip_damaged)
+
+
 def train_stages(
     config: ml_collections.ConfigDict, workdir: str, profile: str = "", skip_damaged: bool = False
 ) -> bool:

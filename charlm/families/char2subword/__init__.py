@@ -25,6 +25,7 @@ FAMILY = Family(
     },
     corpora=f"{_HERE}.shape:corpora_of",
     stage_config=f"{_HERE}.keys:of_stage",
+    starts_from="bert",
     options={
         "mode": ModelOption(
             f"{_HERE}.words:check_mode",

@@ -55,12 +55,11 @@ class Char2SubwordConverter(SubwordConverter):
 
     def __init__(self) -> None:
         """Starts from the table of BERT; the heads of both kinds have the same names."""
-        super().__init__(ON_BERT)
-        self.title = "Char2Subword"
+        super().__init__(ON_BERT, FAMILY)
 
     def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the target of a model with that metadata; see `Converter.target`."""
-        target = SubwordConverter(kind_of(metadata["model"])).target(metadata, where)
+        target = SubwordConverter(kind_of(metadata["model"]), FAMILY).target(metadata, where)
         config, rows = target.config, metadata.get("rows", ())
         if rows and metadata["head"] == MASKED_LM:
             raise ValueError(f"{where}: the table of subwords was left out, and the head {MASKED_LM} predicts its rows")
@@ -80,7 +79,7 @@ class Char2SubwordConverter(SubwordConverter):
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns the contents of one of their files; see `Converter.names`."""
-        return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
+        return SubwordConverter(kind_of_state(source, mapped), FAMILY).names(source, head, mapped)
 
     def read(self, source: str, head: str = "") -> Model:
         """Reads a folder: config, tensors, characters, and the tokenizer of the transformer.
@@ -94,7 +93,7 @@ class Char2SubwordConverter(SubwordConverter):
         file = find_state(source)
         where = str(file.parent / CONFIG_FILE)
         family = kind_of_state(file, mapped=False)
-        reader = SubwordConverter(family)
+        reader = SubwordConverter(family, FAMILY)
         theirs = reader.their_config(file)
         state, head, _, leave = reader.names(file, head, mapped=False)
         config = family.from_theirs(theirs, head, where)
@@ -114,7 +113,7 @@ class Char2SubwordConverter(SubwordConverter):
 
     def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head."""
-        return SubwordConverter(kind_of(metadata["model"])).with_head(metadata, head)
+        return SubwordConverter(kind_of(metadata["model"]), FAMILY).with_head(metadata, head)
 
     def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with fields of the config changed; those in `SHARED` change in the module's as well."""
@@ -130,7 +129,7 @@ class Char2SubwordConverter(SubwordConverter):
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes config, tokenizer and characters."""
         family = kind_of(model.metadata["model"])
-        SubwordConverter(family).write_theirs(model, folder)
+        SubwordConverter(family, FAMILY).write_theirs(model, folder)
         if rows := model.metadata.get("rows"):
             path = folder / CONFIG_FILE
             theirs = read_json(path)

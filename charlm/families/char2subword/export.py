@@ -19,12 +19,14 @@ from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.convert.model import Model
 from charlm.core.cache import WordCache
 from charlm.core.reading import read_text
+from charlm.families.char2subword import FAMILY
 from charlm.families.char2subword.conversion import Char2SubwordConverter, kind_of
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.tensors import TABLE_PARAMETER, bert_config
 from charlm.families.char2subword.word_level import check_words, word_level
 from charlm.families.char2subword.words import SpelledWords, special_ids
+from charlm.families.family import FAMILIES
 from charlm.families.spelled.spellings import spelling_slots
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
@@ -87,7 +89,7 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     if config.position_offset and own.special.pad != config.pad_id:
         raise ValueError(f"{model.source}: padding has the id {own.special.pad} here, but positions begin behind it")
     # The folder "none" does not exist, so nothing is copied from it: the tokenizer of the subwords would not fit.
-    SubwordConverter(plain).export(Model(params, kept, folder / "none", model.source), folder)
+    SubwordConverter(plain, FAMILIES[plain.name]).export(Model(params, kept, folder / "none", model.source), folder)
     say_ids(folder / CONFIG_FILE, own)
     return len(jax.tree.leaves(params))
 
@@ -143,7 +145,7 @@ def export_table_free(model: Model, folder: Path, value: bool) -> str:
     free = without_table(model)
     Char2SubwordConverter().save(free, folder)
     rows, before = len(free.metadata["rows"]), model.metadata["model"]["vocab_size"]
-    return f"{Char2SubwordConverter().title} without its table, {rows} rows of {before}"
+    return f"{FAMILY.title} without its table, {rows} rows of {before}"
 
 
 def export_words(model: Model, folder: Path, value: str) -> str:

@@ -36,7 +36,6 @@ class Char2SubwordPredictor(WordPredictor):
       ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
     """
 
-    name = "Char2Subword"
     suited = ("encode", "fill_mask", "neighbors")
 
     def __init__(self, pretrained: Pretrained) -> None:
@@ -63,7 +62,7 @@ class Char2SubwordPredictor(WordPredictor):
     @functools.cached_property
     def anything(self) -> Pieces:
         """The entries of the vocabulary."""
-        return Pieces(self.tokenizer, self.config.vocab_size, wordpiece=True)
+        return Pieces(self.tokenizer, self.config.vocab_size)
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
         """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector of a string.

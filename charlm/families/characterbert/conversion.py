@@ -39,9 +39,8 @@ class CharacterBertConverter(SubwordConverter):
     tells = f"{CONFIG_FILE} and the tensors tell it here"
 
     def __init__(self) -> None:
-        """Uses CharacterBERT's layout and title."""
-        super().__init__(LAYOUT)
-        self.title = FAMILY.title
+        """Uses CharacterBERT's layout."""
+        super().__init__(LAYOUT, FAMILY)
 
     def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""

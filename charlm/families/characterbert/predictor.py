@@ -26,7 +26,6 @@ class CharacterBertPredictor(WordPredictor):
       ValueError: when that file cannot be read, or does not have as many words as the model predicts.
     """
 
-    name = "CharacterBERT"
     unknown_words = "are none of the words that the model predicts"
 
     def __init__(self, pretrained: Pretrained) -> None:

@@ -19,6 +19,7 @@ from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json
 from charlm.core.types import Json, Params
+from charlm.families.charbert import FAMILY
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.tensors import (
@@ -51,13 +52,12 @@ class CharBertConverter(SubwordConverter):
 
     def __init__(self) -> None:
         """Starts with the layout of CharBERT on BERT; the heads of both kinds have the same names."""
-        super().__init__(ON_BERT)
-        self.title = "CharBERT"
+        super().__init__(ON_BERT, FAMILY)
 
     def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
         family = kind_of(metadata["model"])
-        target = SubwordConverter(family).target(metadata, where)
+        target = SubwordConverter(family, FAMILY).target(metadata, where)
         return target._replace(aliases=family.aliases(target.config, metadata["head"]))
 
     def recognises(self, theirs: Mapping[str, Json]) -> bool:
@@ -88,7 +88,7 @@ class CharBertConverter(SubwordConverter):
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns the contents of a file of theirs; see `Converter.names`."""
-        return SubwordConverter(kind_of_state(source, mapped)).names(source, head, mapped)
+        return SubwordConverter(kind_of_state(source, mapped), FAMILY).names(source, head, mapped)
 
     def read(self, source: str, head: str = "", *, char_vocab: str = "") -> Model:
         """Reads a folder or file of theirs.
@@ -104,7 +104,7 @@ class CharBertConverter(SubwordConverter):
         """
         file = find_state(source)
         family = kind_of_state(file, mapped=False)
-        reader = SubwordConverter(family)
+        reader = SubwordConverter(family, FAMILY)
         theirs = reader.their_config(file)
         state, head, _, leave = reader.names(file, head, mapped=False)
         config = family.from_theirs(theirs, head, str(file.parent / CONFIG_FILE), **family.sizes(state))
@@ -142,7 +142,7 @@ class CharBertConverter(SubwordConverter):
                     f"{model.source} cannot be exported: the released code has {name}={only!r} alone, this model "
                     f"{getattr(config, name)!r}"
                 )
-        SubwordConverter(family).write_theirs(model, folder)
+        SubwordConverter(family, FAMILY).write_theirs(model, folder)
         theirs = read_json(folder / CONFIG_FILE)
         theirs["model_type"] = self.name  # otherwise transformers would load it as a BERT without characters
         if not config.compat_reference:

@@ -25,7 +25,7 @@ from charlm.families.charbert.examples import show_examples
 from charlm.families.charbert.flops import charbert_training
 from charlm.families.charbert.loss import NoisySums, label_weights, noisy_sums, summarize
 from charlm.families.charbert.masking import SubwordMasking
-from charlm.families.charbert.model import CharBertConfig
+from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.noise import REFERENCE_LETTERS, WordNoise
 from charlm.families.charbert.shape import (
     make_model,
@@ -164,7 +164,7 @@ class NoisyLanguageModelling(TextObjective):
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
             return self._load_charbert(source, abstract_params)
-        params, own = started_from(backbone, fresh)
+        params, own = started_from(backbone, fresh, CharBert.scope_name)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts))
         self._backbone = None  # frees memory: it is not needed again

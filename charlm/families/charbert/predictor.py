@@ -36,7 +36,6 @@ class CharBertPredictor(SubwordPredictor):
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         super().__init__(pretrained, tokenizer)
         self._width = 2 * self.config.hidden
-        self._wordpiece = not self.config.position_offset
         self._chars = PieceChars(self.tokenizer, symbols_of(pretrained), self.config.compat_reference)
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:

@@ -23,6 +23,7 @@ from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, i
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
 from charlm.core.types import Json, JsonObject
+from charlm.families.hlm import FAMILY
 from charlm.families.hlm import shape as hlm_model
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
@@ -96,7 +97,7 @@ def left_out(head: str) -> list[Leave]:
 class HLMConverter(Converter):
     """Converts HLM models in the format of the released code."""
 
-    name, title = "hlm", "HLM"
+    name, title = FAMILY.name, FAMILY.title
     encoders = (HLM,)
     config_elsewhere = True
 

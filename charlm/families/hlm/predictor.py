@@ -20,6 +20,7 @@ from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
 from charlm.data.batching import Sequence, cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
+from charlm.families.family import UNNAMED, family
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
@@ -74,13 +75,14 @@ class HLMPredictor(Predictor):
         kept, and each batch runs as one program.
     """
 
-    name = "HLM"
     suited = ("encode", "fill_mask")
+    spells = caches = True
 
     def __init__(
         self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
     ) -> None:
         self.config, self.vocab = config, vocab
+        self.name = family(config.get("family", UNNAMED)).title
         self._params = params
         if "output_kernel" not in params.get("head", {}):
             self.headless = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"

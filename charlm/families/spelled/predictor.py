@@ -120,9 +120,11 @@ class WordPredictor(Predictor):
 
     suited = ("encode", "fill_mask")
     unknown_words = "are no single entries of the vocabulary"
+    caches = True
 
     def __init__(self, pretrained: Pretrained, units: WordUnits, module: nn.Module, part: str) -> None:
         self.pretrained, self.config = pretrained, pretrained.config
+        self.name = pretrained.title
         self._units = units
         self._missing: dict[str, str] = {}
         if not isinstance(pretrained.model, SpelledLM):

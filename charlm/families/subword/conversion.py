@@ -20,6 +20,9 @@ from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
 from charlm.core.durable import write_json
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
+from charlm.families.family import Family
+from charlm.families.subword import BERT, ROBERTA
+from charlm.families.subword import GPT2 as GPT2_FAMILY
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.bert_tensors import BERT_LAYOUT, POOLED_ENCODER, ROBERTA_LAYOUT
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
@@ -42,10 +45,10 @@ class SubwordConverter(Converter):
     encoders = (Bert, GPT2)
     tells = f"{CONFIG_FILE} tells it here"
 
-    def __init__(self, layout: Layout) -> None:
-        """Takes the layout of the family."""
+    def __init__(self, layout: Layout, family: Family) -> None:
+        """Takes the layout of the files and the family of the models."""
         self.layout = layout
-        self.name = self.title = layout.name
+        self.name, self.title = family.name, family.title
 
     @property
     def heads(self) -> Sequence[str]:
@@ -173,7 +176,7 @@ class SubwordConverter(Converter):
 
 
 TABLES = {table.name: table for table in (BERT_LAYOUT, ROBERTA_LAYOUT, GPT2_TABLE)}
-BERT_CONVERTER, ROBERTA_CONVERTER, GPT2_CONVERTER = map(SubwordConverter, TABLES.values())
+BERT_CONVERTER, ROBERTA_CONVERTER, GPT2_CONVERTER = map(SubwordConverter, TABLES.values(), (BERT, ROBERTA, GPT2_FAMILY))
 
 
 def has_bare_vocab(folder: Path) -> bool:

@@ -94,8 +94,8 @@ class Pieces:
       rows: the number of rows of the model's table; rows beyond the vocabulary are ignored.
     """
 
-    def __init__(self, tokenizer: SubwordTokenizer, rows: int, wordpiece: bool) -> None:
-        self._wordpiece = wordpiece
+    def __init__(self, tokenizer: SubwordTokenizer, rows: int) -> None:
+        self._any_begins = not tokenizer.marks_continuations
         self._bare: list[str] = [""] * rows
         self._starts_V, self._chars_V = np.zeros(rows, bool), np.zeros(rows, np.int32)
         self._allowed_V = np.zeros(rows, bool)
@@ -112,7 +112,7 @@ class Pieces:
 
         At the beginning of a text, a byte-level piece without a leading space also begins a word.
         """
-        starts_V = np.ones_like(self._starts_V) if gap.first and not self._wordpiece else self._starts_V
+        starts_V = np.ones_like(self._starts_V) if gap.first and self._any_begins else self._starts_V
         allowed_V = self._allowed_V
         if gap.length != "auto":
             allowed_V = allowed_V & starts_V & (self._chars_V == gap.length)

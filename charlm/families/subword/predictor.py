@@ -49,7 +49,6 @@ from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
-NAMES = {"bert": "BERT", "roberta": "RoBERTa", "gpt2": "GPT-2", "charbert": "CharBERT", "xrayemb": "XRayEmb"}
 HEAD_POSITIONS = 2048  # most positions whose logits are in memory at once: 400 MiB with GPT-2's vocabulary
 
 
@@ -68,7 +67,7 @@ class SubwordPredictor(Predictor):
         self.pretrained, self.config = pretrained, pretrained.config
         self.tokenizer = pretrained.tokenizer() if tokenizer is None else tokenizer
         check_ids(pretrained.folder, "the tokenizer has", self.tokenizer.size, self.config.vocab_size)
-        causal, self.name = isinstance(self.config, GPT2Config), NAMES[pretrained.family]
+        causal, self.name = isinstance(self.config, GPT2Config), pretrained.title
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
         if is_encoder(pretrained) or pretrained.head in FINE_TUNED:
             self.headless = f"this {self.name} has no head that predicts words"
@@ -78,7 +77,6 @@ class SubwordPredictor(Predictor):
             raise ValueError(f"{pretrained.folder}: {self._longest} positions leave no room beside the special tokens")
         self._pad = getattr(self.config, "pad_id", 0)
         self._splitter = get_splitter("rules", "en")
-        self._wordpiece = pretrained.family == "bert"  # if False, any piece at the beginning of a text begins a word
         self._width = self.config.hidden
         model, self._params = pretrained.model, pretrained.params
         self._states, self._fill = self._programs(model)
@@ -187,7 +185,7 @@ class SubwordPredictor(Predictor):
         fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
         for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
             if known is None:
-                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size, self._wordpiece)
+                self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size)
                 fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
             else:
                 fills[gap] += known.best(log_probs_KV, gap, top)

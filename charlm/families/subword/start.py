@@ -1,7 +1,7 @@
-"""Starts a run of another family, such as CharBERT, from the parameters of a BERT, RoBERTa or GPT-2.
+"""Starts a run of another family from the parameters of a BERT, RoBERTa or GPT-2.
 
-CharBERT and XRayEmb use it when `init_from` names such a model. Open it when parameters of the backbone are not taken
-over.
+Families that are built on such a model use it when `init_from` names one. Open it when parameters of the
+backbone are not taken over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from flax import traverse_util
 from charlm.core.trees import flat
 from charlm.core.types import Params
 from charlm.families.pretrained import Pretrained
+from charlm.families.subword.bert import Bert
+from charlm.families.subword.gpt2 import GPT2
 
 # The config fields in which the released BERT and RoBERTa differ.
 BERT_KINDS = {
@@ -25,26 +27,28 @@ BACKBONE_OPEN = ("backbone", "vocab_size", "max_positions", "activation", "epsil
 BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
 
 
-def started_from(backbone: Pretrained, fresh: Params) -> tuple[Params, list[str]]:
+def started_from(backbone: Pretrained, fresh: Params, scope: str) -> tuple[Params, list[str]]:
     """Replaces fresh parameters by those of a backbone; returns all, and the names of those that are still fresh.
 
-    The backbone's encoder must fit completely. Its prediction head is taken over where shapes agree (without noisy
-    language modelling the first layer of CharBERT's head is wider). Its heads for pairs and labels are ignored.
+    The backbone's encoder must fit completely. Its prediction head is taken over where shapes agree, since the head of
+    the run may be wider. Its heads for pairs and labels are ignored.
+
+    Args:
+      scope: the name in `fresh` of the parameters that those of the backbone's encoder replace.
 
     Raises:
       ValueError: naming a parameter of the encoder that is missing or has another shape.
     """
     ours = flat(fresh)
-    encoder = next(name for name in ("charbert", "bert", "gpt2") if name in fresh)
     theirs = flat(backbone.params)
-    named = "gpt2" if encoder == "gpt2" else "bert"
-    prefix = "" if "embed" in backbone.params else f"{named}/"  # an encoder without head has no prefix
+    # An encoder without head has no prefix.
+    prefix = next((f"{kind.scope_name}/" for kind in (Bert, GPT2) if kind.scope_name in backbone.params), "")
     taken = {}
     for name, value in theirs.items():
-        target = f"{encoder}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name
+        target = f"{scope}/{name.removeprefix(prefix)}" if name.startswith(prefix) else name
         if target in ours and ours[target].shape == value.shape:
             taken[target] = value
-        elif target.startswith(f"{encoder}/") and "pooler" not in target:
+        elif target.startswith(f"{scope}/") and "pooler" not in target:
             wanted = ours[target].shape if target in ours else "nothing"
             raise ValueError(f"init_from: {backbone.folder}: {name} is {value.shape}, expected {wanted}")
     placed = {name: jax.device_put(np.asarray(value), ours[name].sharding) for name, value in taken.items()}

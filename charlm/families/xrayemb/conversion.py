@@ -66,7 +66,7 @@ _ON_GPT2: dict[str, Callable[..., nn.Module]] = {
 class XRayEmbConverter(Converter):
     """Converts XRayEmb on all its backbones. A plain backbone becomes an XRayEmb by training, not by an import."""
 
-    name, title = NAME, "XRayEmb"
+    name, title = FAMILY.name, FAMILY.title
     encoders = (xrayemb_lm.XRayEmbBert, xrayemb_lm.XRayEmbGPT2)
     own_options = FAMILY.option_checks()
 

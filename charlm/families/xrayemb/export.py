@@ -14,6 +14,7 @@ import jax
 from charlm.convert.heads import CAUSAL_LM, ENCODER, FINE_TUNED
 from charlm.convert.model import Model
 from charlm.core.types import JsonObject, ModelConfig
+from charlm.families.family import FAMILIES
 from charlm.families.subword.bert_tensors import POOLED_ENCODER
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, say_ids
 from charlm.families.subword.layout import config_to_dict
@@ -40,7 +41,7 @@ def write_backbone(model: Model, folder: Path) -> int:
         raise ValueError(
             f"{model.source}: padding has the id {tokenizer.special.pad} in the tokenizer, {config.pad_id} in the model"
         )
-    SubwordConverter(family).export(plain, folder)
+    SubwordConverter(family, FAMILIES[family.name]).export(plain, folder)
     say_ids(folder / CONFIG_FILE, tokenizer)
     return len(jax.tree.leaves(plain.params))
 

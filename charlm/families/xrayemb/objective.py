@@ -43,6 +43,7 @@ from charlm.families.xrayemb.shape import (
     model_config,
     read_start,
     resolve,
+    scope_of,
     stored_chars,
 )
 from charlm.families.xrayemb.text import XRayData, prepare_xray
@@ -217,7 +218,7 @@ class SecondPretraining(TextObjective):
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
         assert start.pretrained is not None  # a start without checkpoint has it
-        params, own = started_from(start.pretrained, fresh)
+        params, own = started_from(start.pretrained, fresh, scope_of(self.model.config))
         parts = sorted({name.split("/")[0] for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))
         return params

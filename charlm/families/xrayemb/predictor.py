@@ -49,6 +49,8 @@ class XRayEmbPredictor(SubwordPredictor):
       ValueError: there is no tokenizer or no such policy, or the tokenizer or the characters do not fit the model.
     """
 
+    caches = True
+
     def __init__(
         self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None, policy: str | Policy | None = None
     ) -> None:
@@ -56,8 +58,6 @@ class XRayEmbPredictor(SubwordPredictor):
         self._units = XRayEmbUnits(pretrained, eval_policy=policy)
         causal = isinstance(self.config, GPT2Config)
         self.suited = ("encode",) if causal else ("encode", "fill_mask")
-        # At the start of a text, byte-level pieces without a space begin words, too.
-        self._wordpiece = self.tokenizer.family == "bert"
         module = XREncoder(self.config.encoder)
         spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
         self._module_params = self._params["xr_enc"]
@@ -149,7 +149,7 @@ class XRayEmbPredictor(SubwordPredictor):
         """
         self.require("fill_mask")
         if self._pieces is None:
-            self._pieces = Pieces(self.tokenizer, self.config.vocab_size, self._wordpiece)
+            self._pieces = Pieces(self.tokenizer, self.config.vocab_size)
         return super(XRayEmbPredictor, self._fresh()).fill_mask(text, length=length, top=top, known=known)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:

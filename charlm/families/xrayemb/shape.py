@@ -19,6 +19,8 @@ from charlm.core.types import Json, JsonObject
 from charlm.families.family import FAMILIES
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.stored import family_of, metadata_of
+from charlm.families.subword.bert import Bert
+from charlm.families.subword.gpt2 import GPT2
 from charlm.families.subword.start import BACKBONE_KIND, BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS
 from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.decoder import XRDecoderConfig
@@ -247,6 +249,11 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: Js
 def make_model(shape: XRayEmbConfig) -> XRayEmbForMaskedLM | XRayEmbForCausalLM:
     """Returns the model of a shape, with the head of a language model."""
     return XRayEmbForCausalLM(shape) if isinstance(shape, XRayEmbGPT2Config) else XRayEmbForMaskedLM(shape)
+
+
+def scope_of(shape: XRayEmbConfig) -> str:
+    """Returns the name of the backbone's parameters in those of a model."""
+    return GPT2.scope_name if isinstance(shape, XRayEmbGPT2Config) else Bert.scope_name
 
 
 def head_of(shape: XRayEmbConfig) -> str:

@@ -29,7 +29,7 @@ from charlm.text.subwords.encoded import (
 )
 from charlm.text.subwords.files import ROLES, TOKENIZERS, open_source, save_files
 from charlm.text.subwords.models import build
-from charlm.text.subwords.pieces import Surface, surfaces
+from charlm.text.subwords.pieces import Surface, style_of, surfaces
 from charlm.text.subwords.roles import settings_of
 from charlm.text.subwords.sentencepieces import restore_scores
 from charlm.text.subwords.views import make_view
@@ -141,6 +141,14 @@ class SubwordTokenizer:
         except KeyError:
             message = f"subword id {index}: expected an id of this vocabulary, 0 to {self._size - 1}"
             raise ValueError(message) from None
+
+    @property
+    def marks_continuations(self) -> bool:
+        """Whether pieces inside words are marked (`##ing`), as in WordPiece.
+
+        Other vocabularies mark the pieces that follow a space, so that any piece may begin the first word of a text.
+        """
+        return style_of(self._backend) == "wordpiece"
 
     def ids(self) -> list[int]:
         """Returns the ids that have a token, in order; there may be gaps."""

@@ -11,7 +11,9 @@ import pytest
 from small_char2subword_run import STAGES, changed, saved, small_backbone
 from small_run import on_devices
 
+import charlm.training.stages
 import charlm.training.train
+from charlm.config import get_config
 from charlm.core import checkpoint as checkpoints
 from charlm.core.leafwise import leafwise
 from charlm.data.pipeline import training_records
@@ -19,7 +21,7 @@ from charlm.data.streams import SequenceStream
 from charlm.families.char2subword.keys import of_stage
 from charlm.families.lookup import prepare
 from charlm.training.run import build
-from charlm.training.stages import train_stages
+from charlm.training.stages import pretrain, train_stages
 from charlm.training.train import train
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -39,6 +41,16 @@ def unfinished(workdir, number):
 
 def files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("name", "program"), [("hlm", "train"), ("char2subword", "train_stages")])
+def test_a_run_has_stages_if_its_family_has_them(monkeypatch, name, program):
+    called = []
+    for one in ("train", "train_stages"):
+        monkeypatch.setattr(charlm.training.stages, one, lambda *given, one=one: called.append((one, given)) or True)
+    config = get_config(name)
+    assert pretrain(config, "run", "traces", True)
+    assert called == [(program, (config, "run", "traces", True))]
 
 
 # ---- Mistakes are found before anything trains ----

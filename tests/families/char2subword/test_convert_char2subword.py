@@ -148,7 +148,7 @@ def test_what_needs_the_table_is_refused(tmp_path, capsys):
     capsys.readouterr()
     for option in ("--table-free", f"--words={__file__}"):
         line = failure(capsys, take(tmp_path / "plain", tmp_path / "no", option))
-        assert f"{option.split('=')[0]}: expected a model of the kind Char2Subword, got a bert" in line
+        assert f"{option.split('=')[0]}: expected a model of the kind Char2Subword, got a BERT" in line
     assert not (tmp_path / "no").exists()
 
 

@@ -379,7 +379,7 @@ def test_a_bert_of_another_shape_is_refused(charbert, backbone):
     found = read_backbone(str(backbone[0]))
     wrong = {"charbert": {"embed": {}}, "head": {}}
     with pytest.raises(ValueError, match=r"init_from: .*: bert/.* is \(.*\), expected nothing"):
-        started_from(found, wrong)
+        started_from(found, wrong, "charbert")
 
 
 def test_a_charbert_goes_on_as_another_run(charbert, same_run, tmp_path):

@@ -308,7 +308,7 @@ def test_inspect_says_what_becomes_of_every_tensor(tmp_path, capsys):
     rewrite(release, case("gpt2").state | {"transformer.h.0.attn.bias": np.ones(3), "transformer.x": np.ones(3)})
     assert run("inspect", "--family=gpt2", f"--input={release}") == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first.endswith("gpt2, causal lm, 30 tensors")
+    assert first.endswith("GPT-2, causal lm, 30 tensors")
     said = {line.split()[0]: line for line in lines}
     qkv = said["transformer.h.1.attn.c_attn.weight"]
     assert "(24, 72)" in qkv

@@ -124,12 +124,12 @@ def test_a_pickle_that_asks_for_code_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize("flag", ["--heads=4", "--char-vocab=x.json", "--model-config=x.json"])
 def test_flags_of_another_family_are_refused(tmp_path, capsys, flag):
     line = failure(capsys, bring("bert", tmp_path, tmp_path / "ours", flag))
-    assert f"{flag.split('=')[0]}: not for bert; config.json tells it here" in line
+    assert f"{flag.split('=')[0]}: not for BERT; config.json tells it here" in line
 
 
 def test_a_backbone_is_of_xrayemb(tmp_path, capsys):
     line = failure(capsys, bring("bert", tmp_path, tmp_path / "ours", "--backbone=x"))
-    assert "--backbone: not for bert" in line
+    assert "--backbone: not for BERT" in line
 
 
 def test_a_tokenizer_that_is_damaged_or_of_another_model_is_said(tmp_path, log_lines):

@@ -133,7 +133,7 @@ def test_heads_that_expect_characters_and_other_families_are_refused(tmp_path, c
     capsys.readouterr()
     from_pretrained(release("bert")).save_pretrained(tmp_path / "bert")
     line = refused(capsys, tmp_path / "bert", tmp_path / "no")
-    assert line == "error: --backbone-only: expected a model of the kind XRayEmb, got a bert"
+    assert line == "error: --backbone-only: expected a model of the kind XRayEmb, got a BERT"
 
 
 @EVERY

@@ -10,6 +10,8 @@ from charlm.tasks.tables import Columns
 class Shouting(Classification):
     """Whether a line is shouted: it ends with signs, which the model does not see."""
 
+    ability = "predict"  # it reads files of its own format; no other command of `charlm.predict` does
+
     def __init__(self, sign="!", least=1, labels=("loud", "quiet")):
         super().__init__(Columns(), labels)
         self.sign, self.least = sign, least
