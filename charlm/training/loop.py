@@ -128,7 +128,7 @@ class Course(abc.ABC):
 
 
 class Batches(Protocol):
-    """An iterator over host batches whose position can be saved and restored."""
+    """An iterator over host batches whose position can be saved and restored, to be closed in the end."""
 
     def __next__(self) -> Batch:
         """Returns the next batch."""
@@ -140,6 +140,10 @@ class Batches(Protocol):
 
     def set_state(self, state: JsonObject) -> None:
         """Moves to a saved position."""
+        ...
+
+    def close(self) -> None:
+        """Ends the threads or processes that make batches ahead."""
         ...
 
 

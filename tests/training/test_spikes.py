@@ -110,7 +110,7 @@ def test_off_the_program_and_the_checkpoint_are_without_it(tmp_path):
     config.train.steps = 6
     spiky.train(tmp_path / "off", config, Numbered())
     stored = checkpoints.description(checkpoints.find(tmp_path / "off"))
-    assert stored.keys() == {"config", "unreported"}
+    assert stored.keys() == {"config", "frozen", "started_from", "unreported"}
     assert not (tmp_path / "off" / FILE).exists()
 
 
