@@ -18,8 +18,9 @@ from charlm.core.sharding import make_mesh, path_name, place_state
 from charlm.core.spikes import new_history
 from charlm.core.state import new_state
 from charlm.training.assembly import Setup, assembled
+from charlm.training.course import Course
 from charlm.training.first_state import Start
-from charlm.training.loop import Course, Loop
+from charlm.training.loop import Loop
 from charlm.training.program import make_program
 
 SHARDS, FEATURES = 8, 4

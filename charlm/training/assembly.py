@@ -22,10 +22,13 @@ from charlm.core.memory import give_memory_back
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.types import JsonObject
+from charlm.training.course import Batches, Course
 from charlm.training.first_state import Start, resumed
 from charlm.training.goodput import Goodput
-from charlm.training.loop import Batches, Course, Loop
+from charlm.training.loop import Loop
 from charlm.training.program import Program
+from charlm.training.records import Records
+from charlm.training.saving import Saving
 from charlm.training.spikes import Spikes
 from charlm.training.workdir import started_from
 
@@ -103,9 +106,8 @@ def assembled(setup: Setup) -> Iterator[tuple[Loop, int, list[float]]]:
             goodput = Goodput(folder, start)
         stack.callback(setup.profiler.close)
         course, spikes = setup.course(), Spikes(config.train, folder, start)
-        loop = Loop(
-            program, course, state, batches, store, writer, goodput, setup.workdir or folder, setup.profiler, frozen,
-            spikes, local,
-        )  # fmt: skip
+        saving = Saving(store, local, batches, setup.workdir or folder)
+        records = Records(writer, goodput, saving)
+        loop = Loop(program, course, state, batches, saving, records, setup.profiler, frozen, spikes)
         del state  # the loop alone holds it, or it could not free its memory
         yield loop, start, unreported

@@ -24,9 +24,9 @@ from charlm.families.lookup import objective_of, prepare
 from charlm.families.objective import RunData
 from charlm.training import workdir as workdirs
 from charlm.training.assembly import Setup, assembled
+from charlm.training.course import Course, Judgement
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, initial_state
-from charlm.training.loop import Course, Judgement
 from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
 from charlm.training.recovery import check_newest
 from charlm.training.run import Run, build, rate_of
