@@ -86,6 +86,13 @@ IMPORTERS = ("importlib", "runpy", "pkgutil", "builtins", "imp")
 HARMLESS = ("importlib.resources", "importlib.metadata", "importlib.machinery")
 BY_NAME = ("importlib.import_module", "import_module", "__import__", "exec", "eval")  # calls that do
 WITHOUT_JAX = ("text", "config")  # rooms that --help and mistakes on the command line need
+# These load the parts of entries whose places the entries hold, or what a flag names.
+LOADS_PARTS = (
+    "charlm.core.registry",
+    "charlm.families.family",  # parts of a `Family`
+    "charlm.data.beam.features",  # the function that --filter names
+)
+OTHER_FAMILIES = ("charlm.text.subwords",)  # where `family` means a kind of tokenizers
 # Words that are names of tasks, and who may write them outside of charlm/tasks, where they mean something else.
 ALSO_MEANS = {
     "charlm.config.finetuning": ("tagging",),  # the task of a config that names none
@@ -134,7 +141,11 @@ def nodes_of(text: str) -> list[ast.AST]:
 
 
 def imports(modules: Mapping[str, str]) -> Iterator[Import]:
-    """Every import of charlm, those of type checkers and those inside functions, too."""
+    """Every import of charlm, those of type checkers and those inside functions, too.
+
+    A module that is reached as an attribute of an imported package counts as imported: `families.hlm` is
+    `charlm.families.hlm` after `from charlm import families`.
+    """
     for module, text in modules.items():
         nodes = nodes_of(text)
         late = {
@@ -152,6 +163,35 @@ def imports(modules: Mapping[str, str]) -> Iterator[Import]:
                 for alias in node.names:
                     if alias.name.split(".")[0] == "charlm":
                         yield Import(module, alias.name, id(node) in late)
+        yield from (Import(module, target, late=False) for target in reached(text, modules))
+
+
+def dotted(node: ast.expr) -> str:
+    """The name of a variable or of an attribute of one, such as "families.hlm"; "" for other expressions."""
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def reached(text: str, modules: Mapping[str, str]) -> list[str]:
+    """The modules of charlm that a text reaches as attributes of packages that it imports by another name."""
+    packages = {}
+    for node in nodes_of(text):
+        if isinstance(node, ast.Import):
+            packages |= {one.asname: one.name for one in node.names if one.asname and one.name in modules}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            full = {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            packages |= {name: module for name, module in full.items() if module in modules}
+    inner = {id(node.value) for node in nodes_of(text) if isinstance(node, ast.Attribute)}
+    found = []
+    for node in nodes_of(text):
+        first, _, rest = dotted(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
+        if first in packages and id(node) not in inner:  # of `families.hlm.model` not also `families.hlm`
+            parts, least = rest.split("."), packages[first]
+            places = [".".join([least, *parts[:end]]) for end in range(len(parts), 0, -1)]
+            found += [place for place in places if place in modules][:1]
+    return found
 
 
 def strings(text: str) -> Iterator[ast.Constant]:
@@ -236,6 +276,78 @@ def asks_which_family(module: str, text: str) -> list[str]:
         for node in strings(text)
         if node.value in names or node.value == "charlm.families." or family(node.value.partition(":")[0])
     ]
+
+
+def asks_by_attribute(module: str, text: str) -> list[str]:
+    """Where a module outside of the families' folders compares `.family` with a value, or calls a method of it.
+
+    Whether two things are of the same family may be asked.
+    """
+    if module == LISTS_FAMILIES or family(module) or room(module) in NAMES_FAMILIES[1:]:
+        return []
+    if any(is_in(module, name) for name in OTHER_FAMILIES):
+        return []
+    found = []
+    for node in nodes_of(text):
+        if isinstance(node, ast.Compare):
+            sides = [is_family(side) for side in (node.left, *node.comparators)]
+            asks = any(sides) and not all(sides)
+        elif isinstance(node, ast.Match):
+            asks = is_family(node.subject)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            asks = is_family(node.func.value)
+        else:
+            continue
+        found += [f"{module}: {ast.unparse(node).splitlines()[0]}"] * asks
+    return found
+
+
+def is_family(node: ast.expr) -> bool:
+    """Whether an expression is the attribute `family` of something."""
+    return isinstance(node, ast.Attribute) and node.attr == "family"
+
+
+def asks_for_class_names(module: str, text: str) -> list[str]:
+    """Where a module compares the name of a class, as `type(x).__name__ == "HLM"` does, or calls a method of it.
+
+    `isinstance` asks the same where the class may be named.
+    """
+    found = []
+    for node in nodes_of(text):
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        sides += [node.subject] if isinstance(node, ast.Match) else []
+        sides += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        found += [f"{module}: {ast.unparse(node).splitlines()[0]}" for side in sides if is_class_name(side)]
+    return found
+
+
+def is_class_name(node: ast.expr) -> bool:
+    """Whether an expression is the name of a thing's class."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("__name__", "__qualname__")
+        and (dotted(node.value).endswith(".__class__") or ast.unparse(node.value).startswith("type("))
+    )
+
+
+def loads_unseen(module: str, text: str) -> list[str]:
+    """Where a module loads by `charlm.core.registry` what no other rule sees: not a string that stands there."""
+    if module in LOADS_PARTS:
+        return []
+    loaders = {"registry.load"}
+    for node in nodes_of(text):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for one in node.names:
+                full = f"{node.module}.{one.name}" if isinstance(node, ast.ImportFrom) else one.name
+                loaders |= {one.asname or one.name} if full == "charlm.core.registry.load" else set()
+                loaders |= {f"{one.asname or one.name}.load"} if full == "charlm.core.registry" else set()
+    found = []
+    for node in nodes_of(text):
+        if isinstance(node, ast.Call) and dotted(node.func) in loaders:
+            first = node.args[0] if node.args else None
+            if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+                found.append(f"{module}:{node.lineno}: {ast.unparse(node)}")
+    return found
 
 
 def meanings(table: Mapping[str, tuple[str, ...]], module: str) -> set[str]:
@@ -493,6 +605,52 @@ def test_a_question_for_the_family_is_found(line):
         assert asks_which_family(module, line) == []
 
 
+ATTRIBUTES = {
+    asks_by_attribute: (
+        "if config.family.startswith('char'):\n    pass",
+        "wide = config.family in WIDE",
+        "if 'bert' + '' == model.family:\n    pass",
+        "match config.family:\n    case _:\n        pass",
+    ),
+    asks_for_class_names: (
+        "if type(model).__name__ == 'HLM':\n    pass",
+        "if model.__class__.__name__ in CLASSES:\n    pass",
+        "if type(model).__qualname__.startswith('HLM'):\n    pass",
+    ),
+    loads_unseen: (
+        "from charlm.core.registry import load\nload(f'charlm.families.{name}:FAMILY')",
+        "from charlm.core import registry\nregistry.load(place)",
+        "from charlm.core.registry import load as get\nget(':'.join(parts))",
+        "import charlm.core.registry as tables\ntables.load(PLACES[0])",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ATTRIBUTES)
+def test_no_module_asks_by_another_way(modules, rule):
+    assert [place for module, text in modules.items() for place in rule(module, text)] == []
+
+
+@pytest.mark.parametrize(("rule", "line"), [(rule, line) for rule, lines in ATTRIBUTES.items() for line in lines])
+def test_a_question_by_another_way_is_found(rule, line):
+    assert len(rule("charlm.finetune.run", line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("charlm.config", "if config.family != saved.family:\n    pass"),
+        ("charlm.text.subwords.files", "if self.family in ('albert', 'xlnet'):\n    pass"),
+        ("charlm.finetune.model", "head = family(source.family).label_heads"),
+        ("charlm.convert.files", "raise ValueError(f'expected an object, got {type(state).__name__}')"),
+        ("charlm.families.fusions", "from charlm.core.registry import load\nload('charlm.nn.fusions:Fusion')"),
+        ("charlm.data.vocab", "load(path)"),
+    ],
+)
+def test_what_only_looks_like_a_question_is_none(module, line):
+    assert [place for rule in ATTRIBUTES for place in rule(module, line)] == []
+
+
 def test_words_that_mean_something_else_are_no_questions_for_the_family():
     line = "normal = initializer == 'bert'"
     assert asks_which_family("charlm.nn.embed", line) == []
@@ -577,6 +735,20 @@ def test_a_broken_rule_is_found(modules, rule, module, line):
 def test_a_place_that_breaks_a_rule_is_found(modules, rule, module, line):
     (found,) = places(dict.fromkeys(modules, "") | {module: line})
     assert RULES[rule](found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "line"),
+    [
+        ("names_family", "charlm.training.train", "import charlm.families as f\nmodel = f.hlm.model.HLM(config)"),
+        ("names_family", "charlm.training.train", "from charlm import families\nfamilies.hlm"),
+        ("names_family", "charlm.finetune.run", "from charlm import families as all\nall.charbert.batch.x()[0].y"),
+        ("names_sibling", "charlm.families.hlm.units", "from charlm import families\nx: families.charbert.batch.Noisy"),
+    ],
+)
+def test_a_module_reached_by_attributes_is_found(modules, rule, module, line):
+    found = list(imports(dict.fromkeys(modules, "") | {module: line}))
+    assert len([one for one in found if RULES[rule](one)]) == 1
 
 
 LATE = "def run():\n    "
