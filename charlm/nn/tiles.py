@@ -21,7 +21,6 @@ from charlm.nn.draws import amplified, kept_tile
 from charlm.nn.skews import ROWS, skewed, unskewed
 
 Ref = Any  # a block in a chip's memory; Pallas has several classes of them and no common type
-Seed = tuple[jax.Array, jax.Array]
 
 
 class TileConfig(NamedTuple):
