@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,20 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.config import get_config
-from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.learning import Learning
-from charlm.core.local_store import LocalCheckpoints
-from charlm.core.metric_writer import MetricWriter
 from charlm.core.optimizer import learning_rate, make_optimizer
 from charlm.core.profiling import StepProfiler
 from charlm.core.sharding import make_mesh, path_name, place_state
 from charlm.core.spikes import new_history
 from charlm.core.state import new_state
-from charlm.training.first_state import resumed
-from charlm.training.goodput import Goodput
-from charlm.training.loop import Course, Loop
+from charlm.training.assembly import Setup, assembled
+from charlm.training.course import Course
+from charlm.training.first_state import Start
+from charlm.training.loop import Loop
 from charlm.training.program import make_program
-from charlm.training.spikes import Spikes
 
 SHARDS, FEATURES = 8, 4
 
@@ -90,6 +86,9 @@ class Numbered:
     def set_state(self, state):
         self.at = state["at"]
 
+    def close(self):
+        pass
+
 
 class Fixed(Course):
     """So many steps, without evaluation."""
@@ -146,24 +145,18 @@ def train(folder: Path, config, batches: Numbered, devices: int = 1) -> Loop:
     """Trains in a folder, or goes on there."""
     program, first = program_of(config, devices)
     folder.mkdir(exist_ok=True)
-    with ExitStack() as stack:
-        store = Checkpoints(folder, config.train.keep_checkpoints, {"config": {}})
-        stack.callback(store.close)
-        local, start, unreported = None, 0, []
-        if config.train.local_dir:
-            local = LocalCheckpoints(config.train, folder, new=store.latest is None)
-            stack.callback(local.close)
-        if store.latest is not None:
-            state, start, unreported = resumed(store, local, program.abstract_state, batches)
-        else:
-            state = first()
-        writer = MetricWriter(folder, start or -1)
-        stack.callback(writer.close)
-        spikes, goodput, profiler = Spikes(config.train, folder, start), Goodput(folder, start), StepProfiler("")
-        loop = Loop(
-            program, Fixed(config), state, batches, store, writer, goodput, folder, profiler, None, spikes, local
-        )  # fmt: skip
-        del state
+    setup = Setup(
+        config,
+        folder,
+        program,
+        batches,
+        {"config": {}},
+        first=lambda: Start(first(), 0, []),
+        course=lambda: Fixed(config),
+        profiler=StepProfiler(""),
+        keep=config.train.keep_checkpoints,
+    )
+    with assembled(setup) as (loop, start, unreported):
         loop.run(start, unreported)
     return loop
 

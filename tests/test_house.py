@@ -54,7 +54,6 @@ COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
-    "charlm.data.corpus",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
@@ -62,15 +61,13 @@ COMMANDS = (
 ALSO_IMPORTS = {
     "charlm": "families.pretrained",
     "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
-    "charlm.data.beam.__main__": "cli",
-    "charlm.data.corpus": "cli config families.lookup",
+    "charlm.data.beam.__main__": "cli families.lookup",
+    "charlm.data.corpus.__main__": "cli families.lookup",
     "charlm.plan.__main__": "cli",
 }
 # What these may import late although it needs no JAX.
 IMPORTS_LATE = {
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
-    # Config and families import the library that `charlm.data.corpus` is; only its command asks them what a run reads.
-    "charlm.data.corpus": ("charlm.config", "charlm.families.lookup"),
 }
 NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
 # These import by name: the tables and extras what they are given, configs their files, the benchmark's processes their
@@ -89,6 +86,13 @@ IMPORTERS = ("importlib", "runpy", "pkgutil", "builtins", "imp")
 HARMLESS = ("importlib.resources", "importlib.metadata", "importlib.machinery")
 BY_NAME = ("importlib.import_module", "import_module", "__import__", "exec", "eval")  # calls that do
 WITHOUT_JAX = ("text", "config")  # rooms that --help and mistakes on the command line need
+# These load the parts of entries whose places the entries hold, or what a flag names.
+LOADS_PARTS = (
+    "charlm.core.registry",
+    "charlm.families.family",  # parts of a `Family`
+    "charlm.data.beam.features",  # the function that --filter names
+)
+OTHER_FAMILIES = ("charlm.text.subwords",)  # where `family` means a kind of tokenizers
 # Words that are names of tasks, and who may write them outside of charlm/tasks, where they mean something else.
 ALSO_MEANS = {
     "charlm.config.finetuning": ("tagging",),  # the task of a config that names none
@@ -137,7 +141,11 @@ def nodes_of(text: str) -> list[ast.AST]:
 
 
 def imports(modules: Mapping[str, str]) -> Iterator[Import]:
-    """Every import of charlm, those of type checkers and those inside functions, too."""
+    """Every import of charlm, those of type checkers and those inside functions, too.
+
+    A module that is reached as an attribute of an imported package counts as imported: `families.hlm` is
+    `charlm.families.hlm` after `from charlm import families`.
+    """
     for module, text in modules.items():
         nodes = nodes_of(text)
         late = {
@@ -155,6 +163,35 @@ def imports(modules: Mapping[str, str]) -> Iterator[Import]:
                 for alias in node.names:
                     if alias.name.split(".")[0] == "charlm":
                         yield Import(module, alias.name, id(node) in late)
+        yield from (Import(module, target, late=False) for target in reached(text, modules))
+
+
+def dotted(node: ast.expr) -> str:
+    """The name of a variable or of an attribute of one, such as "families.hlm"; "" for other expressions."""
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def reached(text: str, modules: Mapping[str, str]) -> list[str]:
+    """The modules of charlm that a text reaches as attributes of packages that it imports by another name."""
+    packages = {}
+    for node in nodes_of(text):
+        if isinstance(node, ast.Import):
+            packages |= {one.asname: one.name for one in node.names if one.asname and one.name in modules}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            full = {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            packages |= {name: module for name, module in full.items() if module in modules}
+    inner = {id(node.value) for node in nodes_of(text) if isinstance(node, ast.Attribute)}
+    found = []
+    for node in nodes_of(text):
+        first, _, rest = dotted(node).partition(".") if isinstance(node, ast.Attribute) else ("", "", "")
+        if first in packages and id(node) not in inner:  # of `families.hlm.model` not also `families.hlm`
+            parts, least = rest.split("."), packages[first]
+            places = [".".join([least, *parts[:end]]) for end in range(len(parts), 0, -1)]
+            found += [place for place in places if place in modules][:1]
+    return found
 
 
 def strings(text: str) -> Iterator[ast.Constant]:
@@ -246,6 +283,78 @@ def asks_which_family(module: str, text: str) -> list[str]:
     ]
 
 
+def asks_by_attribute(module: str, text: str) -> list[str]:
+    """Where a module outside of the families' folders compares `.family` with a value, or calls a method of it.
+
+    Whether two things are of the same family may be asked.
+    """
+    if module == LISTS_FAMILIES or family(module) or room(module) in NAMES_FAMILIES[1:]:
+        return []
+    if any(is_in(module, name) for name in OTHER_FAMILIES):
+        return []
+    found = []
+    for node in nodes_of(text):
+        if isinstance(node, ast.Compare):
+            sides = [is_family(side) for side in (node.left, *node.comparators)]
+            asks = any(sides) and not all(sides)
+        elif isinstance(node, ast.Match):
+            asks = is_family(node.subject)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            asks = is_family(node.func.value)
+        else:
+            continue
+        found += [f"{module}: {ast.unparse(node).splitlines()[0]}"] * asks
+    return found
+
+
+def is_family(node: ast.expr) -> bool:
+    """Whether an expression is the attribute `family` of something."""
+    return isinstance(node, ast.Attribute) and node.attr == "family"
+
+
+def asks_for_class_names(module: str, text: str) -> list[str]:
+    """Where a module compares the name of a class, as `type(x).__name__ == "HLM"` does, or calls a method of it.
+
+    `isinstance` asks the same where the class may be named.
+    """
+    found = []
+    for node in nodes_of(text):
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        sides += [node.subject] if isinstance(node, ast.Match) else []
+        sides += [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        found += [f"{module}: {ast.unparse(node).splitlines()[0]}" for side in sides if is_class_name(side)]
+    return found
+
+
+def is_class_name(node: ast.expr) -> bool:
+    """Whether an expression is the name of a thing's class."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("__name__", "__qualname__")
+        and (dotted(node.value).endswith(".__class__") or ast.unparse(node.value).startswith("type("))
+    )
+
+
+def loads_unseen(module: str, text: str) -> list[str]:
+    """Where a module loads by `charlm.core.registry` what no other rule sees: not a string that stands there."""
+    if module in LOADS_PARTS:
+        return []
+    loaders = {"registry.load"}
+    for node in nodes_of(text):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for one in node.names:
+                full = f"{node.module}.{one.name}" if isinstance(node, ast.ImportFrom) else one.name
+                loaders |= {one.asname or one.name} if full == "charlm.core.registry.load" else set()
+                loaders |= {f"{one.asname or one.name}.load"} if full == "charlm.core.registry" else set()
+    found = []
+    for node in nodes_of(text):
+        if isinstance(node, ast.Call) and dotted(node.func) in loaders:
+            first = node.args[0] if node.args else None
+            if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+                found.append(f"{module}:{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
 def meanings(table: Mapping[str, tuple[str, ...]], module: str) -> set[str]:
     """The words that mean something else in a module, or in the room that it is in."""
     return {word for name, words in table.items() if is_in(module, name) for word in words}
@@ -330,10 +439,10 @@ def asks_which_task(module: str, text: str) -> list[str]:
 
 
 def circles(modules: Mapping[str, str]) -> list[list[str]]:
-    """Modules that import each other by any way, typing and functions of others than commands included."""
+    """Modules that import each other by any way, typing and functions included."""
     edges: dict[str, set[str]] = {module: set() for module in modules}
     for found in imports(modules):
-        if found.target in modules and not (found.late and is_command(found.module)):
+        if found.target in modules:
             edges[found.module].add(found.target)
     reach: dict[str, set[str]] = {}
     for start in edges:
@@ -508,6 +617,52 @@ def test_a_shared_folder_names_only_the_families_that_it_holds():
     assert len(asks_which_family("charlm.families.spelled.units", line)) == 4
 
 
+ATTRIBUTES = {
+    asks_by_attribute: (
+        "if config.family.startswith('char'):\n    pass",
+        "wide = config.family in WIDE",
+        "if 'bert' + '' == model.family:\n    pass",
+        "match config.family:\n    case _:\n        pass",
+    ),
+    asks_for_class_names: (
+        "if type(model).__name__ == 'HLM':\n    pass",
+        "if model.__class__.__name__ in CLASSES:\n    pass",
+        "if type(model).__qualname__.startswith('HLM'):\n    pass",
+    ),
+    loads_unseen: (
+        "from charlm.core.registry import load\nload(f'charlm.families.{name}:FAMILY')",
+        "from charlm.core import registry\nregistry.load(place)",
+        "from charlm.core.registry import load as get\nget(':'.join(parts))",
+        "import charlm.core.registry as tables\ntables.load(PLACES[0])",
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ATTRIBUTES)
+def test_no_module_asks_by_another_way(modules, rule):
+    assert [place for module, text in modules.items() for place in rule(module, text)] == []
+
+
+@pytest.mark.parametrize(("rule", "line"), [(rule, line) for rule, lines in ATTRIBUTES.items() for line in lines])
+def test_a_question_by_another_way_is_found(rule, line):
+    assert len(rule("charlm.finetune.run", line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("charlm.config", "if config.family != saved.family:\n    pass"),
+        ("charlm.text.subwords.files", "if self.family in ('albert', 'xlnet'):\n    pass"),
+        ("charlm.finetune.model", "head = family(source.family).label_heads"),
+        ("charlm.convert.files", "raise ValueError(f'expected an object, got {type(state).__name__}')"),
+        ("charlm.families.fusions", "from charlm.core.registry import load\nload('charlm.nn.fusions:Fusion')"),
+        ("charlm.data.vocab", "load(path)"),
+    ],
+)
+def test_what_only_looks_like_a_question_is_none(module, line):
+    assert [place for rule in ATTRIBUTES for place in rule(module, line)] == []
+
+
 def test_words_that_mean_something_else_are_no_questions_for_the_family():
     line = "normal = initializer == 'bert'"
     assert asks_which_family("charlm.nn.embed", line) == []
@@ -564,7 +719,8 @@ BROKEN = [
     ("names_sibling", "charlm.families.pretrained", "from charlm.families.subword.bert import Bert"),
     ("names_family", "charlm.training.train", "from charlm.families.hlm.model import HLM"),
     ("names_family", "charlm.tasks.tagging", "from charlm.families.subword.bert import Bert"),
-    ("climbs", "charlm.data.corpus", "def run():\n    from charlm.families.pretrained import from_pretrained"),
+    ("climbs", "charlm.data.corpus", "def run():\n    from charlm.families.lookup import corpora_of"),
+    ("climbs", "charlm.data.corpus.__main__", "from charlm.families.pretrained import from_pretrained"),
     ("climbs", "charlm.convert.__main__", "from charlm.finetune.run import fine_tune"),
     ("is_used_from_below", "charlm.finetune.course", "import charlm.robustness.measure"),
     ("is_used_from_below", "charlm.training.run", "from charlm.benchmark.figures import Figure"),
@@ -593,6 +749,20 @@ def test_a_place_that_breaks_a_rule_is_found(modules, rule, module, line):
     assert RULES[rule](found)
 
 
+@pytest.mark.parametrize(
+    ("rule", "module", "line"),
+    [
+        ("names_family", "charlm.training.train", "import charlm.families as f\nmodel = f.hlm.model.HLM(config)"),
+        ("names_family", "charlm.training.train", "from charlm import families\nfamilies.hlm"),
+        ("names_family", "charlm.finetune.run", "from charlm import families as all\nall.charbert.batch.x()[0].y"),
+        ("names_sibling", "charlm.families.hlm.units", "from charlm import families\nx: families.charbert.batch.Noisy"),
+    ],
+)
+def test_a_module_reached_by_attributes_is_found(modules, rule, module, line):
+    found = list(imports(dict.fromkeys(modules, "") | {module: line}))
+    assert len([one for one in found if RULES[rule](one)]) == 1
+
+
 LATE = "def run():\n    "
 
 
@@ -604,7 +774,8 @@ LATE = "def run():\n    "
         ("charlm.main", f"{LATE}from charlm.core.logs import start_logging"),  # needs no JAX
         ("charlm.benchmark.counts", f"{LATE}from charlm.data.corpus import prepare"),  # nor does this
         ("charlm.benchmark.hlm", f"import jax\n{LATE}from charlm.core.state import TrainState"),  # needs it anyway
-        ("charlm.data.corpus", f"{LATE}from charlm.core.logs import start_logging"),
+        ("charlm.data.corpus.__main__", f"{LATE}from charlm.core.logs import start_logging"),
+        ("charlm.data.corpus", f"{LATE}from charlm.core.state import TrainState"),  # no command
     ],
 )
 def test_a_hidden_import_is_found(modules, module, text):
@@ -618,7 +789,6 @@ def test_a_late_import_that_is_needed_is_none(modules):
         "charlm.main": f"{LATE}from charlm.core.state import TrainState",
         "charlm.core.state": "from charlm.core.trees import flat",
         "charlm.core.trees": "from flax import traverse_util",
-        "charlm.data.corpus": f"{LATE}from charlm.config import is_fine_tuning",
     }
     with_jax = need_jax(changed)
     assert with_jax == {"charlm.core.state", "charlm.core.trees"}

@@ -23,7 +23,7 @@ from charlm.core.memory import give_memory_back
 from charlm.core.state import TrainState, init_state, on_processor
 from charlm.core.step import make_train_step, step_options
 from charlm.core.types import Tree
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, cache_slots, inference_slots, pack_all
+from charlm.data.batching import BatchShape, ShardPacker, WordSequence, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
 from charlm.data.forms import encoded_record
 from charlm.data.lanes import stack
@@ -182,7 +182,7 @@ class HLMInference(_HLM):
         return self._context(self._params, self._positions, words_NWD, host[..., 0] != 0).block_until_ready()
 
     def _tables(self, chars_BWC: np.ndarray) -> WordBatch:
-        sequences = [Sequence(chars_WC, np.zeros_like(chars_WC)) for chars_WC in unpadded(chars_BWC)]
+        sequences = [WordSequence(chars_WC, np.zeros_like(chars_WC)) for chars_WC in unpadded(chars_BWC)]
         return pack_all(sequences, chars_BWC.shape[1], self._buckets)
 
     def lengths(self, host: np.ndarray, padded: bool) -> BatchLengths:
@@ -233,26 +233,26 @@ class HLMTraining(_HLM):
             compiler_options=step_options(self.config.model.remat, jax.default_backend()),
         )
 
-    def tokenise(self, texts: list[str], words: int) -> list[Sequence]:
+    def tokenise(self, texts: list[str], words: int) -> list[WordSequence]:
         """See `Runner`; also measures the budgets, since a training run knows them before its first batch."""
         rng = np.random.default_rng(0)
         rows = unpadded(self.chars(texts, words))
-        made = [Sequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in rows]
+        made = [WordSequence(*mask_words(chars_WC, self._masking, rng)) for chars_WC in rows]
         self._sequences, self._shape = made, self._budgets([len(sequence.chars_WC) for sequence in made])
         return made
 
-    def pack(self, host: list[Sequence]) -> WordBatch:
+    def pack(self, host: list[WordSequence]) -> WordBatch:
         """See `Runner`; finds the distinct words, or pads as the paper does."""
         return stack([self._packed(host) if self.path == "table" else self._reshaped(host)])
 
-    def _reshaped(self, sequences: list[Sequence]) -> WordBatch:
+    def _reshaped(self, sequences: list[WordSequence]) -> WordBatch:
         words = max(len(sequence.chars_WC) for sequence in sequences)
         pad = lambda rows_WC: np.pad(rows_WC, ((0, words - len(rows_WC)), (0, 0)))
         chars_BWC, labels_BWC = (np.stack([*map(pad, arrays)]) for arrays in zip(*sequences, strict=True))
         used = self.used_slots(chars_BWC)  # masked words keep their length
         return reshape_batch(chars_BWC[..., :used], labels_BWC[..., :used])
 
-    def _packed(self, sequences: list[Sequence]) -> WordBatch:
+    def _packed(self, sequences: list[WordSequence]) -> WordBatch:
         """Packs the batch as training does, into budgets that were measured on more of the corpus than this batch."""
         packer = ShardPacker(self._shape)
         if all(packer.add(sequence) for sequence in sequences):

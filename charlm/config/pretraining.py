@@ -26,6 +26,7 @@ from charlm.config.shared import (
     CLIP_NORM,
     COMPUTING,
     DROPOUT,
+    EVAL_EVERY,
     FREEZE,
     INIT_FROM,
     LEARNING_RATE,
@@ -38,6 +39,7 @@ from charlm.config.shared import (
     STALL_MINUTES,
     TASK_NAME,
     TRAIN,
+    WARMUP_STEPS,
     WEIGHT_DECAY,
 )
 from charlm.core.keys import Key, count, defaults, natural, put, share
@@ -57,7 +59,8 @@ KEYS: dict[str, Key] = {
     "seed": SEED.but(meaning="{} initialisation, dropout, shuffling, noise and masking, each through its own stream"),
     "resume": Key("", "workdir of an earlier run whose whole state (step and data position too) starts this one"),
     "init_from": INIT_FROM.but(
-        meaning="checkpoint whose parameters alone start this run; not of HLM: or a BERT, RoBERTa, of XRayEmb a GPT-2"),
+        meaning="checkpoint from which only the parameters are taken; for all families but HLM also a BERT or RoBERTa, "
+        "for XRayEmb a GPT-2, too"),
     "text.splitter": Key("spacy",
         'how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5', SPLITTERS),
     "text.language": Key("en", "language code of the spacy splitter's blank pipeline"),
@@ -79,7 +82,8 @@ KEYS: dict[str, Key] = {
     "data.table_shards": natural(0,
         "parts S of a micro-batch, a multiple of the devices it is spread over; 0: one a device"),
     "data.masking": Key("paper",
-        'whose way to mask: "paper" or "reference" (the family\'s released code)', ("paper", "reference")),
+        'how to mask: as the "paper" describes it, or as the family\'s released code does ("reference")',
+        ("paper", "reference")),
     "data.mask_share": Key(0.8, "of what is to be predicted: becomes [MASK]"),
     "data.random_share": Key(0.1, "of what is to be predicted: becomes something random; the rest stay as they are"),
     "model.hidden": count(768, "width D of every state"),
@@ -90,7 +94,7 @@ KEYS: dict[str, Key] = {
         '"bert" (normal, 0.02), "torch" (its defaults) or "lecun" (good for narrow models)', INITIALIZERS),
     **COMPUTING,
     "optim.learning_rate": LEARNING_RATE.but(meaning="{} (HLM, section 3.5; CharBERT, section 4.1)"),
-    "optim.warmup_steps": natural(10_000, "optimizer steps of linear warm-up from 0 (HLM, section 3.5)"),
+    "optim.warmup_steps": WARMUP_STEPS.but(meaning="{} (HLM, section 3.5)"),
     **ADAM,
     "optim.weight_decay": WEIGHT_DECAY.but(
         meaning="{}; LayerNorm and biases are spared (HLM, section 3.5; Devlin et al., 2019)"),
@@ -98,7 +102,7 @@ KEYS: dict[str, Key] = {
     "optim.freeze": FREEZE.but(meaning="{} hlm/intra_word"),
     "train.steps": count(3_900_000, "optimizer steps (HLM, section 3.4)"),
     "train.log_every": LOG_EVERY,
-    "train.eval_every": count(10_000, "steps between evaluations on held-out text"),
+    "train.eval_every": EVAL_EVERY,
     "train.eval_words": natural(0,
         "held-out words (CharBERT: subwords; XRayEmb: positions) of an evaluation; 0: all of them"),
     "train.stall_minutes": STALL_MINUTES,

@@ -1,8 +1,8 @@
-"""Config keys that pre-training and fine-tuning share: what they have in common is declared here, once.
+"""Config keys that pre-training and fine-tuning, or two stages of pre-training, share: each is declared here, once.
 
-Put a key here if `charlm.config.pretraining` and `charlm.config.finetuning` would otherwise both declare it. They take
-it from here, with `Key.but` where a default or the help differs. Keys that several families share are in
-`charlm.families.shared_keys`.
+Put a key here if two of `charlm.config.pretraining`, `charlm.config.finetuning` and the keys of a stage would otherwise
+both declare it. They take it from here, with `Key.but` where a default or the help differs. Keys that several families
+share are in `charlm.families.shared_keys`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,28 @@ PREFETCH = natural(4, "batches prepared ahead of the step that needs them")
 DROPOUT = share(0.1, "of embeddings, relative positions and residual branches")
 ATTENTION_DROPOUT = share(0.1, "of attention probabilities")
 LEARNING_RATE = amount(5e-5, "peak, after warm-up")
+WARMUP_STEPS = natural(10_000, "optimizer steps of linear warm-up from 0")
 WEIGHT_DECAY = amount(0.01, "of matrices")
 CLIP_NORM = amount(1.0, "global gradient norm is cut to this; 0: never")
 FREEZE = Key((), "parameters that stay as they are: regular expressions found in their names, e.g.")
 LOG_EVERY = count(100, "steps between progress lines")
+EVAL_EVERY = count(10_000, "steps between evaluations on held-out text")
 CHECKPOINT_EVERY = count(10_000, "steps between checkpoints")
-STALL_MINUTES = amount(0.0, "minutes without a step, program, evaluation or checkpoint done that end the run; 0: never")
+STALL_MINUTES = amount(
+    0.0, "minutes without progress (a step, compilation, evaluation or checkpoint) after which a run ends; 0: never"
+)
 SPIKES = {
     "train.spike_policy": Key("",
         'of a step whose loss or gradient norm is a spike or not finite: empty: every update is made, and what is not '
         'finite ends the run; "skip": its update is left out; "restore": back to a checkpoint, past the batches since',
         ("", "skip", "restore")),
     "train.spike_threshold": amount(6.0, "standard deviations above the mean of the last steps that make a spike"),
-    "train.spike_window": Key(128, "last steps without spikes that a step is compared with, once half are known",
+    "train.spike_window": Key(128,
+        "recent steps without spikes that a step is compared with; checks begin when half of them are known",
         least=2, below=100_000),
     "train.spike_limit": count(10,
-        'spikes in a row that a run gets over; with "restore", those with less than `spike_rewind` steps between'),
-    "train.spike_rewind": natural(100, '"restore": steps before the spike that the checkpoint must be at least'),
+        'most spikes in a row that do not end the run; with "restore", those at most `spike_rewind` steps apart'),
+    "train.spike_rewind": natural(100, '"restore": smallest number of steps from the checkpoint to the spike'),
 }  # fmt: skip
 LOCAL = {
     "train.local_dir": Key(

@@ -61,6 +61,7 @@ class NotCompared(NamedTuple):
     reason: str
 
 
+NamedOutputs = Iterator[tuple[str, Ours | NotCompared]]  # results with the names of their golden arrays
 Outputs = Callable[[Case], Mapping[str, Ours | NotCompared]]
 
 

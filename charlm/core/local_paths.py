@@ -53,8 +53,8 @@ def check_path(name: str, value: str, needed: bool = False, stored: bool = False
     """
     if is_address(value) and not stored:
         raise ValueError(
-            f"{name}={value} is an address: charlm reads and writes the file system of this machine alone here; mount "
-            "what is there (a bucket with gcsfuse, say) and name the folder"
+            f"{name}={value} is an address: charlm reads and writes only the file system of this machine here; mount "
+            "what is there (for example a bucket with gcsfuse) and name the folder"
         )
     if is_address(value):
         try:

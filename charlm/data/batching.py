@@ -18,7 +18,7 @@ from charlm.data.lanes import stack
 from charlm.text.chars import CLS, SEP
 
 
-class Sequence(NamedTuple):
+class WordSequence(NamedTuple):
     """One sequence of words, including [CLS] and [SEP].
 
     Attributes:
@@ -63,11 +63,11 @@ def edges(slots: int) -> tuple[np.ndarray, np.ndarray]:
     return edges_2C[:1], edges_2C[1:]
 
 
-def framed(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> Sequence:
+def framed(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> WordSequence:
     """Returns words between [CLS] and [SEP] with the ids to predict; without `labels_WC` nothing is predicted."""
     cls, sep = edges(rows_WC.shape[1])
     labels_WC = np.zeros_like(rows_WC) if labels_WC is None else labels_WC
-    return Sequence(np.concatenate([cls, rows_WC, sep]), np.pad(labels_WC, ((1, 1), (0, 0))))
+    return WordSequence(np.concatenate([cls, rows_WC, sep]), np.pad(labels_WC, ((1, 1), (0, 0))))
 
 
 def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
@@ -126,7 +126,7 @@ class ShardPacker:
 
     def __init__(self, shape: BatchShape) -> None:
         self._shape = shape
-        self._sequences: list[tuple[Sequence, list[bytes]]] = []
+        self._sequences: list[tuple[WordSequence, list[bytes]]] = []
         self._words: dict[bytes, tuple[int, bool]] = {}  # characters -> (bucket, is at a masked position)
         self._counts = np.zeros(
             (3, len(shape.slots)), np.int64
@@ -140,7 +140,7 @@ class ShardPacker:
         """True when the shard has all its sequences."""
         return len(self._sequences) == self._shape.sequences
 
-    def add(self, sequence: Sequence) -> bool:
+    def add(self, sequence: WordSequence) -> bool:
         """Takes the sequence if it fits; returns whether it did. A refused sequence changes nothing."""
         if self.full:
             return False
@@ -263,7 +263,7 @@ def _masked_words(
     return MaskedWords(chars_PC, position_M, row_M, labels_MC)
 
 
-def pack_all(sequences: list[Sequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:
+def pack_all(sequences: list[WordSequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:
     """Returns one batch [S = 1, ...] of all the sequences; sizes are rounded up so that few programs are compiled.
 
     Args:
@@ -324,17 +324,17 @@ def round_up(n: int, least: int = 32) -> int:
     return -(-n // step) * step
 
 
-def halve(sequence: Sequence) -> tuple[Sequence, Sequence]:
+def halve(sequence: WordSequence) -> tuple[WordSequence, WordSequence]:
     """Cuts a sequence that exceeds the budgets on its own into two, each with [CLS] and [SEP]; no word is lost."""
     cls, sep = sequence.chars_WC[:1], sequence.chars_WC[-1:]
     none = np.zeros_like(sequence.labels_WC[:1])
     middle = len(sequence.chars_WC) // 2
     if middle < 2:
         raise ValueError("data.bucket_words, bucket_masked and bucket_labels leave no room for a sequence of one word")
-    first = Sequence(
+    first = WordSequence(
         np.concatenate([sequence.chars_WC[:middle], sep]), np.concatenate([sequence.labels_WC[:middle], none])
     )
-    second = Sequence(
+    second = WordSequence(
         np.concatenate([cls, sequence.chars_WC[middle:]]), np.concatenate([none, sequence.labels_WC[middle:]])
     )
     return first, second

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from charlm.data.batching import BatchShape, Sequence, bucket_of
+from charlm.data.batching import BatchShape, WordSequence, bucket_of
 from charlm.data.masking import Masking
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord
@@ -66,7 +66,7 @@ def measure_shape(
     return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels)
 
 
-def _count_slots(shard: list[Sequence], char_slots: int) -> np.ndarray:
+def _count_slots(shard: list[WordSequence], char_slots: int) -> np.ndarray:
     """Returns [3, C + 1], counted by slots: distinct words never masked, distinct masked words, masked positions."""
     chars_NC = np.concatenate([s.chars_WC for s in shard])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in shard])

@@ -15,6 +15,11 @@ from charlm.text.chars import FIRST_CHAR, MASK, WORD_CLS
 REFERENCE_RANDOM_IDS = (8, 128)  # ids of random characters in the released code, end excluded
 
 
+def rounded_at_random(mean: float, rng: np.random.Generator) -> int:
+    """Returns a number that is not negative, rounded up or down at random so that the mean of the draws is exact."""
+    return int(mean + rng.random())
+
+
 @dataclasses.dataclass(frozen=True)
 class Shares:
     """How much is to be predicted, and what the model reads in its place (BERT, section 3.1).
@@ -74,7 +79,7 @@ class Hiding(Shares):
           of: number of pieces that the rate applies to; None: the number of candidates.
         """
         order, wanted = rng.permutation(candidates), self.rate * (len(candidates) if of is None else of)
-        return self.put(ids_L, order[: int(wanted + rng.random())], rng)
+        return self.put(ids_L, order[: rounded_at_random(wanted, rng)], rng)
 
     def put(self, ids_L: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Returns what the model reads and what it has to predict, int32 [L] each; -1 where nothing is predicted.
@@ -125,7 +130,7 @@ def mask_words(chars_WC: np.ndarray, masking: Masking, rng: np.random.Generator)
     """
     (candidates,) = np.nonzero(chars_WC[:, 0] == WORD_CLS)
     wanted = masking.rate * len(candidates)
-    count = int(wanted + (0.0 if masking.style == "reference" else rng.random()))
+    count = int(wanted) if masking.style == "reference" else rounded_at_random(wanted, rng)
     chosen = rng.permutation(candidates)[:count]
     kind_M1 = rng.random((count, 1))
 

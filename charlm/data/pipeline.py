@@ -9,8 +9,7 @@ import base64
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from collections.abc import Sequence as Listed
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
 import grain
@@ -20,7 +19,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from charlm.core.types import JsonObject, Option
-from charlm.data.batching import Sequence, framed, halve
+from charlm.data.batching import WordSequence, framed, halve
 from charlm.data.corpus import EncodedCorpus
 from charlm.data.forms import encoded_record
 from charlm.data.lanes import AnyRecord, Records
@@ -44,7 +43,7 @@ def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
     return rows_WC
 
 
-def word_rows(encoder: WordEncoder, words: Listed[str]) -> np.ndarray:
+def word_rows(encoder: WordEncoder, words: Sequence[str]) -> np.ndarray:
     """Encodes words as a model reads them, uint16 [W, C]; see `rows_of`."""
     return rows_of(encoded_record(encoder, words), encoder.char_slots)
 
@@ -87,16 +86,16 @@ class SentenceMaker:
         used = (used or 0) + len(part)
         return used if used <= self._room else None
 
-    def make(self, parts: list[np.ndarray], number: tuple[int, ...]) -> Sequence:
+    def make(self, parts: list[np.ndarray], number: tuple[int, ...]) -> WordSequence:
         """Joins sentences to a sequence and masks some of its words."""
         whole = framed(np.concatenate(parts))
-        return Sequence(*mask_words(whole.chars_WC, self.masking, generator(self.seed, *number)))
+        return WordSequence(*mask_words(whole.chars_WC, self.masking, generator(self.seed, *number)))
 
-    def halves(self, sequence: Sequence) -> tuple[Sequence, Sequence]:
+    def halves(self, sequence: WordSequence) -> tuple[WordSequence, WordSequence]:
         """Returns the two halves, with the same words masked; see `charlm.data.batching.halve`."""
         return halve(sequence)
 
-    def held(self, parts: Iterable[np.ndarray], returned: Iterable[Sequence]) -> dict[str, str]:
+    def held(self, parts: Iterable[np.ndarray], returned: Iterable[WordSequence]) -> dict[str, str]:
         """Returns the arrays of sentences and sequences, packed into one string."""
         none = np.zeros((0, self.char_slots), np.uint16)
         arrays = {
@@ -108,13 +107,13 @@ class SentenceMaker:
         }
         return {"held": base64.b64encode(save_arrays(arrays)).decode("ascii")}
 
-    def restored(self, state: JsonObject) -> tuple[Iterable[np.ndarray], Iterable[Sequence]]:
+    def restored(self, state: JsonObject) -> tuple[Iterable[np.ndarray], Iterable[WordSequence]]:
         """Returns what was given to `held`; positions saved by older versions may hold sentences not yet cut."""
         held = load_arrays(base64.b64decode(state["held"]))
         pieces = lambda name, lengths: np.split(held[name], np.cumsum(held[lengths])[:-1]) if len(held[lengths]) else []
         sentences = itertools.chain.from_iterable(map(self._cut, pieces("words", "sentences")))
         chars, labels = pieces("chars", "returned"), pieces("labels", "returned")
-        return sentences, (Sequence(c, y) for c, y in zip(chars, labels, strict=True))
+        return sentences, (WordSequence(c, y) for c, y in zip(chars, labels, strict=True))
 
 
 class ShardSource(grain.sources.ArrayRecordDataSource):

@@ -1,6 +1,6 @@
 """Reads rows of labelled data, with their places: TSV, CSV, JSON, JSON lines, Parquet and prepared TFDS data sets.
 
-`charlm.data.tables` builds examples from these rows; open this module to support another format.
+`charlm.data.text_tables` builds examples from these rows; open this module to support another format.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import ml_collections
 
+from charlm.config import is_fine_tuning
 from charlm.convert.files import find_state, read_json
 from charlm.convert.model import CONFIG_FILES, Converter
 from charlm.core.types import JsonObject
@@ -27,8 +28,10 @@ def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
     """Returns the encoded corpora that a run of the config will read; they are taken from the cache if possible.
 
     Raises:
-      ValueError: the run reads no text, or as in `prepare`.
+      ValueError: the run reads no text, as fine-tuning, or as in `prepare`.
     """
+    if is_fine_tuning(config):
+        raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
     one = family(config.family)
     if one.corpora:
         return one.get_corpora(config)

@@ -22,7 +22,7 @@ from charlm.families.pretrained import Pretrained
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
 from charlm.tasks.base import AnyExample, AnyTask
-from charlm.training.loop import Course, Judgement
+from charlm.training.course import Course, Judgement
 from charlm.training.progress import read_metrics
 
 log = logging.getLogger("charlm")

@@ -10,7 +10,6 @@ import logging
 import math
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +21,7 @@ from jax.sharding import Mesh
 from charlm.convert.model import Target
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
-from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_json
-from charlm.core.frozen import at_start
-from charlm.core.local_store import LocalCheckpoints
-from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.reading import read_json
 from charlm.core.sharding import local_shards, make_mesh, place_state
@@ -45,12 +40,11 @@ from charlm.finetune.learning import TaskLearning, optimizer_of, rate_of
 from charlm.finetune.model import first_params, held_params, with_task
 from charlm.tasks.base import AnyExample, AnyTask, Row
 from charlm.tasks.create import from_settings
-from charlm.training.first_state import resumed
-from charlm.training.goodput import Goodput
-from charlm.training.loop import Loop
+from charlm.training.assembly import Setup, assembled
+from charlm.training.first_state import Start
 from charlm.training.program import make_program
 from charlm.training.recovery import check_newest
-from charlm.training.spikes import Spikes
+from charlm.training.workdir import started_from
 
 log = logging.getLogger("charlm")
 
@@ -169,40 +163,32 @@ class FineTuning:
         return result
 
     def _train(self) -> None:
-        config, folder, batches = self._config, self._folder, self._batches
-        store = Checkpoints(folder, 1, {"config": config.to_dict()}, STATE_FOLDER)
-        with ExitStack() as stack:
-            stack.callback(store.close)
-            stack.callback(batches.close)
-            latest, unreported, past, local = store.latest, [], {}, None
-            if config.train.local_dir:
-                local = LocalCheckpoints(config.train, folder, new=latest is None)
-                stack.callback(local.close)
-            if latest is None:
-                state = self._init()
-            else:
-                past = checkpoints.description(store.folder(latest))
-                state, latest, unreported = resumed(store, local, self.program.abstract_state, batches)
-            frozen = at_start(state.params, config.optim.freeze, past)
-            store.describe(frozen=frozen)
-            writer = goodput = None
-            if hosts.is_primary():
-                writer = MetricWriter(folder, resume_step=latest or -1)
-                stack.callback(writer.close)
-                goodput = Goodput(folder, latest or 0)
-            stack.callback(self._profiler.close)
-            metadata = {**self._model.metadata, "fine_tuning": config.to_dict(), "seed": self._seed}
-            evaluator, model = self._evaluator, self._model
-            course = Epochs(config, self.steps, self._rate, batches, evaluator, self._dev(), model, metadata, folder)
-            program, profiler = self.program, self._profiler
-            spikes = Spikes(config.train, folder, latest or 0)
-            loop = Loop(
-                program, course, state, batches, store, writer, goodput, folder, profiler, frozen, spikes, local
-            )
-            del state  # the loop alone holds it, or it could not free its memory
-            loop.run(latest or 0, unreported)
+        with assembled(self._setup()) as (loop, start, unreported):
+            loop.run(start, unreported)
         if loop.stopped:
             raise Stopped
+
+    def _setup(self) -> Setup:
+        """Returns what the run is put together from."""
+        config, folder, batches = self._config, self._folder, self._batches
+
+        def course() -> Epochs:
+            metadata = {**self._model.metadata, "fine_tuning": config.to_dict(), "seed": self._seed}
+            metadata["started_from"] = started_from(config)
+            evaluator, model = self._evaluator, self._model
+            return Epochs(config, self.steps, self._rate, batches, evaluator, self._dev(), model, metadata, folder)
+
+        return Setup(
+            config,
+            folder,
+            self.program,
+            batches,
+            {"config": config.to_dict()},
+            first=lambda: Start(self._init(), 0, []),
+            course=course,
+            profiler=self._profiler,
+            states=STATE_FOLDER,
+        )
 
     def _dev(self) -> list[AnyExample]:
         if not self._config.data.noise_dev:

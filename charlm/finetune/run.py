@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import jax
@@ -27,7 +27,7 @@ from charlm.core.types import JsonObject, Option
 from charlm.families.family import FAMILIES, families, families_with_option, model_options
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
-from charlm.finetune.fine_tuning import DEV, SUMS, TEST, FineTuning, Stopped
+from charlm.finetune.fine_tuning import DEV, RESULT_FILE, STATE_FOLDER, SUMS, TEST, FineTuning, Stopped
 from charlm.tasks.base import AnyTask
 from charlm.tasks.create import task_of
 from charlm.training import workdir as workdirs
@@ -47,7 +47,8 @@ def fine_tune(
     The summary is {} if a signal stopped training.
 
     Args:
-      profile, skip_damaged: as in `charlm.training.train.train`.
+      profile: folder for traces, with a subfolder for each run if there are several; "": none.
+      skip_damaged: as in `charlm.training.train.train`.
 
     Raises:
       ValueError: config, data, model or workdir are not usable, or training diverged.
@@ -60,9 +61,7 @@ def fine_tune(
     try:
         with workdirs.opened(folder), clear_exhaustion(smaller):
             finished = hosts.from_primary((folder / SUMMARY_FILE).exists())
-            if not finished:  # a finished run may lie on a read-only disk
-                hosts.primary_first(lambda: workdirs.check_writable(folder))
-                workdirs.check_shared(folder)
+            workdirs.check_usable(folder, finished)
             return _fine_tune(config, folder, profile, skip_damaged)
     except Stopped:
         return {}
@@ -83,13 +82,16 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     digests = _digests(examples)
     _check_same_data(digests, folder)
     runs = _runs(config, examples)
+    places = {name: folder / name if len(runs) > 1 else folder for name in runs}
+    _check_source(config, places.values())
     parts = {name: set_aside(part, task, config.data.dev_share, seed) for name, (seed, part) in runs.items()}
     results = {}
     for name, (seed, _) in runs.items():
-        place = folder / name if len(runs) > 1 else folder
+        place = places[name]
         place.mkdir(exist_ok=True)
         own = copy.deepcopy(task)
-        run = FineTuning(config, seed, source, own, parts[name], place, profile)
+        own_profile = str(Path(profile) / name) if profile and len(runs) > 1 else profile
+        run = FineTuning(config, seed, source, own, parts[name], place, own_profile)
         if not run.finished and hosts.is_primary():
             write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
             write_json(folder / DATA_FILE, digests)
@@ -240,6 +242,15 @@ def _check_same_data(digests: dict[str, str], folder: Path) -> None:
         raise ValueError(
             f"{folder} holds a run on other examples: {', '.join(differing)} changed; choose another --workdir"
         )
+
+
+def _check_source(config: ml_collections.ConfigDict, places: Collection[Path]) -> None:
+    """Checks, before more is trained, that the runs so far started from what `init_from` holds; ValueError if not."""
+    if all((place / RESULT_FILE).exists() for place in places):
+        return
+    for place in places:
+        for folder in (place / STATE_FOLDER, place):
+            workdirs.check_source_kept(config, folder)
 
 
 def _mean_and_sd(values: list[float]) -> JsonObject:

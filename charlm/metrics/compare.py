@@ -4,10 +4,6 @@ The robustness report uses it for its intervals and the fine-tuning command for 
 F1 or Matthews are not means over examples, but functions of sums over examples. The functions `per_example_*` return
 the contribution of each example to these sums, and `score_from_statistics` computes scores from the sums. So all
 resamples are scored with one matrix product.
-
-Scores such as entity F1 or Matthews are not means over examples, but functions of sums over examples. The functions
-`per_example_*` return the contribution of each example to these sums, and `score_from_statistics` computes scores from
-the sums. So all resamples are scored with one matrix product.
 """
 
 from __future__ import annotations

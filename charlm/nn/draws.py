@@ -15,7 +15,6 @@ from jax.extend.random import threefry2x32_p
 
 PART = 128  # queries and keys of a quarter, and the lanes of a TPU's registers: putting quarters together costs nothing
 LEVELS = 2**16  # of 16 bits
-MOST = 2 * LEVELS  # queries and keys that 16 bits of a counter tell apart: two quarters share each
 
 Scalar = jax.Array | int
 

@@ -26,7 +26,7 @@ Tables = tuple[jax.Array, ...]
 
 
 class Setup(NamedTuple):
-    """What is fixed when the attention is traced; see `tiles.Plan`."""
+    """What is fixed when the attention is traced; see `tiles.TileConfig`."""
 
     heads: int
     head_dim: int
@@ -98,7 +98,7 @@ class _Blocks(NamedTuple):
     The indices count tiles.
     """
 
-    plan: tiles.Plan
+    plan: tiles.TileConfig
     order: Callable[..., tuple[jax.Array, ...]]
 
     def spec(self, shape: tuple[int, ...], place: Callable[..., tuple[jax.Array | int, ...]]) -> pl.BlockSpec:
@@ -132,11 +132,11 @@ class _Blocks(NamedTuple):
         return [self.spec(shape, of(more)) for of in (of_keys, of_queries) for more in (0, 1)]
 
 
-def _plan(setup: Setup, query: jax.Array, keys: int, tables: Tables) -> tiles.Plan:
+def _plan(setup: Setup, query: jax.Array, keys: int, tables: Tables) -> tiles.TileConfig:
     _, Q, D = query.shape
     lanes = math.lcm(setup.head_dim, LANES)
     lanes = D if D % lanes else lanes  # a block may be the whole width, however narrow
-    return tiles.Plan(
+    return tiles.TileConfig(
         setup.tile, setup.head_dim, lanes // setup.head_dim, setup.heads, Q // setup.tile, keys // setup.tile,
         setup.scale, setup.limit, bool(tables), setup.interpret,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _twice(tables: Tables) -> list[jax.Array]:
     return [table for table in tables for _ in (0, 1)]
 
 
-def _cost(plan: tiles.Plan, products: float, grid: tuple[int, ...], *arrays: jax.Array) -> pl.CostEstimate:
+def _cost(plan: tiles.TileConfig, products: float, grid: tuple[int, ...], *arrays: jax.Array) -> pl.CostEstimate:
     """Returns what the compiler is told of a kernel: `products` of [N, E] x [E, N] for each head and tile."""
     count = math.prod(grid)
     return pl.CostEstimate(

@@ -21,10 +21,9 @@ from charlm.nn.draws import amplified, kept_tile
 from charlm.nn.skews import ROWS, skewed, unskewed
 
 Ref = Any  # a block in a chip's memory; Pallas has several classes of them and no common type
-Seed = tuple[jax.Array, jax.Array]
 
 
-class Plan(NamedTuple):
+class TileConfig(NamedTuple):
     """What is fixed when a kernel is traced.
 
     Attributes:
@@ -93,13 +92,13 @@ class Plan(NamedTuple):
         )  # fmt: skip
 
 
-def _strips(plan: Plan) -> list[tuple[slice, slice]]:
+def _strips(plan: TileConfig) -> list[tuple[slice, slice]]:
     """Returns the rows of each strip of a tile, and the positions of the run that it needs."""
     n = plan.tile
     return [(slice(at, at + ROWS), slice(n - at - ROWS, 2 * n - at)) for at in range(0, n, ROWS)]
 
 
-def position_scores(plan: Plan, x_NE: jax.Array, run_PE: jax.Array) -> jax.Array:
+def position_scores(plan: TileConfig, x_NE: jax.Array, run_PE: jax.Array) -> jax.Array:
     """Returns the float32 scores [r, c] = x[r] . run[c - r + N]."""
     strips = [
         skewed(plan.product(x_NE[rows], run_PE[places], (1, 1)), plan.interpret) for rows, places in _strips(plan)
@@ -108,7 +107,7 @@ def position_scores(plan: Plan, x_NE: jax.Array, run_PE: jax.Array) -> jax.Array
 
 
 def position_gradients(
-    plan: Plan, grad_NN: jax.Array, x_NE: jax.Array, run_PE: jax.Array
+    plan: TileConfig, grad_NN: jax.Array, x_NE: jax.Array, run_PE: jax.Array
 ) -> tuple[jax.Array, list[jax.Array]]:
     """Returns the gradients of `position_scores`: of x_NE, and of the run's `_strips`, float32."""
     of_x, of_run = [], []
@@ -125,7 +124,7 @@ def _runs(refs: list[Ref]) -> tuple[jax.Array, jax.Array]:
     return join(*refs[:2]), join(*refs[2:4])
 
 
-def forward(plan: Plan, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: Ref, *refs: Ref) -> None:
+def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: Ref, *refs: Ref) -> None:
     """Adds a tile of keys to the output of a tile of queries; grid [blocks of heads, B, tiles of queries, of keys].
 
     Args:
@@ -200,7 +199,7 @@ class _Tile(NamedTuple):
 
 
 def _head_gradients(
-    plan: Plan, one: _Tile, head: int, kept: Callable[[], jax.Array]
+    plan: TileConfig, one: _Tile, head: int, kept: Callable[[], jax.Array]
 ) -> dict[str, Any]:  # arrays, and pairs of them for positions
     """Returns the gradients of one head in a tile, float32; only the lanes of that head mean something.
 
@@ -234,7 +233,9 @@ def _head_gradients(
     return found
 
 
-def backward(plan: Plan, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: Ref, grad: Ref, *refs: Ref) -> None:
+def backward(
+    plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: Ref, grad: Ref, *refs: Ref
+) -> None:
     """Adds the gradients of a tile; grid [blocks of heads, B, tiles of keys, of queries], one after the other.
 
     The gradients of all queries of a row of the batch, and of the positions over all rows, stay in the chip's memory

@@ -34,7 +34,7 @@ from charlm.core.reading import read_json
 from charlm.core.types import JsonObject
 from charlm.plan import counting
 from charlm.plan.counting import Collective
-from charlm.plan.hlo import Program
+from charlm.plan.hlo import HloModule
 from charlm.plan.program import Planned
 from charlm.plan.topology import Topology
 
@@ -237,7 +237,7 @@ def sizes_of(assignment: str) -> Sizes:
 
 
 def _analysis(program: str, sizes: Sizes, seconds: float, xla: dict[str, float]) -> Analysis:
-    text = Program(program)
+    text = HloModule(program)
     count = counting.count(text)
     return Analysis(
         products=count.products,

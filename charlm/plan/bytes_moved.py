@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import collections
 
-from charlm.plan.hlo import Instruction, Program
+from charlm.plan.hlo import HloModule, Instruction
 
 
-def moved(program: Program, one: Instruction, body: dict[str, Instruction]) -> float:
+def moved(program: HloModule, one: Instruction, body: dict[str, Instruction]) -> float:
     """Returns the bytes that an instruction reads from main memory and writes to it.
 
     Args:
@@ -39,7 +39,7 @@ def moved(program: Program, one: Instruction, body: dict[str, Instruction]) -> f
     return sum(x.bytes for x in results) + sum(x.bytes for x in read if x.main)
 
 
-def _moved_by_fusion(program: Program, one: Instruction, body: dict[str, Instruction]) -> float:
+def _moved_by_fusion(program: HloModule, one: Instruction, body: dict[str, Instruction]) -> float:
     name = one.called("calls") or ""
     inner = program.computations.get(name, {})
     total = 0.0
@@ -61,7 +61,7 @@ def _moved_by_fusion(program: Program, one: Instruction, body: dict[str, Instruc
     return total
 
 
-def _read_inside(program: Program, name: str, place: int, in_place: set[str]) -> float:
+def _read_inside(program: HloModule, name: str, place: int, in_place: set[str]) -> float:
     """Returns how many bytes of one of its parameters a fusion reads: all, or those of the slices that it takes.
 
     Args:

@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 from charlm.core.sharding import COLLECTIVES
 from charlm.plan.bytes_moved import moved
-from charlm.plan.hlo import NAME_PATTERN, Instruction, Program, bytes_of
+from charlm.plan.hlo import NAME_PATTERN, HloModule, Instruction, bytes_of
 from charlm.plan.products import product
 
 TRANSCENDENTAL = {"exponential", "exponential-minus-one", "log", "log-plus-one", "tanh", "tan", "sqrt", "rsqrt", "cbrt",
@@ -40,7 +40,7 @@ ELEMENTWISE = {
 }  # fmt: skip
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
         "opt-barrier", "optimization-barrier", "copy-done", "add-dependency", "domain"}  # fmt: skip
-Key = TypeVar("Key")
+K = TypeVar("K")
 
 
 class Collective(NamedTuple):
@@ -88,7 +88,7 @@ class Count(NamedTuple):
         return sum(self.products.values()) + self.other
 
 
-def count(program: Program, once: bool = False) -> Count:
+def count(program: HloModule, once: bool = False) -> Count:
     """Returns what a program does.
 
     Args:
@@ -110,7 +110,7 @@ def merged(collectives: Iterable[Collective]) -> Iterator[Collective]:
 
 
 class _Counter:
-    def __init__(self, program: Program, once: bool) -> None:
+    def __init__(self, program: HloModule, once: bool) -> None:
         self.program, self.once = program, once
         self.products: dict[str, float] = collections.defaultdict(float)
         self.calls: dict[str, float] = collections.defaultdict(float)
@@ -230,6 +230,6 @@ class _Counter:
         return sum(1 for each in inner.values() if each.opcode in ELEMENTWISE)
 
 
-def _add(sums: dict[Key, float], more: dict[Key, float]) -> None:
+def _add(sums: dict[K, float], more: dict[K, float]) -> None:
     for key, value in more.items():
         sums[key] += value

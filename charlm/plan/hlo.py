@@ -114,7 +114,7 @@ def _instruction(line: str) -> Instruction | None:
     return Instruction(found[2], opcode, _arrays(line[at:end]), operands, line[closing + 1 :], inside, bool(found[1]))
 
 
-class Program:
+class HloModule:
     """A compiled program, read from its text.
 
     Attributes:

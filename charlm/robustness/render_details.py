@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from charlm.core.types import JsonObject
-from charlm.robustness.render_parts import NOTHING, Name, PageBlock, Strong, Table, Text
+from charlm.robustness.render_parts import NOTHING, Name, PageBlock, RichText, Strong, Table
 from charlm.robustness.render_view import View, fixed, noise_name, score_name, share, unique
 
 
@@ -33,7 +33,7 @@ def comparisons(view: View) -> list[PageBlock]:
     ]
 
 
-def _counts(view: View, pair: tuple[str, str, str], rows: list[JsonObject]) -> list[Text]:
+def _counts(view: View, pair: tuple[str, str, str], rows: list[JsonObject]) -> list[RichText]:
     """Returns the row of a pair: the clean difference, and how often each of the two is better under noise."""
     a, b, metric = pair
     clean = next((row for row in rows if not row["level"]), None)
@@ -52,11 +52,11 @@ def _pair(view: View, number: int, pair: tuple[str, str, str], rows: list[JsonOb
     levels = sorted({level for _, level in cells})
     kinds = unique(kind for kind, _ in cells)
     table = [[kind, *(_gap(view, cells.get((kind, level)), metric) for level in levels)] for kind in kinds]
-    header: list[Text] = ["noise", *(f"level {level:g}" for level in levels)]
+    header: list[RichText] = ["noise", *(f"level {level:g}" for level in levels)]
     return Table(f"table-pair-{number}", (f"{score_name(metric)}: ", Name(a), " minus ", Name(b), "."), header, table)
 
 
-def _gap(view: View, row: JsonObject | None, metric: str) -> Text:
+def _gap(view: View, row: JsonObject | None, metric: str) -> RichText:
     if row is None:
         return NOTHING
     gap = view.oriented(row, metric)
@@ -73,11 +73,11 @@ def groups(view: View) -> list[PageBlock]:
     cells = {(_noise(row), row["group"], row["model"]): row for row in rows}
     places = unique((_noise(row), row["group"]) for row in rows)
 
-    def table(score: str, count: str) -> list[list[Text]]:
+    def table(score: str, count: str) -> list[list[RichText]]:
         found = [(place, [cells.get((*place, model)) for model in models]) for place in places]
         return [[noise, str(group), *(_group(view, row, score, count) for row in of)] for (noise, group), of in found]
 
-    header: list[Text] = ["noise", "group", *(Name(model) for model in models)]
+    header: list[RichText] = ["noise", "group", *(Name(model) for model in models)]
     if view.by_word:
         caption = "Share of right tags in each group of words; in brackets, how many words were scored."
     else:
@@ -138,7 +138,7 @@ def adversarial(view: View) -> list[PageBlock]:
     rows = view.results["adversarial"]
     if not rows:
         return ["No edits were chosen against the models."]
-    table: list[list[Text]] = []
+    table: list[list[RichText]] = []
     for row in rows:
         scores = [view.number(row["clean"]), view.number(row["attacked"]), share(row["flipped"])]
         counts = [NOTHING if row[key] is None else f"{row[key]:g}" for key in ("edits", "examples")]
@@ -155,13 +155,13 @@ def adversarial(view: View) -> list[PageBlock]:
     ]
 
 
-def _by_noise(view: View, rows: list[JsonObject], columns: tuple[str, ...]) -> list[list[Text]]:
+def _by_noise(view: View, rows: list[JsonObject], columns: tuple[str, ...]) -> list[list[RichText]]:
     """Returns a row of shares for each noise and model, grouped by noise; clean text occurs once."""
     models = _models(view, rows)
     cells = {}
     for row in rows:
         cells.setdefault((_noise(row), row["model"]), row)
-    found: list[list[Text]] = []
+    found: list[list[RichText]] = []
     for noise in unique(noise for noise, _ in cells):
         for model in models:
             if row := cells.get((noise, model)):

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from charlm.core.types import Json
-from charlm.robustness.render_parts import NOTHING, Code, Command, Name, PageBlock, Table, Text
+from charlm.robustness.render_parts import NOTHING, Code, Command, Name, PageBlock, RichText, Table
 from charlm.robustness.render_view import View, kind_of, mean, share, unique
 
 _COMMAND = "command"
@@ -36,7 +36,7 @@ def how(view: View) -> list[PageBlock]:
     return blocks
 
 
-def _done(view: View) -> Text:
+def _done(view: View) -> RichText:
     seeds = unique(str(seed) for row in view.noise for seed in row["seeds"] or ())
     levels = unique(f"{level:g}" for _, level in sorted(view.conditions, key=lambda condition: condition[1]))
     drawn = f" Each is drawn with {len(seeds)} seeds ({', '.join(seeds)})." if len(seeds) > 1 else ""
@@ -48,7 +48,7 @@ def _done(view: View) -> Text:
 
 
 def _models(view: View) -> list[PageBlock]:
-    rows: list[list[Text]] = []
+    rows: list[list[RichText]] = []
     for model in view.results["models"]:
         noise = ", ".join(str(spec) for spec in model["trained_with"] or ()) or "none"
         seed = NOTHING if model["seed"] is None else str(model["seed"])
@@ -64,7 +64,7 @@ def _kinds(view: View) -> list[PageBlock]:
     levels = sorted({level for _, level in view.conditions})
     if not levels:
         return []
-    rows: list[list[Text]] = []
+    rows: list[list[RichText]] = []
     for kind in view.levels:
         known = kind_of(kind)
         about = [known.line, known.share_of] if known else [NOTHING, NOTHING]
@@ -81,7 +81,7 @@ def _changed(view: View, kind: str, level: float) -> float | None:
 
 
 def _settings(view: View) -> list[PageBlock]:
-    rows: list[list[Text]] = [
+    rows: list[list[RichText]] = [
         [Code(str(key)), Code(_shown(value))] for key, value in sorted(view.settings.items()) if key != _COMMAND
     ]
     if not rows:

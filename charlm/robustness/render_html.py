@@ -21,10 +21,10 @@ from charlm.robustness.render_parts import (
     Name,
     PageBlock,
     Report,
+    RichText,
     Section,
     Strong,
     Table,
-    Text,
     harmless,
     inlines,
 )
@@ -111,7 +111,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _row(row: Sequence[Text], table: Table) -> str:
+def _row(row: Sequence[RichText], table: Table) -> str:
     cells = []
     for i, cell in enumerate(row):
         tag = ("th", ' scope="row"') if i < table.row_headers else ("td", "")
@@ -123,7 +123,7 @@ def _side(column: int, table: Table) -> str:
     return "" if column < table.texts else ' class="n"'
 
 
-def _inline(text: Text) -> str:
+def _inline(text: RichText) -> str:
     return "".join(_part(part) for part in inlines(text))
 
 

@@ -15,9 +15,9 @@ from charlm.robustness.render_parts import (
     Inline,
     PageBlock,
     Report,
+    RichText,
     Strong,
     Table,
-    Text,
     harmless,
     inlines,
 )
@@ -58,11 +58,11 @@ def _table(table: Table) -> str:
     return f"**Table.** {_inline(table.caption)}\n\n" + "\n".join(lines)
 
 
-def _cell(text: Text) -> str:
+def _cell(text: RichText) -> str:
     return _inline(text, in_table=True) or " "
 
 
-def _line(text: Text) -> str:
+def _line(text: RichText) -> str:
     """Returns a paragraph, escaped so that its beginning does not make it a heading, a list or a rule."""
     return _LINE_START.sub(_escape_start, _inline(text))
 
@@ -73,7 +73,7 @@ def _escape_start(found: re.Match[str]) -> str:
     return f"&#{ord(start[0])};{start[1:]}" if start[0].isdigit() else f"\\{start}"
 
 
-def _inline(text: Text, in_table: bool = False) -> str:
+def _inline(text: RichText, in_table: bool = False) -> str:
     return "".join(_part(part, in_table) for part in inlines(text)).strip()
 
 

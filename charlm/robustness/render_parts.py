@@ -36,7 +36,7 @@ class Code:
 
 
 Inline = str | Name | Strong | Code
-Text = Inline | Sequence[Inline]
+RichText = Inline | Sequence[Inline]
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Table:
     """
 
     key: str
-    caption: Text
-    header: Sequence[Text]
-    rows: Sequence[Sequence[Text]]
+    caption: RichText
+    header: Sequence[RichText]
+    rows: Sequence[Sequence[RichText]]
     row_headers: int = 1
     texts: int = 0
 
@@ -70,7 +70,7 @@ class Table:
 class Bullets:
     """A list of short texts."""
 
-    items: Sequence[Text]
+    items: Sequence[RichText]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Curves:
     """The place of the plots in the HTML page; Markdown has no plots."""
 
 
-PageBlock = Text | Table | Bullets | Command | Curves
+PageBlock = RichText | Table | Bullets | Command | Curves
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Report:
     """A whole report."""
 
     title: str
-    subtitle: Text
+    subtitle: RichText
     sections: list[Section]
 
 
-def inlines(text: Text) -> Sequence[Inline]:
+def inlines(text: RichText) -> Sequence[Inline]:
     """Returns the parts of a text."""
     return (text,) if isinstance(text, str | Name | Strong | Code) else text
 

@@ -21,9 +21,9 @@ from charlm.robustness.render_parts import (
     Name,
     PageBlock,
     Report,
+    RichText,
     Section,
     Table,
-    Text,
     listed,
 )
 from charlm.robustness.render_summary import said
@@ -73,7 +73,7 @@ def _clean(view: View) -> list[PageBlock]:
     ]
     if not rows:
         return ["No model was scored on clean text."]
-    header: list[Text] = ["model", *(score_name(name) for name in names)]
+    header: list[RichText] = ["model", *(score_name(name) for name in names)]
     caption = f"Scores on clean text; the report is about {view.metric_name}."
     return [Table("table-clean", caption, header, rows)]
 
@@ -82,13 +82,13 @@ def _curves(view: View) -> list[PageBlock]:
     """Returns the plots and the numbers behind them."""
     if not view.conditions:
         return ["No noise was measured."]
-    rows: list[list[Text]] = []
+    rows: list[list[RichText]] = []
     if any(view.clean(model) is not None for model in view.models):
         rows.append(["clean", *(view.number(view.clean(model)) for model in view.models)])
     for condition in view.conditions:
         rows.append([noise_name(*condition), *(_with_spread(view, model, condition) for model in view.models)])
     caption = f"{view.metric_name}: mean ± standard deviation over seeds of the noise. {NOTHING}: not measured."
-    header: list[Text] = ["noise", *(Name(model) for model in view.models)]
+    header: list[RichText] = ["noise", *(Name(model) for model in view.models)]
     return [
         "Lines are means over seeds of the noise, bands one standard deviation. All plots share the scale of"
         f" {view.metric_name}, which need not begin at 0; a level is not the same amount of damage in two kinds.",
@@ -105,7 +105,7 @@ def _with_spread(view: View, model: str, condition: Condition) -> str:
 
 def _missing(view: View) -> list[PageBlock]:
     """Returns a list that says under which kinds of noise each model was not measured; empty if there are none."""
-    found: list[Text] = []
+    found: list[RichText] = []
     for model in view.models:
         kinds = [
             kind
@@ -141,7 +141,7 @@ def _drops(view: View) -> list[PageBlock]:
 def _averages(view: View) -> Table:
     """Returns the mean loss of each model under noise unseen by all models, unseen by the model, and seen by it."""
     ranked, shared = view.ranked()
-    rows: list[list[Text]] = []
+    rows: list[list[RichText]] = []
     sets = [("unseen by all", model, shared) for model in ranked if len(ranked) > 1]
     sets += [("unseen", model, view.measured(model, False)) for model in ranked]
     sets += [("seen", model, view.measured(model, True)) for model in ranked]
@@ -161,11 +161,11 @@ def _losses(view: View, seen: bool) -> Table | None:
     """Returns the losses of the conditions that some model has seen in training, or has not; None if there are none."""
     models = [model for model in view.models if view.measured(model, seen)]
     wanted = {condition for model in models for condition in view.measured(model, seen)}
-    rows: list[list[Text]] = []
+    rows: list[list[RichText]] = []
     for condition in view.conditions:
         if condition not in wanted:
             continue
-        cells: list[Text] = []
+        cells: list[RichText] = []
         for model in models:
             row, loss = view.row(model, condition), view.loss(model, condition)
             other = bool(row and row["seen"]) != seen
@@ -177,7 +177,7 @@ def _losses(view: View, seen: bool) -> Table | None:
     others = unique(cell for row in rows for cell in row[1:] if cell in ("seen", "unseen"))
     elsewhere = f" “{others[0]}”: in the other table." if others else ""
     caption = f"Loss of {view.metric_name} under noise that is {name} in training.{elsewhere}"
-    header: list[Text] = ["noise", *(Name(model) for model in models)]
+    header: list[RichText] = ["noise", *(Name(model) for model in models)]
     return Table(f"table-{name}", caption, header, rows)
 
 

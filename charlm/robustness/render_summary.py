@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from charlm.robustness.render_parts import Inline, Name, Text, listed
+from charlm.robustness.render_parts import Inline, Name, RichText, listed
 from charlm.robustness.render_view import Average, Condition, Interval, View, unique
 
 
-def said(view: View) -> list[Text]:
+def said(view: View) -> list[RichText]:
     """Returns paragraphs about clean text, about unseen noise, and about what the intervals do not cover."""
-    found: list[Text] = [*_clean(view), *_unseen(view)]
+    found: list[RichText] = [*_clean(view), *_unseen(view)]
     if not found:
         return ["Nothing was measured that models could be compared by."]
     return [*found, _reach(view)]
@@ -31,7 +31,7 @@ def comparison(view: View, a: str, b: str, condition: Condition | None) -> Inter
     return None
 
 
-def _clean(view: View) -> list[Text]:
+def _clean(view: View) -> list[RichText]:
     """Returns a paragraph on which model is best on clean text, and which others may be as good."""
     scores = {model: score for model in view.models if (score := view.clean(model)) is not None}
     if not scores:
@@ -68,7 +68,7 @@ def _lead(view: View, best: str, second: str, score: float) -> list[Inline]:
     return [*after, f". The difference is {size}."]
 
 
-def _unseen(view: View) -> list[Text]:
+def _unseen(view: View) -> list[RichText]:
     """Returns a paragraph on which model loses least under noise that none saw in training, and how certain that is."""
     models, conditions = view.ranked()
     if not models:
@@ -125,7 +125,7 @@ def _highest(view: View, averages: dict[str, Average], order: Sequence[str]) -> 
     ]  # fmt: skip
 
 
-def _reach(view: View) -> Text:
+def _reach(view: View) -> RichText:
     """Returns a sentence on what the intervals do not cover."""
     examples = f"these {view.results['examples']} examples" if view.results["examples"] else "these examples"
     return (

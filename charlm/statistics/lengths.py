@@ -19,7 +19,7 @@ from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.core.types import JsonObject
 from charlm.data.conll import read_tagged
 from charlm.data.sources import open_source
-from charlm.data.tables import read_texts
+from charlm.data.text_tables import read_texts
 from charlm.text.sentences import sentence_ends
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import SpacesSplitter, Splitter

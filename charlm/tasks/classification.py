@@ -23,11 +23,11 @@ from charlm import metrics
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.core.types import Array, Json, JsonObject
 from charlm.data.examples import TextExample
-from charlm.data.tables import write_tsv_predictions
+from charlm.data.text_tables import write_tsv_predictions
 from charlm.families.units import Encoded, Joined, Units
 from charlm.metrics.compare import Scores
 from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss
-from charlm.tasks.tables import Columns
+from charlm.tasks.columns import Columns
 from charlm.text.noise import Noiser
 
 log = logging.getLogger("charlm")

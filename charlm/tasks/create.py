@@ -13,9 +13,9 @@ from charlm.data.tag_schemes import is_iob
 from charlm.families.pretrained import Pretrained
 from charlm.tasks.base import AnyTask
 from charlm.tasks.classification import Classification, Regression
+from charlm.tasks.columns import Columns
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.table import TASKS, class_of
-from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 
 

@@ -17,10 +17,10 @@ from charlm import metrics
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.core.types import Array, Json
 from charlm.data.examples import Skipped, TextExample
-from charlm.data.tables import read_passages, write_tsv_predictions
+from charlm.data.text_tables import read_passages, write_tsv_predictions
 from charlm.tasks.base import Row, TaskSums
 from charlm.tasks.classification import TextTask
-from charlm.tasks.tables import Columns, needed_column
+from charlm.tasks.columns import Columns, needed_column
 
 log = logging.getLogger("charlm")
 

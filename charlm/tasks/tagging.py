@@ -25,7 +25,7 @@ from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss
 from charlm.tasks.classification import learned
-from charlm.tasks.tables import column
+from charlm.tasks.columns import column
 from charlm.text.noise import Noiser
 from charlm.text.noise.edits import NoisedWords, collect, move_tags
 

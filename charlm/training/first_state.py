@@ -1,4 +1,4 @@
-"""The first state of a pre-training run: from its own last checkpoint, another run, a model, or random parameters.
+"""The first state of a run: its own last checkpoint, or for pre-training another run, a model, or random parameters.
 
 Open it to see which source has precedence, and what is checked before a run resumes or takes over parameters.
 """
@@ -6,7 +6,7 @@ Open it to see which source has precedence, and what is checked before a run res
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from typing import NamedTuple
 
 import ml_collections
 
@@ -25,11 +25,12 @@ from charlm.training.run import Run
 log = logging.getLogger("charlm")
 
 
-def goes_on_from(config: ml_collections.ConfigDict, folder: Path | None) -> Path | None:
-    """Returns the checkpoint to resume from, in `folder` or else named by `resume`; None: a new run begins."""
-    if folder is None and not config.resume:
-        return None
-    return checkpoints.find(folder or config.resume, key="resume")
+class Start(NamedTuple):
+    """What a run starts from: a state, its step, and the sums that were not yet reported when it was saved."""
+
+    state: TrainState
+    step: int
+    unreported: list[float]
 
 
 def check_resumed(config: ml_collections.ConfigDict) -> None:
@@ -40,37 +41,25 @@ def check_resumed(config: ml_collections.ConfigDict) -> None:
     check_resumable(config, theirs, where=str(source), among=objective.of_shape)
 
 
-def resumed(
-    store: Checkpoints, local: LocalCheckpoints | None, abstract: TrainState, batches: Positioned
-) -> tuple[TrainState, int, list[float]]:
-    """Returns what `initial_state` does, from the run's newest checkpoint, be it in the workdir or on local disks."""
+def resumed(store: Checkpoints, local: LocalCheckpoints | None, abstract: TrainState, batches: Positioned) -> Start:
+    """Returns what a run resumes from: its newest checkpoint, be it in the workdir or on local disks."""
     step = store.latest or 0
     here = local and local.newest(step, abstract)
     if local is not None and here is not None:
         log.info("resuming at step %d, from local checkpoints", here)
         state, unreported = local.restore(here, abstract, batches)
-        return state, here, unreported
+        return Start(state, here, unreported)
     log.info("resuming at step %d", step)
-    return store.restore(step, abstract, batches), step, checkpoints.unreported(store.folder(step))
+    return Start(store.restore(step, abstract, batches), step, checkpoints.unreported(store.folder(step)))
 
 
-def initial_state(
-    config: ml_collections.ConfigDict,
-    run: Run,
-    store: Checkpoints,
-    batches: Positioned,
-    local: LocalCheckpoints | None = None,
-) -> tuple[TrainState, int, list[float]]:
-    """Returns the state to start from, its step, and the sums that were not yet reported when it was saved.
-
-    The first available source is used: the run's own workdir, `resume`, `init_from`, random parameters.
+def initial_state(config: ml_collections.ConfigDict, run: Run, batches: Positioned) -> Start:
+    """Returns what a new run starts from; the first available source is used: `resume`, `init_from`, random parameters.
 
     Raises:
       ValueError: the run that `resume` names has no steps left, or a source does not fit the config.
     """
     objective = run.objective
-    if store.latest is not None:
-        return resumed(store, local, run.abstract_state, batches)
     if config.resume:
         source = checkpoints.find(config.resume, key="resume")
         workdirs.check_text(source, type(objective), objective.data)
@@ -80,9 +69,9 @@ def initial_state(
         if step >= steps:
             key = set_by(config, "train.steps")
             raise ValueError(f"resume: {source} has done {step} steps already; {key}={steps} adds none")
-        return state, step, checkpoints.unreported(source)
+        return Start(state, step, checkpoints.unreported(source))
     state = run.init()
     if config.init_from:
         params = objective.load_params(config.init_from, run.abstract_state.params, state.params)
         state = state._replace(params=params)
-    return state, 0, []
+    return Start(state, 0, [])

@@ -1,45 +1,39 @@
 """The training loop of pre-training and fine-tuning: take a batch, step, report, evaluate, save, stop.
 
-A `Course` tells the loop when to evaluate and report and when the run ends; `charlm.training.train` has the course of
-pre-training, `charlm.finetune.course` that of fine-tuning. Open this module to change what every run does.
+A `Course` (`charlm.training.course`) tells the loop when to evaluate and report and when the run ends,
+`charlm.training.assembly` puts it together. Open this module to change what every run does.
 """
 
 from __future__ import annotations
 
-import abc
-import contextlib
 import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from charlm.core import checkpoint as checkpoints
 from charlm.core import flops, hosts, interrupts
-from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.frozen import Frozen, check_unchanged
 from charlm.core.frozen_cost import share_left
 from charlm.core.learning import Batch
-from charlm.core.local_store import LocalCheckpoints
 from charlm.core.memory import give_memory_back, keep_between_steps
-from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import StepProfiler
 from charlm.core.spikes import Seen
 from charlm.core.state import TrainState
 from charlm.core.step import Sums, mean_loss
-from charlm.core.types import JsonObject, Params
+from charlm.core.types import Params
 from charlm.core.watchdog import Watchdog
-from charlm.training.goodput import Goodput
+from charlm.training.course import Batches, Course, Judgement
+from charlm.training.going_back import GoBack, GoingBack
 from charlm.training.program import Program
 from charlm.training.progress import SinceReport, duration, stop_signal
-from charlm.training.spikes import GoBack, Spikes
+from charlm.training.records import Records
+from charlm.training.saving import Saving
+from charlm.training.spikes import Spikes
 
 log = logging.getLogger("charlm")
 
@@ -48,111 +42,16 @@ class NonFiniteLoss(ValueError):
     """Raised if the loss or its gradient became NaN or infinite; the message names the step and the last checkpoint."""
 
 
-class Judgement(NamedTuple):
-    """The result of an evaluation.
-
-    Attributes:
-      loss: the loss on text that is not trained on.
-      worth_saving: whether to save the state now.
-      metrics: metrics saved with the checkpoint, by which the best checkpoint is chosen.
-    """
-
-    loss: float
-    worth_saving: bool
-    metrics: dict[str, float] | None = None
-
-
-class Course(abc.ABC):
-    """The schedule of a run: when to report, evaluate and end, and how to evaluate.
-
-    Attributes:
-      steps: number of planned steps.
-      log_every: steps between progress lines.
-      checkpoint_every: steps between checkpoints.
-      stall_minutes: minutes without progress after which the run ends; 0: never.
-      rate: learning rate by step.
-      peak_rate: the highest learning rate.
-      rate_key: the config key that sets it.
-      dtype: dtype of matrix products.
-      freeze: `optim.freeze`.
-      judged_on: name of the evaluated text, for messages.
-    """
-
-    steps: int
-    log_every: int
-    checkpoint_every: int
-    stall_minutes: float
-    rate: optax.Schedule
-    peak_rate: float
-    rate_key: str
-    dtype: str
-    freeze: tuple[str, ...]
-    judged_on: str
-
-    @abc.abstractmethod
-    def over(self, step: int) -> bool:
-        """Returns whether training is over after this step, including its evaluation if there is one."""
-
-    @abc.abstractmethod
-    def evaluates(self, step: int) -> bool:
-        """Returns whether to evaluate after this step; step 0 means before the first step."""
-
-    @abc.abstractmethod
-    def evaluate(self, step: int, state: TrainState) -> tuple[Judgement, dict[str, float]]:
-        """Evaluates the state; returns the judgement, and the metrics to write to the metrics file."""
-
-    @abc.abstractmethod
-    def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
-        """Logs an evaluation after its metrics were written, and keeps the model if it is to be kept."""
-
-    @abc.abstractmethod
-    def went_back(self, step: int) -> None:
-        """Takes over what is known at this earlier step, from which the run goes on; the metrics end with it."""
-
-    def may_go_back(self) -> bool:
-        """Returns whether the batches up to the last one taken may be passed over if its step is a spike."""
-        return True
-
-    def reports(self, step: int) -> bool:
-        """Returns whether to log a progress line after this step."""
-        return step % self.log_every == 0 or step == self.steps
-
-    def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
-        """Returns the metrics of a progress line in the form in which they are written to the metrics file."""
-        del step
-        return scalars
-
-    @abc.abstractmethod
-    def where(self, step: int) -> str:
-        """Returns the beginning of a progress line, which says how far the run is."""
-
-
-class Batches(Protocol):
-    """An iterator over host batches whose position can be saved and restored."""
-
-    def __next__(self) -> Batch:
-        """Returns the next batch."""
-        ...
-
-    def get_state(self) -> JsonObject:
-        """Returns the position as JSON-able values."""
-        ...
-
-    def set_state(self, state: JsonObject) -> None:
-        """Moves to a saved position."""
-        ...
-
-
 class Loop:
     """Trains until the course is over, a signal arrives, or a loss is not finite.
 
     Args:
-      workdir: the folder as the user named it.
+      state: the state to start from.
+      saving: writes checkpoints.
+      records: writes metrics and times.
+      profiler: traces a few steps.
       frozen: fingerprint of the frozen parameters at the start of the run; None: none are frozen.
-      writer: writer of metrics; None: another process writes them.
-      goodput: account of the run's time; None: another process keeps it.
       spikes: what to do about loss spikes.
-      local: checkpoints on a disk of this host; None: there are none.
 
     Attributes:
       state: the state after the last completed step.
@@ -165,23 +64,19 @@ class Loop:
         course: Course,
         state: TrainState,
         batches: Batches,
-        store: Checkpoints,
-        writer: MetricWriter | None,
-        goodput: Goodput | None,
-        workdir: str | Path,
+        saving: Saving,
+        records: Records,
         profiler: StepProfiler,
         frozen: Frozen | None,
         spikes: Spikes,
-        local: LocalCheckpoints | None = None,
     ) -> None:
         self.state, self.stopped = state, False
-        self._spikes, self._stopping, self._local = spikes, False, local
-        self._begun = False  # whether the workdir holds a checkpoint, or will as soon as it is written
         self._program, self._course, self._batches = program, course, batches
         self._learning = program.learning
-        self._store, self._writer, self._workdir, self._profiler = store, writer, workdir, profiler
-        self._frozen, self._goodput = frozen, goodput
+        self._saving, self._records, self._profiler = saving, records, profiler
+        self._frozen, self._spikes, self._stopping = frozen, spikes, False
         self._watchdog = Watchdog(course.stall_minutes, "train.stall_minutes", hosts.end_now)
+        self._going_back = GoingBack(spikes, saving, records, batches, course, self._watchdog.progress)
         peak = flops.peak(jax.devices()[0].device_kind, course.dtype)
         self._peak = peak and peak * jax.device_count()
         self._since = SinceReport(self._learning)
@@ -203,16 +98,13 @@ class Loop:
         """
         self._since = SinceReport(self._learning, unreported)
         with self._watchdog:
-            if self._local is not None:
-                self._local.keep_up_to(start)
-                self._begun = hosts.from_primary(self._store.latest is not None)
-            self._pass_over(start)
+            self._saving.begin(start)
+            self._going_back.pass_over(start)
             over = self._steps(start)
-            self._store.wait()
-        if self._local is not None and over:
-            self._local.remove()
-        if self._goodput is not None:
-            log.info("%s", self._goodput.line())
+            self._saving.wait()
+        if over:
+            self._saving.end()
+        self._records.log_time()
         return over
 
     def _steps(self, start: int) -> bool:
@@ -235,7 +127,7 @@ class Loop:
                     step = self._go_back(back)
                     continue
                 if self._stopping:
-                    self._store.wait()
+                    self._saving.wait()
                     log.info("stopped by signal at step %d, saved; the same command goes on from there", step)
                     self.stopped = True
                     return over
@@ -255,14 +147,11 @@ class Loop:
         if over and self._frozen is not None:  # check before saving, or the run would count as finished
             log.info("%s", check_unchanged(self.state.params, course.freeze, self._frozen))
         worth = judgement is not None and judgement.worth_saving
-        every = 0 if self._local is None else self._local.every
-        between = every > 0 and step % every == 0
-        first = between and (not self._begun or step == every)  # local ones need one in the workdir
-        planned = worth or over or first or step % course.checkpoint_every == 0
+        planned = worth or over or self._saving.is_first(step) or step % course.checkpoint_every == 0
         if planned or self._stopping:
             self._read_sums()
             self._save(step, judgement and judgement.metrics, self._spikes.restores and not planned)
-        elif between:
+        elif self._saving.is_due_here(step):
             self._save_here(step)
         return over
 
@@ -332,70 +221,27 @@ class Loop:
         if isinstance(norm, Seen):
             self._spikes.count(norm)
             if norm.spike:
-                self._spike(step, loss, norm, may_go_back)
+                self._going_back.spike(step, loss, norm, may_go_back)
                 return
             norm = norm.norm
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise self._not_finite(step, f"loss {loss}, gradient norm {norm}")
         self._since.add(sums, float(norm))
 
-    def _spike(self, step: int, loss: float, seen: Seen, may_go_back: bool) -> None:
-        """Logs a spike, whose update the step left out; raises `GoBack` if there is a checkpoint to go back to."""
-        with self._naming(step):
-            self._spikes.note(step, loss, seen)
-        checkpoint = self._store.last_planned(self._spikes.most(step)) if may_go_back else None
-        if checkpoint is not None:
-            raise GoBack(checkpoint, step)
-
     def _go_back(self, back: GoBack) -> int:
-        """Goes back to a checkpoint and past the batches up to a spike; returns the checkpoint's step.
-
-        A run that is killed before the file is written comes to the same spike again, since later checkpoints are gone.
-        """
-        step, store, abstract = back.checkpoint, self._store, self._program.abstract_state
+        """Goes back to a checkpoint and past the batches up to a spike; returns the checkpoint's step."""
         self._count_time(back.spike)
-        with self._naming(back.spike):
-            restored = self._spikes.restored(step, back.spike)
-        if self._local is not None:
-            self._local.keep_up_to(step)
-        store.remove_after(step)
-        with self._naming(back.spike):
-            self._spikes.add(restored)
-        log.warning("going back to step %d", step)
-        self.state = abstract  # frees the memory of the old state
-        self.state = store.restore(step, abstract, self._batches)
         self._unread = None
-        if self._writer is not None:
-            self._writer.go_back(step)
-        if self._goodput is not None:
-            self._goodput.go_back(step)
-        self._pass_over(step)
-        self._course.went_back(step)
-        self._since = SinceReport(self._learning, checkpoints.unreported(store.folder(step)))
+        abstract = self._program.abstract_state
+        self.state = abstract  # frees the memory of the old state
+        self.state, step, unreported = self._going_back.go_back(back, abstract)
+        self._since = SinceReport(self._learning, unreported)
         self._since.start()
         return step
 
-    def _pass_over(self, step: int) -> None:
-        """Takes the batches that are passed over after a checkpoint, if it has any."""
-        count = self._spikes.to_pass_over(step)
-        if count:
-            log.warning("passing over %d batches after step %d, up to a spike", count, step)
-        for at in range(count):
-            next(self._batches)
-            self._watchdog.progress(f"passing over batch {at + 1}")
-
     def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
-        key, rate = self._course.rate_key, self._course.peak_rate
-        return NonFiniteLoss(
-            f"step {step}: {what}; {self._go_on()}; a smaller {key} (now {rate}) or more warm-up may help"
-        )
-
-    def _go_on(self) -> str:
-        """Returns the text that says from which checkpoint the run can resume."""
-        self._store.wait()
-        last = self._store.latest
-        none = "there is no checkpoint yet"
-        return none if last is None else f"the last good checkpoint is step {last} in {self._workdir}"
+        key, rate, go_on = self._course.rate_key, self._course.peak_rate, self._saving.where_to_go_on()
+        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
 
     def _report(self, step: int) -> None:
         self._read_sums()
@@ -405,7 +251,7 @@ class Loop:
             return
         scalars = self._since.scalars(self._peak) | {"learning_rate": float(np.asarray(course.rate(step - 1)))}
         scalars |= self._count_time(step) | ({"spikes": float(self._spikes.total)} if self._spikes.on else {})
-        self._write(step, course.scalars(step, scalars))
+        self._records.write(step, course.scalars(step, scalars))
         speed = f"{scalars[f'{unit}_per_second']:,.0f} {unit}/s"
         if scalars["tflops_per_second"]:
             speed += f"  {scalars['tflops_per_second']:.3g} TFLOP/s"
@@ -424,50 +270,32 @@ class Loop:
         judgement, metrics = self._course.evaluate(step, self.state)
         if not math.isfinite(judgement.loss):
             raise self._not_finite(step, f"{self._course.judged_on} loss {judgement.loss}")
-        self._write(step, metrics)
+        self._records.write(step, metrics)
         if not hosts.alone():  # `judged` may write a checkpoint with all processes: two writes at once would deadlock
-            self._store.wait()
+            self._saving.wait()
         self._course.judged(step, self.state, metrics)
         self._since.pause(time.perf_counter() - paused)
         self._watchdog.progress(f"the evaluation at step {step}")
         return judgement
 
-    def _write(self, step: int, scalars: dict[str, float]) -> None:
-        if self._writer is not None:
-            with self._naming(step):
-                self._writer.write(step, scalars)
-
     def _count_time(self, step: int) -> dict[str, float]:
         """Adds the time of the last steps to the account of the run; returns the goodput, where this process has it."""
-        seconds = self._since.take_seconds()
-        if self._goodput is None:
-            return {}
-        with self._naming(step):
-            return {"goodput": self._goodput.add(step, seconds).share}
-
-    @contextlib.contextmanager
-    def _naming(self, step: int) -> Iterator[None]:
-        """Adds the step, and from where the run can go on, to what could not be written."""
-        try:
-            yield
-        except ValueError as error:
-            raise ValueError(f"step {step}: {error}; {self._go_on()}") from error
+        return self._records.add_time(step, self._since.take_seconds())
 
     def _save(self, step: int, metrics: dict[str, float] | None, unplanned: bool) -> None:
         paused = time.perf_counter()
-        self._store.save(step, self.state, self._batches, metrics, self._since.unreported, unplanned)
-        self._begun = True
-        self._since.pause(time.perf_counter() - paused)
-        self._count_time(step)
-        self._watchdog.progress(f"the checkpoint of step {step}")
+        self._saving.save(step, self.state, metrics, self._since.unreported, unplanned)
+        self._saved(step, paused, "checkpoint")
 
     def _save_here(self, step: int) -> None:
         """Saves on the disk of this host, every process what its devices hold."""
-        if self._local is None:
-            return
         self._read_sums()
         paused = time.perf_counter()
-        self._local.save(step, self.state, self._batches, self._since.unreported)
+        self._saving.save_here(step, self.state, self._since.unreported)
+        self._saved(step, paused, "local checkpoint")
+
+    def _saved(self, step: int, paused: float, what: str) -> None:
+        """Leaves the time since `paused` out of the speed, and counts that of the steps before it."""
         self._since.pause(time.perf_counter() - paused)
         self._count_time(step)
-        self._watchdog.progress(f"the local checkpoint of step {step}")
+        self._watchdog.progress(f"the {what} of step {step}")

@@ -27,19 +27,6 @@ FILE = "spikes.json"
 LIMIT = "train.spike_limit"  # the config key
 
 
-class GoBack(Exception):
-    """Raised within the training loop to go back to a checkpoint.
-
-    Attributes:
-      checkpoint: its step.
-      spike: the step of the spike.
-    """
-
-    def __init__(self, checkpoint: int, spike: int) -> None:
-        super().__init__(f"back to step {checkpoint}, before the spike of step {spike}")
-        self.checkpoint, self.spike = checkpoint, spike
-
-
 class Restored(NamedTuple):
     """One return to a checkpoint.
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import ml_collections
@@ -17,26 +15,21 @@ from charlm.config import flatten, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
-from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.durable import write_text
-from charlm.core.frozen import at_start
-from charlm.core.local_store import LocalCheckpoints
-from charlm.core.memory import clear_exhaustion, give_memory_back
-from charlm.core.metric_writer import MetricWriter
+from charlm.core.memory import clear_exhaustion
 from charlm.core.profiling import StepProfiler
 from charlm.core.state import TrainState
 from charlm.core.types import Params
 from charlm.families.lookup import objective_of, prepare
 from charlm.families.objective import RunData
 from charlm.training import workdir as workdirs
+from charlm.training.assembly import Setup, assembled
+from charlm.training.course import Course, Judgement
 from charlm.training.evaluate import evaluate
-from charlm.training.first_state import check_resumed, goes_on_from, initial_state
-from charlm.training.goodput import Goodput
-from charlm.training.loop import Course, Judgement, Loop
+from charlm.training.first_state import check_resumed, initial_state
 from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
 from charlm.training.recovery import check_newest
 from charlm.training.run import Run, build, rate_of
-from charlm.training.spikes import Spikes
 
 log = logging.getLogger("charlm")
 
@@ -61,8 +54,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
         run = build(config, _text(config, folder, done))
         config.update_from_flattened_dict(run.objective.measured())
         report_start(run, workdir)
-        source = goes_on_from(config, None if done is None else folder)
-        with _loop(config, run, folder, workdir, profiler, source) as (loop, start, unreported):
+        with assembled(_setup(config, run, folder, workdir, profiler, done)) as (loop, start, unreported):
             ended = loop.run(start, unreported)
         if ended:
             _show(run, loop.state.params, folder, workdir)
@@ -88,9 +80,7 @@ def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, 
     hosts.primary_first(newest)
     done = workdirs.newest_step(folder)
     finished = done is not None and done >= config.train.steps
-    if hosts.total(not finished):  # unfinished on any host; a finished run may lie on a read-only disk
-        hosts.primary_first(lambda: workdirs.check_writable(folder))
-        workdirs.check_shared(folder)
+    workdirs.check_usable(folder, finished)
     if done is not None:  # without a checkpoint, there is nothing to resume: a config found in the folder is replaced
         workdirs.check_same_run(config, folder, workdir)
         workdirs.check_source(config, folder)
@@ -116,47 +106,32 @@ def _show(run: Run, params: Params, folder: Path, workdir: str) -> None:
     log.info("try it: %s", run.objective.use.format(workdir=workdir))
 
 
-@contextmanager
-def _loop(
-    config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler,
-    source: Path | None,
-) -> Iterator[tuple[Loop, int, list[float]]]:  # fmt: skip
-    """Yields the loop of a run, and its step and unreported sums to start from; closes the run's files afterwards.
+def _setup(
+    config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler, done: int | None
+) -> Setup:
+    """Returns what the run is put together from; `done` is the latest saved step in its folder, None without one."""
+    objective, batches = run.objective, iter(run.train_batches)
 
-    Args:
-      source: the checkpoint to resume from; None: a new run begins.
-    """
-    past = {} if source is None else checkpoints.description(source)
-    metadata = {"config": config.to_dict(), **run.objective.metadata()}
-    metadata["train_text"] = workdirs.text_of(run.objective.data)
-    metadata["started_from"] = past.get("started_from") or workdirs.started_from(config)
-    files = run.objective.save_vocab if run.objective.has_files else None
-    store = Checkpoints(folder, config.train.keep_checkpoints, metadata, write_files=files)
-    batches = iter(run.train_batches)
-    with ExitStack() as stack:
-        stack.callback(store.close)
-        stack.callback(batches.close)
-        local = None
-        if config.train.local_dir:
-            local = LocalCheckpoints(config.train, folder, new=store.latest is None)
-            stack.callback(local.close)
-        state, start, unreported = initial_state(config, run, store, batches, local)
-        give_memory_back()
-        frozen = at_start(state.params, config.optim.freeze, past)
-        store.describe(frozen=frozen)
-        writer = goodput = None
-        if hosts.is_primary():
-            write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
-            run.objective.save_vocab(folder)
-            # A new run evaluates step 0 again, so lines of step 0 are removed, too.
-            writer = MetricWriter(folder, resume_step=start or -1)
-            stack.callback(writer.close)
-            goodput = Goodput(folder, start)
-        stack.callback(profiler.close)
-        course, spikes = PreTraining(config, run, folder), Spikes(config.train, folder, start)
-        loop = Loop(run, course, state, batches, store, writer, goodput, workdir, profiler, frozen, spikes, local)
-        del state  # the loop alone holds it, or it could not free its memory
-        yield loop, start, unreported
+    def write_start() -> None:
+        write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
+        objective.save_vocab(folder)
+
+    metadata = {"config": config.to_dict(), **objective.metadata(), "train_text": workdirs.text_of(objective.data)}
+    return Setup(
+        config,
+        folder,
+        run,
+        batches,
+        metadata,
+        first=lambda: initial_state(config, run, batches),
+        course=lambda: PreTraining(config, run, folder),
+        profiler=profiler,
+        workdir=workdir,
+        keep=config.train.keep_checkpoints,
+        resumes=checkpoints.find(config.resume, key="resume") if done is None and config.resume else None,
+        write_files=objective.save_vocab if objective.has_files else None,
+        write_start=write_start,
+    )
 
 
 class PreTraining(Course):

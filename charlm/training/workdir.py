@@ -79,6 +79,20 @@ def check_shared(folder: Path, key: str = "--workdir") -> None:
         raise ValueError(f"{key}={folder} must be one folder that all hosts share; not all see what process 0 writes")
 
 
+def check_usable(folder: Path, finished: bool) -> None:
+    """Checks that an unfinished run can write to its workdir, and that all processes see the same; all must call it.
+
+    Args:
+      finished: whether the folder holds a finished run, as far as this process sees. It may lie on a read-only disk.
+
+    Raises:
+      ValueError: as in `check_writable` and `check_shared`.
+    """
+    if hosts.total(not finished):  # unfinished on any host
+        hosts.primary_first(lambda: check_writable(folder))
+        check_shared(folder)
+
+
 @contextmanager
 def created(folder: Path, key: str = "--workdir") -> Iterator[None]:
     """Creates a folder as `create` does; removes it after the block if it is new and still empty."""
@@ -214,10 +228,10 @@ def origin_of(folder: Path) -> checkpoints.Identity | None:
 
 
 def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
-    """Checks that `init_from` is the source that the run in a folder started from.
+    """Checks that `init_from` is the source that the pre-training run in a folder started from.
 
-    A resumed run does not read its source again, so `init_from` may be empty, and the source may have been moved or
-    removed.
+    A resumed run does not read its source again, so `init_from` may be empty, and the source may have been moved,
+    removed, or trained on in its place, which the log says.
 
     Raises:
       ValueError: `init_from` is another source; names both.
@@ -227,18 +241,44 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
         return
     stored = checkpoints.description(checkpoints.find(folder))
     before = (stored.get("started_from") or stored["config"])["init_from"]
+    known, there = origin_of(folder), checkpoints.identity(given)
     if before and Path(given).resolve() == Path(before).resolve():
+        if known and there and known != there:
+            log.warning("%s; the run goes on from its own", _exchanged(given, there, folder, known))
         return
     if not Path(given).exists():
         log.warning("init_from=%s does not exist; %s started from %s and goes on", given, folder, before or "scratch")
         return
-    known, there = origin_of(folder), checkpoints.identity(given)
     if known is None or known != there:
         was = f"from {before}{f' ({known})' if known else ''}" if before else "from scratch, without init_from"
         raise ValueError(
             f"--workdir={folder} holds a run that started {was}, not from init_from={given}"
             f"{f' ({there})' if there else ''}: choose another --workdir, or leave init_from empty to go on"
         )
+
+
+def check_source_kept(config: ml_collections.ConfigDict, folder: Path) -> None:
+    """Checks that `init_from` still holds the checkpoint that the fine-tuning run in a folder started from.
+
+    Unlike pre-training, fine-tuning reads its source whenever it is resumed.
+
+    Args:
+      folder: a folder of checkpoints, or one that holds it; it may hold none.
+
+    Raises:
+      ValueError: `init_from` holds another checkpoint.
+    """
+    try:
+        stored = checkpoints.description(checkpoints.find(folder)).get("started_from") or {}
+        known, there = origin_of(folder), checkpoints.identity(config.init_from)
+    except ValueError:  # there is none, or it is damaged, which is reported where the run is resumed
+        return
+    if stored.get("init_from") == config.init_from and known and there and known != there:
+        raise ValueError(f"{_exchanged(config.init_from, there, folder, known)}: choose another --workdir")
+
+
+def _exchanged(given: str, there: checkpoints.Identity, folder: Path, known: checkpoints.Identity) -> str:
+    return f"init_from={given} holds another checkpoint now ({there}) than {folder} started from ({known})"
 
 
 def text_of(data: RunData) -> list[list[int]]:

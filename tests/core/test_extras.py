@@ -194,7 +194,7 @@ def test_the_report_s_folder_and_scores_are_tried_before_anything_is_measured(tm
         robustness.measure(["runs/model"], [str(dev)], str(tmp_path / "report"))
     assert not (tmp_path / "report").exists()
     from charlm.tasks.classification import Classification
-    from charlm.tasks.tables import Columns
+    from charlm.tasks.columns import Columns
 
     task = Classification(Columns(), ("animal", "place"))
     monkeypatch.setattr(robustness, "load", lambda *_: [types.SimpleNamespace(task=task)])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charlm.core.batch import WordBatch, reshape_batch
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, bucket_of, halve, inference_slots, pack_all
+from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, halve, inference_slots, pack_all
 from charlm.data.lanes import stack
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS
 
@@ -26,17 +26,17 @@ def word(*characters: int) -> np.ndarray:
     return row
 
 
-def sequence(words: list[np.ndarray], masked: tuple[int, ...] = ()) -> Sequence:
+def sequence(words: list[np.ndarray], masked: tuple[int, ...] = ()) -> WordSequence:
     """Returns [CLS] words [SEP]; the words at `masked` read [MASK] all over."""
     chars = np.concatenate([EDGES[:1], np.array(words, np.uint16).reshape(-1, SLOTS), EDGES[1:]])
     labels = np.zeros_like(chars)
     for i in masked:
         labels[i + 1, 1:] = chars[i + 1, 1:]
         chars[i + 1, 1:] = np.where(chars[i + 1, 1:] != 0, MASK, 0)
-    return Sequence(chars, labels)
+    return WordSequence(chars, labels)
 
 
-def random_sequence(rng: np.random.Generator, words: int, distinct: int = 9) -> Sequence:
+def random_sequence(rng: np.random.Generator, words: int, distinct: int = 9) -> WordSequence:
     rows = [word(*[8 + i] * (1 + i % (SLOTS - 1))) for i in rng.integers(0, distinct, words)]
     found = sequence(rows, tuple(np.nonzero(rng.random(words) < 0.3)[0]))
     for i in np.nonzero(found.labels_WC.any(axis=1) & (rng.random(words + 2) < 0.4))[0]:
@@ -44,7 +44,7 @@ def random_sequence(rng: np.random.Generator, words: int, distinct: int = 9) -> 
     return found
 
 
-def read_shard(batch: WordBatch, index: tuple[int, ...] = (0,)) -> list[Sequence]:
+def read_shard(batch: WordBatch, index: tuple[int, ...] = (0,)) -> list[WordSequence]:
     """Reads a shard back as a model would, checking that all its arrays tell the same story."""
     chars = [x[index] for x in batch.chars]
     masked = [[x if x is None else x[index] for x in bucket] for bucket in batch.masked]
@@ -71,10 +71,10 @@ def read_shard(batch: WordBatch, index: tuple[int, ...] = (0,)) -> list[Sequence
         start += len(table)
     lengths = mask_BW.sum(axis=1)
     np.testing.assert_array_equal(mask_BW, np.arange(mask_BW.shape[1]) < lengths[:, None])
-    return [Sequence(c[:n], y[:n]) for c, y, n in zip(chars_BWC, labels_BWC, lengths, strict=True) if n]
+    return [WordSequence(c[:n], y[:n]) for c, y, n in zip(chars_BWC, labels_BWC, lengths, strict=True) if n]
 
 
-def assert_same(got: list[Sequence], want: list[Sequence]) -> None:
+def assert_same(got: list[WordSequence], want: list[WordSequence]) -> None:
     assert [len(s.chars_WC) for s in got] == [len(s.chars_WC) for s in want]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a.chars_WC, b.chars_WC)
@@ -89,7 +89,7 @@ def assert_equal_batches(got: WordBatch, want: WordBatch) -> None:
         assert a.dtype == b.dtype
 
 
-def build(shape: BatchShape, sequences: list[Sequence]) -> WordBatch:
+def build(shape: BatchShape, sequences: list[WordSequence]) -> WordBatch:
     packer = ShardPacker(shape)
     assert all(packer.add(s) for s in sequences)
     return stack([packer.build()])
@@ -147,7 +147,7 @@ def test_a_packer_refuses_only_what_does_not_fit():
         "masked": (
             dataclasses.replace(wide, masked=(1, 1, 1)),
             sequence([short[0], short[1]], masked=(0, 1)),  # both read [MASK]: one row
-            Sequence(sequence(short[:2]).chars_WC, sequence(short[:2], masked=(0, 1)).labels_WC),
+            WordSequence(sequence(short[:2]).chars_WC, sequence(short[:2], masked=(0, 1)).labels_WC),
         ),
         "labels": (
             dataclasses.replace(wide, labels=(2, 1, 1)), sequence(short[:3], masked=(0, 2)),
@@ -169,7 +169,7 @@ def test_words_spill_to_longer_buckets_and_are_read_back():
 
 
 def test_a_word_met_plain_and_then_masked_moves_to_the_masked_table():
-    kept = Sequence(sequence([word(8, 9)]).chars_WC, sequence([word(8, 9)], masked=(0,)).labels_WC)
+    kept = WordSequence(sequence([word(8, 9)]).chars_WC, sequence([word(8, 9)], masked=(0,)).labels_WC)
     shape = dataclasses.replace(SHAPE, table=(2, 1, 0), masked=(1, 1, 1))
     batch = build(shape, [sequence([word(8, 9)]), kept, sequence([word(10, 11)])])  # the row it left is free again
     assert_same(read_shard(batch), [sequence([word(8, 9)]), kept, sequence([word(10, 11)])])
@@ -218,7 +218,7 @@ def test_halves_hold_every_word_once_and_have_both_ends(words, seed):
         np.testing.assert_array_equal(half.chars_WC[[0, -1]], EDGES)
         assert not half.labels_WC[[0, -1]].any()
         assert 3 <= len(half.chars_WC) < len(whole.chars_WC)
-    for name in Sequence._fields:
+    for name in WordSequence._fields:
         inner = np.concatenate([getattr(half, name)[1:-1] for half in halves])
         np.testing.assert_array_equal(inner, getattr(whole, name)[1:-1])
 

@@ -22,7 +22,7 @@ from test_spreading import check_equal, kept_files
 pytest.importorskip("apache_beam")
 
 from charlm.config import load_config_file
-from charlm.data import corpus, encode
+from charlm.data import encode
 from charlm.data.beam import cleaning, workers
 from charlm.data.beam.__main__ import split_arguments
 from charlm.data.beam.cleaning import clean
@@ -33,6 +33,7 @@ from charlm.data.corpus import prepare
 from charlm.data.parts import is_heldout
 from charlm.data.records import read_counts
 from charlm.data.spreading import working_on
+from charlm.families.lookup import corpora_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = [f"{a}{b}" for a in ("ka", "lo", "mi", "ne", "su", "ta") for b in ("ba", "do", "ri", "fe", "gu", "zo", "ly")]
@@ -103,9 +104,9 @@ def test_a_family_that_reads_text_finds_its_shards(config, documents, tmp_path, 
     run.data.train, run.text.splitter, run.data.encode_processes = config.data.train, "rules", 1
     run.data.cache_dir = config.data.cache_dir
     with working_on(beam):
-        corpus.prepare_for_run(run)
+        corpora_of(run)
     run.data.cache_dir = str(tmp_path / "local")
-    corpus.prepare_for_run(run)
+    corpora_of(run)
     check_equal(config.data.cache_dir, run.data.cache_dir)
 
 

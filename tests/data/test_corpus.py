@@ -17,7 +17,6 @@ from tiny_models import release
 
 from charlm.config import load_config_file
 from charlm.core.files import cache_dir
-from charlm.data import corpus as corpus_module
 from charlm.data import encode
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
 from charlm.data.pipeline import record_dataset
@@ -25,6 +24,7 @@ from charlm.data.sources import Source
 from charlm.data.subword_building import read_texts
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.char2subword.keys import of_stage
+from charlm.families.lookup import corpora_of
 from charlm.text.chars import CharVocab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -426,7 +426,7 @@ def test_it_builds_no_vocabulary_that_the_run_takes_over(config, documents):
     run = load_config_file(f"{ROOT}/configs/charbert_base.py:tiny")
     run.data.train, run.data.cache_dir, run.data.encode_processes = config.data.train, config.data.cache_dir, 1
     run.text.splitter, run.init_from = "rules", str(release("bert"))
-    assert [corpus.split for corpus in corpus_module.prepare_for_run(run)] == ["train", "heldout"]
+    assert [corpus.split for corpus in corpora_of(run)] == ["train", "heldout"]
     assert not glob.glob(f"{config.data.cache_dir}/subwords-*")
     assert glob.glob(f"{config.data.cache_dir}/terms-*")
 

@@ -49,7 +49,7 @@ def test_joined_offsets_of_any_words(pairs):
 
 
 def test_readers_and_metrics_do_without_jax():
-    modules = "charlm.metrics, charlm.data.tables, charlm.data.conll, charlm.data.squad"
+    modules = "charlm.metrics, charlm.data.text_tables, charlm.data.conll, charlm.data.squad"
     code = f"import sys, {modules}; print(sorted({{'jax', 'sklearn', 'scipy', 'pyarrow'}} & {{*sys.modules}}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

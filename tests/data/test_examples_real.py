@@ -11,8 +11,8 @@ import pytest
 from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped
 from charlm.data.squad import read_squad
-from charlm.data.tables import read_passages, read_texts
 from charlm.data.tag_schemes import detect_scheme, entities, is_iob
+from charlm.data.text_tables import read_passages, read_texts
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charlm.data.masking import Masking, mask_words
+from charlm.data.masking import Masking, mask_words, rounded_at_random
 from charlm.text.chars import CLS, FIRST_CHAR, MASK, SEP, WORD_CLS
 
 SLOTS = 10
@@ -34,6 +34,14 @@ def kinds(chars: np.ndarray, read: np.ndarray, labels: np.ndarray) -> list[str]:
         else:
             found.append("same" if (after == before).all() else "random")
     return found
+
+
+def test_the_mean_of_numbers_rounded_at_random_is_exact():
+    rng = np.random.default_rng(0)
+    drawn = [rounded_at_random(2.3, rng) for _ in range(20_000)]
+    assert set(drawn) == {2, 3}
+    assert np.mean(drawn) == pytest.approx(2.3, abs=0.02)
+    assert {rounded_at_random(4.0, rng) for _ in range(99)} == {4}
 
 
 maskings = st.builds(

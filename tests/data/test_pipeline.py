@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_batching import assert_equal_batches, read_shard
 
-from charlm.data.batching import BatchShape, Sequence, ShardPacker
+from charlm.data.batching import BatchShape, ShardPacker, WordSequence
 from charlm.data.lanes import empty_batch
 from charlm.data.masking import Masking
 from charlm.data.pipeline import EncodedRecord, SentenceMaker, record_dataset, record_lanes, rows_of
@@ -69,12 +69,12 @@ def batches_of(records, shape, *, seed=0, accumulation=1, prefetch=0, masking=MA
     return sequence_batches(dealt, maker, lambda: ShardPacker(shape), **sizes, prefetch=prefetch)
 
 
-def read(batch) -> list[list[Sequence]]:
+def read(batch) -> list[list[WordSequence]]:
     """Returns the sequences of each shard, in the order in which they were packed."""
     return [read_shard(batch, index) for index in np.ndindex(batch.mask_SBW.shape[:2])]
 
 
-def by_lane(batches) -> list[list[list[Sequence]]]:
+def by_lane(batches) -> list[list[list[WordSequence]]]:
     """Returns for each lane the sequences of its shards, in the order in which they were packed."""
     lanes = [
         [read_shard(batch, (a, s)) for batch in batches for a in range(batch.mask_SBW.shape[0])]
@@ -88,22 +88,22 @@ def words_of(record: EncodedRecord) -> list[tuple[int, ...]]:
     return [tuple(part.tolist()) for part in np.split(record.chars, np.cumsum(record.words.astype(int))[:-1])]
 
 
-def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING, lane=0, lanes=1) -> list[Sequence]:
+def sequences_of(records, shape=SHAPE, seed=0, masking=MASKING, lane=0, lanes=1) -> list[WordSequence]:
     stream = SequenceStream(iter(records[lane::lanes]), maker_of(shape.words, masking, seed), lane, lanes)
     return list(iter(stream.next, None))
 
 
-def inner(sequences: list[Sequence]) -> tuple[np.ndarray, np.ndarray]:
+def inner(sequences: list[WordSequence]) -> tuple[np.ndarray, np.ndarray]:
     """Returns what is read and what is to be predicted at all words, [CLS] and [SEP] left out."""
     for s in sequences:
         assert s.chars_WC[:, 0].tolist() == [CLS, *[WORD_CLS] * (len(s.chars_WC) - 2), SEP]
         assert not s.labels_WC[[0, -1]].any()
         assert len(s.chars_WC) >= 3
     none = np.zeros((0, SLOTS), np.uint16)
-    return tuple(np.concatenate([none, *(getattr(s, f)[1:-1] for s in sequences)]) for f in Sequence._fields)
+    return tuple(np.concatenate([none, *(getattr(s, f)[1:-1] for s in sequences)]) for f in WordSequence._fields)
 
 
-def original(sequences: list[Sequence]) -> list[tuple[int, ...]]:
+def original(sequences: list[WordSequence]) -> list[tuple[int, ...]]:
     chars, labels = inner(sequences)
     return [tuple(int(c) for c in row[1:] if c) for row in np.where(labels != 0, labels, chars)]
 

@@ -14,10 +14,11 @@ import pytest
 from reading import never, quiet
 
 from charlm.config import load_config_file
-from charlm.data import corpus, digests, encode, vocab
+from charlm.data import digests, encode, vocab
 from charlm.data.corpus import prepare
 from charlm.data.sources import open_source
 from charlm.data.spreading import current, working_on
+from charlm.families.lookup import corpora_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,10 +73,10 @@ def test_families_that_read_text_are_prepared_by_workers(config, documents, tmp_
     for name, workers in (("here", None), ("there", Elsewhere())):
         run.data.cache_dir = str(tmp_path / name)
         if workers is None:
-            corpus.prepare_for_run(run)
+            corpora_of(run)
             continue
         with working_on(workers):
-            corpus.prepare_for_run(run)
+            corpora_of(run)
         assert workers.done.count("encode") == 6
     check_equal(tmp_path / "here", tmp_path / "there")
 

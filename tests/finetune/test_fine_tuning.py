@@ -210,8 +210,11 @@ def _leaves(tree):
 
 def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path, log_lines, read_only):
     train, dev = write_data("classification", tmp_path)
-    config = small("classification", quickest(), train, dev, seeds=2, train__epochs=1)
-    summary = fine_tune(config, str(tmp_path / "run"))
+    begin = tmp_path / "begin"
+    from_pretrained(quickest()).save_pretrained(begin)
+    config = small("classification", begin, train, dev, seeds=2, train__epochs=1)
+    summary = fine_tune(config, str(tmp_path / "run"), profile=str(tmp_path / "profile"))
+    assert sorted(p.name for p in (tmp_path / "profile").iterdir()) == ["seed_0", "seed_1"]
     scores = [result["dev"]["accuracy"] for result in summary["runs"].values()]
     assert list(summary["runs"]) == ["seed_0", "seed_1"]
     assert summary["scores"]["dev"]["accuracy"]["mean"] == pytest.approx(np.mean(scores))
@@ -219,6 +222,13 @@ def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path, log_lines, read_only)
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
     first, second = (from_pretrained(tmp_path / "run" / name).params["label"]["kernel"] for name in summary["runs"])
     assert not np.array_equal(first, second)
+    shutil.rmtree(begin)
+    from_pretrained(quickest()).save_pretrained(begin)
+    shutil.copytree(tmp_path / "run", tmp_path / "unfinished")
+    (tmp_path / "unfinished" / "seed_1" / "result.json").unlink()
+    message = rf"^init_from={begin} holds another checkpoint now \(saved .*\) than \S+seed_0 started from \(saved .*\)"
+    with pytest.raises(ValueError, match=message + ": choose another --workdir$"):
+        fine_tune(config, str(tmp_path / "unfinished"))
     read_only(tmp_path / "run")
     assert fine_tune(config, str(tmp_path / "run")) == summary
     assert f"{tmp_path / 'run' / 'seed_1'} holds a finished run: nothing to do" in str(log_lines)

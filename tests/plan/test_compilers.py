@@ -25,7 +25,7 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 from charlm.plan.analysis import GPU_OPTIONS
 from charlm.plan import counting
-from charlm.plan.hlo import Program
+from charlm.plan.hlo import HloModule
 from charlm.plan.network import traffic
 from charlm.plan.topology import devices_of, parse, use_as_cpu
 
@@ -41,7 +41,7 @@ place = lambda *axes: NamedSharding(mesh, P(*axes))
 step = jax.jit(jax.value_and_grad(loss), in_shardings=(place("fsdp"), place(("data", "fsdp"))))
 shapes = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16), jax.ShapeDtypeStruct((1024, 256), jnp.bfloat16)
 program = step.lower(*shapes).compile(compiler_options=GPU_OPTIONS if topology.platform == "gpu" else None)
-text = Program(program.as_text())
+text = HloModule(program.as_text())
 count, once = counting.count(text), counting.count(text, once=True)
 assert count.unknown == 0, count
 assert count.products == {"bf16": 5 * 3 * 2 * 256 * 256 * 256}, count.products  # of a chip's quarter of the rows

@@ -10,7 +10,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from charlm.plan import counting
 from charlm.plan.groups import groups_of
-from charlm.plan.hlo import Program
+from charlm.plan.hlo import HloModule
 from charlm.plan.network import traffic
 from charlm.plan.topology import parse
 
@@ -56,7 +56,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_operations_and_bytes_are_those_of_xla(name):
     program = compiled(*PROGRAMS[name])
-    count, theirs = counting.count(Program(program.as_text()), once=True), program.cost_analysis()
+    count, theirs = counting.count(HloModule(program.as_text()), once=True), program.cost_analysis()
     assert count.flops == pytest.approx(theirs.get("flops", 0), rel=0.02, abs=64)
     assert count.transcendental == pytest.approx(theirs.get("transcendentals", 0), rel=0.02, abs=16)
     if name != "gather":  # XLA for CPUs counts the whole table
@@ -65,17 +65,19 @@ def test_operations_and_bytes_are_those_of_xla(name):
 
 
 def test_loops_are_multiplied_out():
-    program = Program(compiled(*PROGRAMS["loop"]).as_text())
+    program = HloModule(compiled(*PROGRAMS["loop"]).as_text())
     assert counting.count(program).products == {"f32": 7 * 2 * 64 * 48 * 48}
     assert counting.count(program, once=True).products == {"f32": 2 * 64 * 48 * 48}
 
     nested = lambda x, k: jax.lax.fori_loop(0, 3, lambda _, x: looped(x, k)[0], x)
-    assert counting.count(Program(compiled(nested, ROWS, SQUARE).as_text())).products == {"f32": 21 * 2 * 64 * 48 * 48}
+    assert counting.count(HloModule(compiled(nested, ROWS, SQUARE).as_text())).products == {
+        "f32": 21 * 2 * 64 * 48 * 48
+    }
 
 
 def test_a_loop_of_unknown_length_is_told():
     endless = lambda x, k: jax.lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x @ k, x)
-    count = counting.count(Program(compiled(endless, ROWS, SQUARE).as_text()))
+    count = counting.count(HloModule(compiled(endless, ROWS, SQUARE).as_text()))
     assert count.unknown == 1
     assert count.products == {"f32": 2 * 64 * 48 * 48}
 
@@ -83,13 +85,13 @@ def test_a_loop_of_unknown_length_is_told():
 def test_the_largest_branch_counts():
     branches = lambda flag, x, k: jax.lax.cond(flag, lambda: x @ k @ k, lambda: x @ k)
     flag = jax.ShapeDtypeStruct((), jnp.bool_)
-    count = counting.count(Program(compiled(branches, flag, ROWS, SQUARE).as_text()))
+    count = counting.count(HloModule(compiled(branches, flag, ROWS, SQUARE).as_text()))
     assert count.products == {"f32": 2 * 2 * 64 * 48 * 48}
 
 
 def test_what_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY"):
-        Program("nothing")
+        HloModule("nothing")
 
 
 GROUPS = {
@@ -126,7 +128,7 @@ def test_communication_is_told_by_axis_and_size():
 
     split = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=PartitionSpec("fsdp"), out_specs=PartitionSpec(),
                                   check_vma=False))  # fmt: skip
-    count = counting.count(Program(split.lower(SQUARE).compile().as_text()))
+    count = counting.count(HloModule(split.lower(SQUARE).compile().as_text()))
     lines = {line.kind: line for line in traffic(counting.merged(count.collectives), mesh, parse("cpu:8"))}
     assert (lines["all-gather"].axes, lines["all-gather"].bytes) == ("fsdp", 48 * 48 * 4)
     assert (lines["all-reduce"].axes, lines["all-reduce"].members) == ("data x fsdp", 4)
@@ -144,7 +146,7 @@ def test_communication_in_loops_is_counted_as_often_as_it_happens():
 
     split = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=PartitionSpec("data"), out_specs=PartitionSpec(),
                                   check_vma=False))  # fmt: skip
-    count = counting.count(Program(split.lower(ROWS).compile().as_text()))
+    count = counting.count(HloModule(split.lower(ROWS).compile().as_text()))
     (line,) = traffic(counting.merged(count.collectives), mesh, parse("cpu:8"))
     assert line.times == 6
     assert line.bytes == (5 * 8 + 6) * 48 * 4

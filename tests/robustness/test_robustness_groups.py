@@ -18,9 +18,9 @@ from charlm.robustness.segmentation import pieces_of, segmentation
 from charlm.robustness.subjects import names
 from charlm.robustness.versions import changed_in_text, changed_words, sentences_of, version_of
 from charlm.tasks.classification import Classification
+from charlm.tasks.columns import Columns
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 from charlm.text.chars import CharVocab
 from charlm.text.noise import Noise, Noiser

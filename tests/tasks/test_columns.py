@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from charlm.tasks.classification import Classification, Regression
+from charlm.tasks.columns import Columns, column
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.tables import Columns, column
 from charlm.tasks.tagging import Tagging
 
 RANKED = Columns("query", "passage", "relevant", "number")

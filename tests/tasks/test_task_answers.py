@@ -10,11 +10,11 @@ import pytest
 from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExample
 from charlm.data.squad import Candidate
 from charlm.tasks.classification import Classification, ClassPrediction, Regression
+from charlm.tasks.columns import Columns
 from charlm.tasks.create import from_settings, task_named
 from charlm.tasks.question_answering import AnswerPrediction, QuestionAnswering
 from charlm.tasks.ranking import Ranking
 from charlm.tasks.table import TASKS
-from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging, word_rows
 
 PAIR = TextExample("1", "", "a text", "its pair", label="x")

@@ -12,11 +12,11 @@ from charlm.data.examples import Answer, QuestionExample, TaggedExample, TextExa
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
 from charlm.tasks.classification import Classification, Regression, join_cut
+from charlm.tasks.columns import Columns
 from charlm.tasks.contexts import ContextPlaces
 from charlm.tasks.create import TASKS, from_settings
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.ranking import Ranking
-from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 from charlm.text.noise import Noise, Noiser
 

@@ -18,6 +18,7 @@ from spiky import Numbered, bits, program_of, spiky_config
 from charlm.core import checkpoint as checkpoints
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.spikes import History, from_json, judged, new_history, to_json
+from charlm.training.going_back import GoingBack
 from charlm.training.goodput import account, read_starts
 from charlm.training.loop import Loop, NonFiniteLoss
 from charlm.training.spikes import FILE, Spikes
@@ -110,7 +111,7 @@ def test_off_the_program_and_the_checkpoint_are_without_it(tmp_path):
     config.train.steps = 6
     spiky.train(tmp_path / "off", config, Numbered())
     stored = checkpoints.description(checkpoints.find(tmp_path / "off"))
-    assert stored.keys() == {"config", "unreported"}
+    assert stored.keys() == {"config", "frozen", "started_from", "unreported"}
     assert not (tmp_path / "off" / FILE).exists()
 
 
@@ -218,15 +219,15 @@ def assert_as(unbroken, loop, folder):
     assert (folder / FILE).read_bytes() == (unbroken[1] / FILE).read_bytes()
 
 
-@pytest.mark.parametrize("place", ["remove_after", "add", "restore", "_pass_over", "went_back"])
+@pytest.mark.parametrize("place", ["remove_after", "add", "restore", "pass_over", "went_back"])
 def test_killed_while_it_goes_back_it_decides_the_same_again(unbroken, tmp_path, place):
-    owner = {"remove_after": Checkpoints, "restore": Checkpoints, "add": Spikes, "_pass_over": Loop}
+    owner = {"remove_after": Checkpoints, "restore": Checkpoints, "add": Spikes, "pass_over": GoingBack}
     owner = owner.get(place, spiky.Fixed)
     do, calls = getattr(owner, place), []
 
     def killed(*arguments, **named):
         calls.append(None)
-        if len(calls) == 2 + (place == "_pass_over"):  # it is called at the start, too
+        if len(calls) == 2 + (place == "pass_over"):  # it is called at the start, too
             raise Killed
         return do(*arguments, **named)
 

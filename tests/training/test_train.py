@@ -466,6 +466,12 @@ def test_a_source_may_be_moved_and_gone_but_not_exchanged(trained, same_run, tmp
         config.init_from = str(given)
         train(config, str(tmp_path / "run"))
     assert str(log_lines).count("holds a finished run of 1 steps: nothing to do") == 3
+    other = trained.copy(source)
+    shutil.rmtree(other / "checkpoints" / "12")
+    config.init_from = str(source)
+    train(config, str(tmp_path / "run"))
+    assert f"init_from={source} holds another checkpoint now (step 9, " in str(log_lines)
+    shutil.rmtree(source)
     config.init_from = str(tmp_path / "nowhere")
     train(config, str(tmp_path / "run"))
     assert f"nowhere does not exist; {tmp_path / 'run'} started from {source} and goes on" in str(log_lines)

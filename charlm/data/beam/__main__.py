@@ -23,11 +23,12 @@ from absl import flags
 
 from charlm import cli
 from charlm.core.files import cache_dir
-from charlm.data import corpus, spreading
+from charlm.data import spreading
 from charlm.data.beam.cleaning import clean, describe
 from charlm.data.beam.features import Rules
 from charlm.data.beam.output import own_lines_only
 from charlm.data.beam.workers import DIRECT, BeamWorkers, beam_flags
+from charlm.data.corpus import table
 
 _RUNNER = flags.DEFINE_string(
     "runner", DIRECT, "Where Beam does the work: DirectRunner (this machine), DataflowRunner, FlinkRunner, SparkRunner."
@@ -45,13 +46,15 @@ _NEAR = flags.DEFINE_float(
 
 def main(config: ml_collections.ConfigDict, given: list[str]) -> None:
     """Prepares the corpora of a config; `given` are the flags for Beam."""
+    from charlm.families.lookup import corpora_of  # needs JAX, which help texts do without
+
     runner = _RUNNER.value
     rules = Rules(_FILTER.value, _EXACT.value, _NEAR.value)
     rules.check()
     workers = BeamWorkers(cache_dir(config), beam_flags(runner, given, config.data.encode_processes))
     with own_lines_only(runner, workers.folder), spreading.working_on(workers):
         cleaned = clean(config, rules, workers) if rules != Rules() else None
-        print(corpus.table(corpus.prepare_for_run(config)))
+        print(table(corpora_of(config)))
     if cleaned is not None:
         print(f"{describe(cleaned)}; train on the cleaned text by:")
         keys = [key for key in ("train", "heldout") if config.data[key]]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.convert.files import read_json, read_state
-from charlm.convert.golden import Case, NotCompared, Ours, read_arrays
+from charlm.convert.golden import Case, NamedOutputs, NotCompared, Ours, read_arrays
 from charlm.convert.rules import build_table, import_state
 from charlm.core.types import JsonObject, Params
 from charlm.families.char2subword.imitation import imitate, neighbours, precision
@@ -35,8 +35,6 @@ INPUTS = {"losses": ("E", "y", "pred", "k")}
 # Names of the golden arrays of loss terms, and the fields of `Imitation` that they are compared with.
 TERMS = {"cos": "cosine", "nbr_self_included": "neighbours", "ce": "cross_entropy"}
 UNKNOWN_CHAR = 1  # ids of the golden characters: 0 pads, 1 is unknown, 2 masks, characters follow
-
-Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
@@ -101,7 +99,7 @@ def _described(name: str, about: JsonObject) -> Iterator[tuple[str, np.ndarray]]
             yield f"mean/{term}", np.array(mean, np.float32)
 
 
-def _module(case: Case) -> Named:
+def _module(case: Case) -> NamedOutputs:
     """Yields the module's outputs with both attention scales, the spellings, and their character ids."""
     about, chars = case.meta, case.arrays["char_ids"]
     params = {}
@@ -145,7 +143,7 @@ def _spelled(tokens: Sequence[str]) -> list[str]:
     return [spell_piece(look) for look in asked if look is not None]
 
 
-def _losses(case: Case) -> Named:
+def _losses(case: Case) -> NamedOutputs:
     """Yields every loss term, accuracy and precision for every token, and their means."""
     z = case.arrays
     k = int(z["k"])
@@ -180,7 +178,7 @@ def _modes_case(sentences: list[JsonObject], folder: Path) -> Case:
     return Case("modes", {"sentences": sentences, "folder": str(folder)}, {}, arrays)
 
 
-def _modes(case: Case) -> Named:
+def _modes(case: Case) -> NamedOutputs:
     """Yields how both modes read the words, and the WordPieces of the sentence; skips all if there is no tokenizer."""
     tokenizer = _tokenizer(Path(case.meta["folder"]))
     if isinstance(tokenizer, str):

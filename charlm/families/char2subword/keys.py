@@ -12,6 +12,17 @@ from __future__ import annotations
 
 import ml_collections
 
+from charlm.config.shared import (
+    ACCUMULATION,
+    ATTENTION_DROPOUT,
+    BATCH_SIZE,
+    CHECKPOINT_EVERY,
+    DROPOUT,
+    EVAL_EVERY,
+    LEARNING_RATE,
+    LOG_EVERY,
+    WARMUP_STEPS,
+)
 from charlm.core.keys import Key, amount, count, natural, share
 from charlm.core.types import JsonObject
 from charlm.families.shared_keys import (
@@ -67,19 +78,19 @@ KEYS: dict[str, Key] = {
     "data.mask_whole": Key(False,
         "contextual: True: one draw for all characters of a subword, as in BERT; False: one each"),
     "contextual.steps": count(1500, 'three passes of 500 updates ("a few", section 4.1)'),
-    "contextual.batch_size": count(2000, "sequences of an update (section 4.1)"),
-    "contextual.accumulation": count(125, "micro-batches of an update"),
+    "contextual.batch_size": BATCH_SIZE.but(2000, "sequences of an update (section 4.1)"),
+    "contextual.accumulation": ACCUMULATION.but(125, "micro-batches of an update"),
     "contextual.bucket_slots": BUCKET_SLOTS,
     "contextual.bucket_rows": BUCKET_ROWS.but(
         meaning="distinct spellings per bucket of a part of a micro-batch; empty: measured"),
-    "contextual.learning_rate": amount(1e-4, "peak, after warm-up"),
-    "contextual.warmup_steps": natural(75, "optimizer steps of linear warm-up from 0"),
-    "contextual.dropout": share(0.1, "of the module; the frozen transformer has none"),
-    "contextual.attention_dropout": share(0.1, "of the module"),
-    "contextual.log_every": count(10, "steps between progress lines"),
-    "contextual.eval_every": count(100, "steps between evaluations on held-out text"),
+    "contextual.learning_rate": LEARNING_RATE.but(1e-4),
+    "contextual.warmup_steps": WARMUP_STEPS.but(75),
+    "contextual.dropout": DROPOUT.but(meaning="of the module; the frozen transformer has none"),
+    "contextual.attention_dropout": ATTENTION_DROPOUT.but(meaning="of the module"),
+    "contextual.log_every": LOG_EVERY.but(10),
+    "contextual.eval_every": EVAL_EVERY.but(100),
     "contextual.eval_words": natural(0, "held-out subwords of an evaluation; 0: all"),
-    "contextual.checkpoint_every": count(100, "steps between checkpoints"),
+    "contextual.checkpoint_every": CHECKPOINT_EVERY.but(100),
     "model.layers": LAYERS.but(6, "of the module: gives the 50 M parameters of section 5"),
     "model.char_slots": CHAR_SLOTS.but(64, "characters of the longest word, its mark included; longer ones are cut"),
     "model.attention_scale": Key("model",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from charlm.data.masking import Shares
+from charlm.data.masking import Shares, rounded_at_random
 from charlm.data.streams import generator
 from charlm.families.char2subword.spelling import mask_rows, spell_rows
 from charlm.families.char2subword.spelling_vocab import Entries
@@ -76,7 +76,7 @@ def hide_characters(
     rng = generator(*seed)
     rows_TC = pieces.rows_VC[ids_T]
     (candidates,) = np.nonzero(rows_TC[:, 0])
-    count = int(masking.rate * len(candidates) + rng.random())
+    count = rounded_at_random(masking.rate * len(candidates), rng)
     chosen = rng.permutation(candidates)[:count]
     marked, chars = pieces.marked_V[ids_T[chosen]], (FIRST_CHAR, masking.chars_end)
     rows_TC[chosen] = mask_rows(rows_TC[chosen], marked, rng, chars, masking, masking.whole)

@@ -8,13 +8,11 @@ pre-training. `f64/` holds the arrays of the first pass in double precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.convert.golden import HEAD_OF_CASE, HEADS_PREFIX, Case, NotCompared, Ours, find_cases
+from charlm.convert.golden import HEAD_OF_CASE, HEADS_PREFIX, Case, NamedOutputs, NotCompared, Ours, find_cases
 from charlm.convert.rules import import_state
 from charlm.core.trees import flat
 from charlm.core.types import AnyModel, Params
@@ -29,8 +27,6 @@ INPUTS = (
     "input_ids", "attention_mask", "token_type_ids", "char_input_ids", "start_ids", "end_ids", "mlm_labels",
     "nlm_labels", "seqcls_labels", "tokcls_labels", "qa_start_positions", "qa_end_positions",
 )  # fmt: skip
-
-Named = Iterator[tuple[str, Ours]]
 
 
 def outputs(case: Case) -> dict[str, Ours | NotCompared]:
@@ -74,7 +70,7 @@ def ours_of(case: Case, short: str = "") -> tuple[AnyModel, Params]:
     return model, import_state(table, family.heads[head].leave, state, f"{case.name}.safetensors")
 
 
-def _pretraining(case: Case, batch: CharBertBatch) -> Named:
+def _pretraining(case: Case, batch: CharBertBatch) -> NamedOutputs:
     """Yields all states of a pass, and logits and losses if the case has the pre-training heads."""
     model, params = ours_of(case)
     apply = jax.jit(lambda p, b: model.apply({"params": p}, b, capture_intermediates=True))
@@ -107,7 +103,7 @@ def _pretraining(case: Case, batch: CharBertBatch) -> Named:
     yield "loss", Ours(sum(losses))
 
 
-def _fine_tuned(case: Case, short: str) -> Named:
+def _fine_tuned(case: Case, short: str) -> NamedOutputs:
     """Yields logits and loss of a fine-tuned model."""
     model, params = ours_of(case, short)
     z, batch = case.arrays, batch_of(case.arrays)

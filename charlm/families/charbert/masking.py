@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from charlm.data.masking import Hiding
+from charlm.data.masking import Hiding, rounded_at_random
 from charlm.data.streams import generator
 
 
@@ -52,7 +52,7 @@ def mask_subwords(
         rng = random.Random(":".join(map(str, seed)))
         return mask_as_released(ids_T, groups, noised_T, masking, rng)
     rng = generator(*seed)
-    wanted = int(masking.rate * len(ids_T) + rng.random())
+    wanted = rounded_at_random(masking.rate * len(ids_T), rng)
     order = rng.permutation(len(groups)).tolist()
     return masking.put(ids_T, _choose((groups[i] for i in order), noised_T, wanted), rng)
 

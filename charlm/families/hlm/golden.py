@@ -11,14 +11,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from charlm.convert.golden import GRADIENT, GRADIENT_TOLERANCE, HEAD_OF_CASE, Case, NotCompared, Ours, find_cases
+from charlm.convert.golden import (
+    GRADIENT,
+    GRADIENT_TOLERANCE,
+    HEAD_OF_CASE,
+    Case,
+    NamedOutputs,
+    NotCompared,
+    Ours,
+    find_cases,
+)
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import Entry, export_state, import_state
 from charlm.core.batch import WordBatch, reshape_batch
@@ -46,7 +55,6 @@ ZERO_GRADIENT = re.compile(r"\.pos_key_proj\.bias$")
 NOISE = 1e-6
 
 Captured = dict[str, Tree]  # module path -> the output of that module
-Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
 def outputs(case: Case) -> dict[str, Ours | NotCompared]:
@@ -157,7 +165,7 @@ def _masked_lm(case: Case, shape: HLMConfig) -> dict[str, Ours | NotCompared]:
     return found
 
 
-def _states(seen: Captured, shape: HLMConfig, at: ReleasedLayout) -> Named:
+def _states(seen: Captured, shape: HLMConfig, at: ReleasedLayout) -> NamedOutputs:
     """Yields masks, embeddings, states of the two encoders, r, w and the character states."""
     yield "pad_mask_matrix", Ours(~at.slots_CWB)
     yield "pad_mask_sentence", Ours(~np.asarray(seen["hlm"].mask_NW))
@@ -184,7 +192,7 @@ def _encoder(
     max_distance: int,
     arrange: Callable[[ArrayLike], np.ndarray],
     real_NL: np.ndarray,
-) -> Named:
+) -> NamedOutputs:
     """Yields the arrays of an encoder over [N, L].
 
     Args:
@@ -205,7 +213,7 @@ def _encoder(
 
 def _head_states(
     seen: Captured, logits_MCV: jax.Array, shape: HLMConfig, at: ReleasedLayout, z: dict[str, np.ndarray]
-) -> Named:
+) -> NamedOutputs:
     """Yields the states of the projection, the last encoder, and those at the predicted characters."""
     words_UD = np.asarray(seen["hlm"].context_NWD).reshape(-1, 1, shape.hidden)
     chars_UCD = np.asarray(seen["hlm"].char_states[0][0])[:, 1:]
@@ -238,7 +246,7 @@ def _head_states(
         yield "all_char_logits", chosen(logits_MCV, z["all_char_indices"])
 
 
-def _gradients(case: Case, ours: dict[str, np.ndarray]) -> Named:
+def _gradients(case: Case, ours: dict[str, np.ndarray]) -> NamedOutputs:
     """Yields the gradients; each is compared relative to the largest value of its golden tensor."""
     golden = {name: case.arrays[GRADIENT + name] for name in ours if GRADIENT + name in case.arrays}
     for name in ours.keys() - golden.keys():
@@ -276,7 +284,7 @@ def _fine_tuned(case: Case, shape: HLMConfig) -> dict[str, Ours | NotCompared]:
 
 def _labels(
     short: str, name: str, logits: np.ndarray, seen: Captured, at: ReleasedLayout, z: dict[str, np.ndarray]
-) -> Named:
+) -> NamedOutputs:
     """Yields logits and loss of one fine-tuned model."""
     if short == "qa":
         yield f"{name}_start", Ours(logits[..., 0], at.words_BW)

@@ -18,7 +18,8 @@ import numpy as np
 from charlm.core.batch import WordBatch
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
-from charlm.data.batching import Sequence, cache_slots, framed, inference_slots, pack_all
+from charlm.data.batching import WordSequence as Sequence
+from charlm.data.batching import cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
 from charlm.families.family import UNNAMED, family
 from charlm.families.hlm.model import HLM, HLMForMaskedLM

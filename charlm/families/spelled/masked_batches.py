@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from charlm.core.batch import WordBatch
-from charlm.data.batching import BatchShape, ShardPacker, bucket_of, labelled
-from charlm.data.batching import Sequence as WordSequence
+from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, labelled
 from charlm.data.budgets import budget, check_rows, check_slots, choose_buckets
 from charlm.data.streams import SequenceMaker, sampled
 from charlm.data.text_records import TextRecord

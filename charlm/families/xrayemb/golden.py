@@ -19,7 +19,7 @@ import numpy as np
 from flax.typing import VariableDict
 
 from charlm.convert.files import read_json, read_state
-from charlm.convert.golden import Case, NotCompared, Ours, read_arrays
+from charlm.convert.golden import Case, NamedOutputs, NotCompared, Ours, read_arrays
 from charlm.core.types import ModelConfig, Params
 from charlm.families.xrayemb.decoder import Generated, XRDecoder
 from charlm.families.xrayemb.encoder import XREncoder
@@ -35,8 +35,6 @@ META_FILE = "modules_meta.json"
 EMBEDDER = "embedder"
 INPUT = NotCompared("input")
 LOGITS_TOLERANCE = 1e-4  # tolerance of logits and of results computed from them
-
-Named = Iterator[tuple[str, Ours | NotCompared]]
 
 
 def find_cases(folder: str | Path) -> Iterator[Case]:
@@ -98,7 +96,7 @@ def spell(words: Sequence[str], chars: Sequence[str]) -> np.ndarray:
     return rows
 
 
-def _encoder(case: Case) -> Named:
+def _encoder(case: Case) -> NamedOutputs:
     """Yields the vectors of words in one batch with padding read as characters, as theirs, and of every word alone."""
     z, about = case.arrays, case.meta
     config, params = read_encoder(
@@ -120,7 +118,7 @@ def _vectors(
         yield name, Ours(jax.jit(module.apply)({"params": params}, jnp.asarray(chars_UC)))
 
 
-def _generator(case: Case) -> Named:
+def _generator(case: Case) -> NamedOutputs:
     """Yields states, logits, losses and generated words, computed correctly and with `compat_scramble`."""
     z, about = case.arrays, case.meta
     where = f"{case.name}.safetensors"
@@ -176,7 +174,7 @@ def _probabilities(
     return jax.nn.softmax(logits, axis=-1)
 
 
-def _embedder(case: Case) -> Named:
+def _embedder(case: Case) -> NamedOutputs:
     """Yields the input vectors of collapsed sequences: rows of the table and vectors of words."""
     z, about = case.arrays, case.meta
     config, params = read_encoder(case.state, f"{case.name}.safetensors")

@@ -92,7 +92,7 @@ def _chars(file: Path, char_vocab: str) -> XRayChars:
         return XRayChars.load(path)
     except OSError as error:
         said = f"--char-vocab={char_vocab}" if char_vocab else f"{path}, and no --char-vocab was named"
-        raise ValueError(f"{said}: {error.strerror}; the ids of characters are nowhere else") from None
+        raise ValueError(f"{said}: {error.strerror}; no other file has the ids of the characters") from None
 
 
 def _joined(target: Target, parts: Mapping[str, Params], backbone: Params, where: str) -> Params:

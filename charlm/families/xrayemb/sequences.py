@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from charlm.data.masking import Hiding
+from charlm.data.masking import Hiding, rounded_at_random
 from charlm.data.streams import generator
 from charlm.families.spelled.sequences import PieceMaker
 from charlm.families.xrayemb.chars import XRayChars, word_rows
@@ -185,6 +185,6 @@ class XRaySequenceMaker(PieceMaker):
             return written_TC
         (places,) = np.nonzero((gold_TC[:, 0] != 0) & ((labels_T >= 0) | (self.writes == "all")))
         if self.share < 1:
-            places = rng.permutation(places)[: int(self.share * len(places) + rng.random())]
+            places = rng.permutation(places)[: rounded_at_random(self.share * len(places), rng)]
         written_TC[places] = gold_TC[places]
         return written_TC

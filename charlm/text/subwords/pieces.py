@@ -49,7 +49,9 @@ def byte_of_glyph() -> dict[str, int]:
 
 def style_of(backend: Tokenizer) -> str:
     """Returns how pieces mark words: "wordpiece", "bytes", "metaspace", or "unknown"."""
-    if type(backend.model).__name__ == "WordPiece":
+    from tokenizers import models  # here, since whoever has a tokenizer has loaded it
+
+    if isinstance(backend.model, models.WordPiece):
         return "wordpiece"
     stages = [stage.__getstate__() for stage in (backend.pre_tokenizer, backend.decoder, backend.normalizer) if stage]
     described = b" ".join(stages).decode("utf-8")

@@ -155,7 +155,7 @@ from charlm.training.stages import train_stages
 from charlm.training.loop import Loop
 from small_run import on_devices
 step = Loop._step
-dies = lambda loop, now: now == {step} and Path(loop._workdir).name[0] == "{number}"
+dies = lambda loop, now: now == {step} and Path(loop._saving.workdir).name[0] == "{number}"
 Loop._step = lambda self, now: os.kill(os.getpid(), 9) if dies(self, now) else step(self, now)
 with on_devices(1):
     train_stages(from_dict(json.loads(Path({str(folder / "config.json")!r}).read_text())), {str(folder / "run")!r})

@@ -26,7 +26,7 @@ from charlm.convert.heads import (
 )
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.sharding import make_mesh, state_sharding
-from charlm.data.batching import BatchShape, Sequence, ShardPacker, pack_all
+from charlm.data.batching import BatchShape, ShardPacker, WordSequence, pack_all
 from charlm.data.lanes import stack
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.golden import ours_of, shape_of
@@ -64,7 +64,7 @@ def parameters(config: HLMConfig):
 # ---- Texts ----
 
 
-def texts(rng: np.random.Generator, lengths: tuple[int, ...], words: int = 12, rate: float = 0.4) -> list[Sequence]:
+def texts(rng: np.random.Generator, lengths: tuple[int, ...], words: int = 12, rate: float = 0.4) -> list[WordSequence]:
     """Returns sequences of so many words, drawn from few distinct ones, some of them to be predicted."""
     lexicon = np.zeros((words, SLOTS), np.uint16)
     for i, row in enumerate(lexicon):
@@ -77,11 +77,11 @@ def texts(rng: np.random.Generator, lengths: tuple[int, ...], words: int = 12, r
         chars = np.concatenate([edges[:1], lexicon[rng.integers(0, words, length)], edges[1:]])
         is_masked = (rng.random(len(chars)) < rate) & (chars[:, 0] == WORD_CLS)
         labels = np.where((np.arange(SLOTS) > 0) & (chars != 0), rng.integers(8, 64, chars.shape), 0)
-        sequences.append(Sequence(chars, (labels * is_masked[:, None]).astype(np.uint16)))
+        sequences.append(WordSequence(chars, (labels * is_masked[:, None]).astype(np.uint16)))
     return sequences
 
 
-def reshape_of(sequences: list[Sequence], words: int, slots: int = SLOTS) -> WordBatch:
+def reshape_of(sequences: list[WordSequence], words: int, slots: int = SLOTS) -> WordBatch:
     """Returns the sequences as the paper's plain reshape."""
     arrays = np.zeros((2, len(sequences), words, slots), np.uint16)
     for b, sequence in enumerate(sequences):
@@ -90,7 +90,7 @@ def reshape_of(sequences: list[Sequence], words: int, slots: int = SLOTS) -> Wor
     return reshape_batch(*arrays)
 
 
-def valid(batch: WordBatch, output, logits, sequences: list[Sequence]):
+def valid(batch: WordBatch, output, logits, sequences: list[WordSequence]):
     """Returns r, w and the logits of the predicted characters, text by text and position by position."""
     mask_NW = np.asarray(output.mask_NW)
     lengths = [len(s.chars_WC) for s in sequences]
@@ -113,7 +113,7 @@ def valid(batch: WordBatch, output, logits, sequences: list[Sequence]):
     return np.asarray(output.words_NWD)[mask_NW], np.asarray(output.context_NWD)[mask_NW], rows
 
 
-def outcome(batch: WordBatch, sequences: list[Sequence], config: HLMConfig = TINY):
+def outcome(batch: WordBatch, sequences: list[WordSequence], config: HLMConfig = TINY):
     return valid(batch, *run(HLMForMaskedLM(config), parameters(config), batch), sequences)
 
 
@@ -128,12 +128,12 @@ TEXTS = texts(np.random.default_rng(0), (14, 3, 9, 1))
 # ---- Equal to the released code ----
 
 
-def golden_sequences(z: dict[str, np.ndarray]) -> list[Sequence]:
+def golden_sequences(z: dict[str, np.ndarray]) -> list[WordSequence]:
     """Returns the masked texts of a golden case, as the data layer would hold them."""
     chars_BWC = z["input_ids"].transpose(2, 1, 0).astype(np.uint16)
     labels_BWC = np.where(z["predict_indices"], z["orig_input_ids"], 0).transpose(2, 1, 0).astype(np.uint16)
     return [
-        Sequence(chars_WC[:length], labels_WC[:length])
+        WordSequence(chars_WC[:length], labels_WC[:length])
         for chars_WC, labels_WC, length in zip(
             chars_BWC, labels_BWC, (chars_BWC[:, :, 0] != 0).sum(axis=1), strict=True
         )
@@ -163,7 +163,7 @@ def test_token_classifier_with_word_tables_equals_the_released_code(name):
     mask_BW = z["orig_input_ids"][0].T != 0
     chars_BWC = z["orig_input_ids"].transpose(2, 1, 0).astype(np.uint16)
     texts = [chars_WC[row] for chars_WC, row in zip(chars_BWC, mask_BW, strict=True)]
-    batch = pack_all([Sequence(chars, chars) for chars in texts], mask_BW.shape[1], (4, 8, chars_BWC.shape[2]))
+    batch = pack_all([WordSequence(chars, chars) for chars in texts], mask_BW.shape[1], (4, 8, chars_BWC.shape[2]))
     assert not all(bucket.labels_SMC.any(axis=-1).all() for bucket in batch.masked), "some rows pad their bucket"
     logits = np.asarray(jax.jit(model.apply)({"params": params}, batch))[: len(texts)]
     np.testing.assert_allclose(logits[mask_BW], z["tokcls_nlast1_logits"][mask_BW], atol=2e-5)

@@ -16,8 +16,8 @@ from charlm.families.subword.predictor import SubwordPredictor
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned
 from charlm.tasks.classification import Classification
+from charlm.tasks.columns import Columns
 from charlm.tasks.question_answering import QuestionAnswering
-from charlm.tasks.tables import Columns
 from charlm.tasks.tagging import Tagging
 
 pytestmark = pytest.mark.usefixtures("quick")

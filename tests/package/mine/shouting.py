@@ -4,7 +4,7 @@ from pathlib import Path
 
 from charlm.data.examples import TextExample
 from charlm.tasks.classification import Classification
-from charlm.tasks.tables import Columns
+from charlm.tasks.columns import Columns
 
 
 class Shouting(Classification):

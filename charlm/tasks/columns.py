@@ -1,7 +1,7 @@
 """Describes the columns of the tables that a task reads, and reads them.
 
 Open it when a column is not found, or to add one that tasks can read. Tasks that read tables take their columns from
-it; the file formats are in `charlm.data.tables`.
+it; the file formats are in `charlm.data.text_tables`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ml_collections
 
 from charlm.core.types import Json, JsonObject, Option
 from charlm.data.examples import Skipped, TextExample
-from charlm.data.tables import read_texts
+from charlm.data.text_tables import read_texts
 
 log = logging.getLogger("charlm")
 
@@ -26,7 +26,7 @@ class Columns:
     Attributes:
       text, pair, label, group, id: see `charlm.data.examples.TextExample`.
       header: whether the table has a header: "yes", "no", or "auto": yes if a column is given by name.
-      multi_label, separator, skip_labels: see `charlm.data.tables.read_texts`.
+      multi_label, separator, skip_labels: see `charlm.data.text_tables.read_texts`.
     """
 
     text: str = "sentence"

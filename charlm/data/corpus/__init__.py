@@ -5,11 +5,8 @@ Open this module to see where encoded text is cached, and which changes make cha
 A record holds consecutive sentences of one corpus, up to `data.max_words - 2` words, as three integer arrays in the
 safetensors format. The cache folder of a corpus is named by a hash of everything its content depends on, so that after
 a change of settings or files no stale record is read. A shard gets its final name only when it is complete, so
-preparation can be killed at any time, and the next run continues with the missing shards.
-
-Prepare by hand (training does it by itself):
-
-    python -m charlm.data.corpus --config=configs/hlm_base.py --config.data.train='books/*.txt.gz'
+preparation can be killed at any time, and the next run continues with the missing shards. Training prepares by itself;
+`python -m charlm.data.corpus` does it by hand.
 """
 
 from __future__ import annotations
@@ -312,19 +309,3 @@ def table(corpora: Iterable[EncodedCorpus]) -> str:
         rows.append((corpus.name, corpus.split, *counts, skipped, str(len(corpus.paths)), corpus.folder))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-
-def prepare_for_run(config: ml_collections.ConfigDict) -> Iterable[EncodedCorpus]:
-    """Encodes the text of a run and makes its vocabularies; raises ValueError for fine-tuning, which has none."""
-    from charlm.config import is_fine_tuning  # config and families stand above data: only the command imports them
-    from charlm.families.lookup import corpora_of
-
-    if is_fine_tuning(config):
-        raise ValueError(f"task={config.task}: fine-tuning reads its examples as they are; there is nothing to encode")
-    return corpora_of(config)
-
-
-if __name__ == "__main__":
-    from charlm import cli
-
-    cli.run(lambda config: print(table(prepare_for_run(config))))

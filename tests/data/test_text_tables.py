@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from charlm.data.examples import Skipped, TextExample
-from charlm.data.tables import read_passages, read_texts, write_tsv_predictions
+from charlm.data.text_tables import read_passages, read_texts, write_tsv_predictions
 
 
 def write(path, text):
