@@ -18,8 +18,7 @@ import numpy as np
 from charlm.core.batch import WordBatch
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
-from charlm.data.batching import WordSequence as Sequence
-from charlm.data.batching import cache_slots, framed, inference_slots, pack_all
+from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
 from charlm.families.family import UNNAMED, family
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
@@ -327,7 +326,7 @@ class HLMPredictor(Predictor):
             found.append(chars_WC)
         return found
 
-    def _predict(self, sequences: list[Sequence], asked: list[tuple[int, int, int]]) -> Iterator[np.ndarray]:
+    def _predict(self, sequences: list[WordSequence], asked: list[tuple[int, int, int]]) -> Iterator[np.ndarray]:
         """Yields the log-probabilities [length, V] of the characters of each word to predict.
 
         Args:
@@ -362,10 +361,10 @@ class HLMPredictor(Predictor):
         few = min(rounded(longest), -(-longest // 32) * 32)  # few widths to compile for; at most 31 words of padding
         return max(min(self._max_words, few), longest)
 
-    def _pack(self, sequences: list[Sequence]) -> WordBatch:
+    def _pack(self, sequences: list[WordSequence]) -> WordBatch:
         return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
-    def _states(self, sequences: list[Sequence]) -> jax.Array:
+    def _states(self, sequences: list[WordSequence]) -> jax.Array:
         """Returns the contextual vectors [B, W, D], padded after the words and after the sequences."""
         params = self._params["hlm"]
         positions = self._positions(params)
