@@ -9,7 +9,7 @@ import re
 import pytest
 from small_run import ROOT, main, on_devices
 
-import charlm.training.train
+import charlm.training.stages
 from charlm.config import flatten, load_config_file
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -48,7 +48,7 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
 
 @pytest.mark.parametrize(("finished", "status"), [(False, 143), (True, 0)])
 def test_a_stopped_run_ends_with_the_status_that_was_asked_for(tmp_path, monkeypatch, finished, status):
-    monkeypatch.setattr(charlm.training.train, "train", lambda *_, **__: finished)
+    monkeypatch.setattr(charlm.training.stages, "train", lambda *_, **__: finished)
     assert main(f"--config={TINY}", "--status_if_stopped=143", cwd=tmp_path).returncode == status
     assert main(f"--config={TINY}", cwd=tmp_path).returncode == 0
 

@@ -22,7 +22,7 @@ from orbax.checkpoint import v1 as ocp
 from several_processes import free_port
 from small_run import ROOT, main, metrics_without_timings, on_devices, small_config, write_text
 
-import charlm.training.train
+import charlm.training.stages
 from charlm.config import flatten, load_config_file, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts, mirror
@@ -140,7 +140,7 @@ def test_the_command_takes_addresses(trained, objects, tmp_path, monkeypatch):
         assert not (tmp_path / "s3:").exists()
 
         given = []
-        monkeypatch.setattr(charlm.training.train, "train", lambda config, *_, **__: given.append(config) or True)
+        monkeypatch.setattr(charlm.training.stages, "train", lambda config, *_, **__: given.append(config) or True)
         assert main(*command[:-1], f"--config.init_from={ADDRESS}", "--workdir=other", cwd=tmp_path).returncode == 0
         assert checkpoints.find(given[0].init_from) == Path(given[0].init_from) / "checkpoints" / "12"
 
