@@ -1,4 +1,4 @@
-"""Reads the text of a compiled program: its computations, their instructions, and the arrays of these.
+"""Reads the text of a compiled program: its computations, their instructions, and the arrays that these return.
 
 Open it when a compiler writes an instruction in a new form. `charlm.plan.counting` counts what a program does.
 """

@@ -1,7 +1,7 @@
-"""How a run goes back to a checkpoint for a loss spike, and past the batches up to the spike.
+"""Takes a run back to a checkpoint after a loss spike, and past the batches up to the spike.
 
-`charlm.training.spikes` decides whether it goes back and where to, and remembers it. Open this module to change in
-which order the parts of a run go back.
+`charlm.training.spikes` decides whether a run goes back and to which checkpoint, and stores the decision. Open this
+module to change the order in which the parts of a run go back.
 """
 
 from __future__ import annotations

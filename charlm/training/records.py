@@ -1,6 +1,6 @@
-"""What a run writes down while it trains: its metrics, and the account of its time.
+"""Records a run while it trains: its metrics, and how much of its time was useful (goodput).
 
-One process of the run writes them; in the others nothing happens. Open it to write down something else.
+Only one process of the run writes; in the others the methods do nothing. Open it to record something else.
 """
 
 from __future__ import annotations

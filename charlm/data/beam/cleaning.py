@@ -1,12 +1,13 @@
-"""Cleans corpora by Apache Beam: leaves out what a filter refuses, and duplicates, and writes the rest as JSON lines.
+"""Cleans corpora by Apache Beam: leaves out duplicates and what a filter refuses, and writes the rest as JSON lines.
 
-It takes three passes, each of which leaves files in a folder of the cache, so that a killed run goes on where it was:
-the features of every document (`charlm.data.beam.features`); which documents are left out, the one pass in which Beam
-brings together what lies in different parts; and the cleaned text, one file for each part. The folder is named by a
-hash of the text and the rules. Open it to change which of several duplicates stays, or how cleaned text is written.
+It makes three passes. The first computes the features of every document (`charlm.data.beam.features`). The second finds
+the documents to leave out; only here does Beam compare documents of different parts. The third writes the cleaned text,
+one file for each part. Every pass keeps its results in a folder of the cache, which is named by a hash of the text and
+the rules, so that a killed run goes on where it stopped. Open it to change which of several duplicates stays, or how
+cleaned text is written.
 
-Of duplicates, the first stays, where held-out corpora come before training corpora. So no text that is trained on is a
-(near) duplicate of held-out text, however it is split: documents are left out before they are split.
+The first of several duplicates stays, and held-out corpora come before training corpora. So no training text is a
+(near) duplicate of held-out text, even if both come from one corpus: duplicates are left out before it is split.
 """
 
 from __future__ import annotations

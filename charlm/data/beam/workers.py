@@ -1,8 +1,8 @@
-"""Workers of Apache Beam: pieces of work become pipelines, which any of Beam's runners can run.
+"""Runs pieces of work on the workers of Apache Beam, as pipelines for any of Beam's runners.
 
-A piece of work leaves its results in files of the cache, under names that they get only when they are complete. So it
-does not matter that a runner may do a piece of work twice, or again after a failure. Open this module to change which
-flags Beam gets, or how its errors are told.
+A piece of work writes its results to files of the cache, which get their final names only when they are complete. So a
+runner may do a piece of work twice, or again after a failure. Open this module to change which flags Beam gets, or how
+its errors are reported.
 """
 
 from __future__ import annotations
