@@ -65,7 +65,7 @@ NamedOutputs = Iterator[tuple[str, Ours | NotCompared]]  # results with the name
 Outputs = Callable[[Case], Mapping[str, Ours | NotCompared]]
 
 
-class Result(NamedTuple):
+class Comparison(NamedTuple):
     """One comparison: the error (nan if shapes differ or a value is not finite), its tolerance, and a remark."""
 
     error: float
@@ -117,19 +117,19 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def compare(ours: Ours, golden: np.ndarray, atol: float) -> Result:
+def compare(ours: Ours, golden: np.ndarray, atol: float) -> Comparison:
     """Returns the largest error of an array at its valid positions."""
     value = np.asarray(ours.value)
     exact = golden.dtype.kind not in "fc"
     tolerance = 0.0 if exact else ours.tolerance if ours.tolerance is not None else atol
     if value.shape != golden.shape:
-        return Result(np.nan, tolerance, f"ours is {value.shape}, theirs {golden.shape}")
+        return Comparison(np.nan, tolerance, f"ours is {value.shape}, theirs {golden.shape}")
     if ours.valid is not None:
         value, golden = value[ours.valid], golden[ours.valid]
     if not value.size:
-        return Result(np.nan, tolerance, "there is no valid position")
+        return Comparison(np.nan, tolerance, "there is no valid position")
     error = np.abs(value.astype(np.float64) - golden.astype(np.float64)).max() / ours.scale
-    return Result(float(error), tolerance, "" if ours.scale == 1 else "relative to the largest value")
+    return Comparison(float(error), tolerance, "" if ours.scale == 1 else "relative to the largest value")
 
 
 def check(
@@ -171,7 +171,7 @@ def check(
             if isinstance(ours, NotCompared):
                 left.append(f"{case.name:<10} {name:<28} {ours.reason}")
                 continue
-            unknown = Result(
+            unknown = Comparison(
                 np.nan, atol, "the case lacks what it is computed from, or no comparison is written for it"
             )
             result = unknown if ours is None else compare(ours, golden, atol)

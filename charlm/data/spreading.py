@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class Workers(Protocol):
     """Does pieces of work elsewhere, at once and in any order."""
 
-    def run(self, title: str, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    def run(self, title: str, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Does a piece of work for each item, and returns when all of them are done.
 
         Args:

@@ -14,8 +14,8 @@ from charlm.training.saving import Saving
 log = logging.getLogger("charlm")
 
 
-class Records:
-    """The records of a run; what cannot be written is a ValueError that says from where the run can go on.
+class RunRecorder:
+    """Records a run; what cannot be written is a ValueError that says from where the run can go on.
 
     Args:
       writer: writer of metrics; None: another process writes them.
