@@ -838,6 +838,34 @@ def test_a_quoted_name_that_does_not_exist_is_found(modules):
     assert missing_quotes(modules, text) == ["charlm.cache.WordCache", "charlm.core.state.Gone"]
 
 
+# How a docstring says when its module is for the reader: "Open it to ...", "use it in ...", or how a command is run.
+WHEN = re.compile(r"(?i)\bopen (it|this)\b|(^|[.;:] )(use|read|run|import) (it|this|these)\b|python -m charlm")
+
+
+def says_when(text: str) -> bool:
+    """Whether a module's docstring says when to open, use or run the module."""
+    return bool(WHEN.search(" ".join((ast.get_docstring(tree_of(text)) or "").split())))
+
+
 def test_every_module_says_what_it_is_for(modules):
-    said = {module: ast.get_docstring(ast.parse(text)) or "" for module, text in modules.items()}
+    said = {module: ast.get_docstring(tree_of(text)) or "" for module, text in modules.items()}
     assert [module for module, text in said.items() if len(text.split()) < 12] == []
+
+
+def test_every_module_says_when_to_open_it(modules):
+    packages = {module.rpartition(".")[0] for module in modules}  # these say with which of their modules to begin
+    assert [module for module, text in modules.items() if module not in packages and not says_when(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Draws masks. The loop calls it; open it to\nchange the rate.", True),
+        ("Names of heads. Use these constants in all code.", True),
+        ("Encodes text:\n\n    python -m charlm.data.corpus --config=configs/hlm_base.py", True),
+        ("Draws masks. The loop and the predictor use it.", False),
+        ("Opens items of a corpus, which nobody should open.", False),
+    ],
+)
+def test_a_docstring_that_does_not_say_when_is_found(text, expected):
+    assert says_when(f'"""{text}"""') is expected

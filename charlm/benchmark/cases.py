@@ -32,21 +32,21 @@ from charlm.benchmark.paths import (
     choose,
 )
 from charlm.benchmark.rounds import WorkerAnswers, measure
-from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, Shape
+from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, TextShape
 from charlm.config import get_config, load_config_file
 from charlm.core.types import Option
 
 log = logging.getLogger("charlm")
 
 SHAPES = {
-    INFERENCE: Shape(32, 46),  # MRPC at batch 32, as HLM's paper (section 4.5)
-    TRAINING: Shape(4, 128),
-    JOINED: Shape(64, 24),  # sentences
-    FULL_MODE: Shape(32, 46),
-    CHARBERT: Shape(32, 46),
-    CALLS: Shape(128, 160),  # paragraphs
-    PAGES: Shape(4, 128),
-    GENERATOR: Shape(16, 64),  # steps, and the words of each
+    INFERENCE: TextShape(32, 46),  # MRPC at batch 32, as HLM's paper (section 4.5)
+    TRAINING: TextShape(4, 128),
+    JOINED: TextShape(64, 24),  # sentences
+    FULL_MODE: TextShape(32, 46),
+    CHARBERT: TextShape(32, 46),
+    CALLS: TextShape(128, 160),  # paragraphs
+    PAGES: TextShape(4, 128),
+    GENERATOR: TextShape(16, 64),  # steps, and the words of each
 }
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 SCALING, MEMORY = "scaling", "memory"
@@ -117,7 +117,7 @@ def load_config(spec: str, text: str = "builtin") -> ml_collections.ConfigDict:
     return config
 
 
-def shapes_of(case: str, settings: BenchmarkSettings) -> list[Shape]:
+def shapes_of(case: str, settings: BenchmarkSettings) -> list[TextShape]:
     """Returns the shapes of the batches of a case.
 
     All batches of scaling have equally many words: as many as the longest text, or twice as many for drawn texts, since
@@ -130,9 +130,9 @@ def shapes_of(case: str, settings: BenchmarkSettings) -> list[Shape]:
         longest = max(settings.lengths)
         if any(longest % length for length in settings.lengths):
             raise ValueError(f"--lengths: each must divide the longest, {longest}, for equal words a batch")
-        return [Shape((1 + settings.drawn) * longest // length, length) for length in settings.lengths]
+        return [TextShape((1 + settings.drawn) * longest // length, length) for length in settings.lengths]
     usual = SHAPES[RUNNERS_OF.get(case, case)]
-    return [Shape(settings.batch or usual.batch, settings.words or usual.words)]
+    return [TextShape(settings.batch or usual.batch, settings.words or usual.words)]
 
 
 def run(case: str, settings: BenchmarkSettings) -> Outcome:
@@ -169,7 +169,7 @@ def run(case: str, settings: BenchmarkSettings) -> Outcome:
     return Outcome(figures, measured.died, measured.stopped)
 
 
-def _texts(case: str, settings: BenchmarkSettings, corpus: Corpus, shape: Shape) -> list[str]:
+def _texts(case: str, settings: BenchmarkSettings, corpus: Corpus, shape: TextShape) -> list[str]:
     """Returns the texts of a batch; for the generator, the words of its steps."""
     if case == GENERATOR:
         return corpus.frequent(shape, VOCABULARY, LONGEST)
@@ -220,7 +220,7 @@ def _jobs(
     names: Iterable[str],
     settings: BenchmarkSettings,
     corpus: Corpus,
-    shapes: list[Shape],
+    shapes: list[TextShape],
     texts: list[list[str]],
     folder: Path,
 ) -> dict[str, Path]:
@@ -270,7 +270,7 @@ def _one_after_another(commands: dict[str, list[str]]) -> WorkerAnswers:
     return whole
 
 
-def _peaks(measured: WorkerAnswers, shape: Shape, about: Figure) -> list[Figure]:
+def _peaks(measured: WorkerAnswers, shape: TextShape, about: Figure) -> list[Figure]:
     """Returns the peak memory of training steps for each path: of the process, and of the accelerator if any."""
     figures = []
     for path, peaks in measured.peaks.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from charlm.benchmark.paths import PATHS, REMAT, threads
 from charlm.benchmark.rounds import WorkerAnswers
-from charlm.benchmark.text import Shape
+from charlm.benchmark.text import TextShape
 from charlm.core.types import JsonObject
 
 Figure = JsonObject
@@ -56,7 +56,7 @@ def _seconds(rounds: list[Round], prefix: str = "") -> list[float]:
     return [r[f"{prefix}seconds"] for r in rounds]
 
 
-def speeds(case: str, measured: WorkerAnswers, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+def speeds(case: str, measured: WorkerAnswers, shapes: list[TextShape], about: list[Figure]) -> list[Figure]:
     """Returns the speed of every path and batch, and the speed of tokenisation if it was timed.
 
     Args:
@@ -78,7 +78,7 @@ def speeds(case: str, measured: WorkerAnswers, shapes: list[Shape], about: list[
     return figures
 
 
-def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape, about: Figure) -> list[Figure]:
+def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: TextShape, about: Figure) -> list[Figure]:
     seconds = _seconds(rounds, prefix)
     words = shape.batch * shape.words
     figure = {"case": case, "path": path} | spread([words / s for s in seconds]) | {"unit": "words/s"}
@@ -102,7 +102,7 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: Shape,
     return [figure | {"rounds": len(rounds)} | about]
 
 
-def ratios(case: str, measured: WorkerAnswers, shapes: list[Shape], about: list[Figure]) -> list[Figure]:
+def ratios(case: str, measured: WorkerAnswers, shapes: list[TextShape], about: list[Figure]) -> list[Figure]:
     """Returns how many times as fast each path of charlm is as the paths that it is compared with.
 
     A figure is the median of the ratios of each round; it has the tokens per text of both paths.

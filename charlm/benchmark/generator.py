@@ -30,7 +30,8 @@ GIVEN_SLOTS = {
     "generator_slots": (XRAY_SLOTS,),
 }  # slots of the tables; (): chosen as in training
 
-Table = tuple[np.ndarray, np.ndarray]  # chars [K, C] of words, and the index [K] of the word in each row; -1: no word
+# Characters [K, C] of words, and the index [K] of the word in each row; -1: no word.
+WordTable = tuple[np.ndarray, np.ndarray]
 
 
 def make(job: Job) -> Runner:
@@ -60,7 +61,7 @@ def lengths_of(chars_UC: np.ndarray) -> np.ndarray:
     return (chars_UC != 0).sum(axis=1)
 
 
-def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> list[Table]:
+def tables_of(chars_UC: np.ndarray, slots: tuple[int, ...], rows: tuple[int, ...]) -> list[WordTable]:
     """Returns the tables of a step, laid out as training lays out words of cycles; rows without a word are zeros.
 
     Raises:

@@ -36,7 +36,7 @@ _BETWEEN = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class TextShape:
     """The shape of a batch: number of texts, and words of each text, including [CLS] and [SEP]."""
 
     batch: int
@@ -102,7 +102,7 @@ class Corpus:
             self._spans = splitter.spans(self._stream)
         return self._stream, self._spans
 
-    def texts(self, shape: Shape) -> list[str]:
+    def texts(self, shape: TextShape) -> list[str]:
         """Returns the first consecutive texts of the corpus that have exactly the words of the shape.
 
         A text is the substring of the corpus from its first word to its last, so that every model can cut it in its own
@@ -121,8 +121,8 @@ class Corpus:
             made.append(text)
         return made
 
-    def drawn(self, shape: Shape, batches: int = 1) -> list[list[str]]:
-        """Returns batches of texts from all over the corpus, with the lengths of `Shape.drawn_lengths`.
+    def drawn(self, shape: TextShape, batches: int = 1) -> list[list[str]]:
+        """Returns batches of texts from all over the corpus, with the lengths of `TextShape.drawn_lengths`.
 
         The texts of a batch are cut as in `texts`, never overlap, and are spread evenly over the corpus; the texts of
         other batches lie between them. The first batch does not depend on the number of batches.
@@ -144,7 +144,7 @@ class Corpus:
             made.append(batch)
         return made
 
-    def _cut(self, spans: list[Span], at: int, room: int, shape: Shape) -> tuple[str, int]:
+    def _cut(self, spans: list[Span], at: int, room: int, shape: TextShape) -> tuple[str, int]:
         """Returns the first text of `room` words at or after word `at` that the splitter cuts alike out of its context.
 
         Also returns the index of the word after the text.
@@ -163,7 +163,7 @@ class Corpus:
         stream, spans = self._words(words)
         return stream[: spans[min(words, len(spans)) - 1][1]] if spans and words else ""
 
-    def frequent(self, shape: Shape, vocabulary: int, longest: int) -> list[str]:
+    def frequent(self, shape: TextShape, vocabulary: int, longest: int) -> list[str]:
         """Returns texts of random frequent words, joined by spaces; the same for every model.
 
         The words are drawn with equal chances from the most frequent words of the corpus, as

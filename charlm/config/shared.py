@@ -1,8 +1,8 @@
 """Config keys that pre-training and fine-tuning, or two stages of pre-training, share: each is declared here, once.
 
-Put a key here if two of `charlm.config.pretraining`, `charlm.config.finetuning` and the keys of a stage would otherwise
-both declare it. They take it from here, with `Key.but` where a default or the help differs. Keys that several families
-share are in `charlm.families.shared_keys`.
+Open it to add a key that two of `charlm.config.pretraining`, `charlm.config.finetuning` and the keys of a stage would
+otherwise both declare. They take it from here, with `Key.but` where a default or the help differs. Keys that several
+families share are in `charlm.families.shared_keys`.
 """
 
 from __future__ import annotations

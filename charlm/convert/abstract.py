@@ -1,6 +1,7 @@
 """Returns the names, shapes and dtypes of a model's parameters without computing them; each model is traced once.
 
-Import and export use it to know what a model needs before any weights are read.
+Import and export use it to know what a model needs before any weights are read. Open it when tracing a model for them
+fails or takes long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The error that is raised when a config field is to be changed that the model does not have.
+"""The error that is raised when the user changes a config field that the model does not have.
 
-It is a module of its own so that code without JAX can catch it.
+Use it in code that changes fields of a stored model's config. It is a module of its own so that code without JAX can
+catch it.
 """
 
 from __future__ import annotations

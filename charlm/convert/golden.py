@@ -65,7 +65,7 @@ NamedOutputs = Iterator[tuple[str, Ours | NotCompared]]  # results with the name
 Outputs = Callable[[Case], Mapping[str, Ours | NotCompared]]
 
 
-class Result(NamedTuple):
+class Comparison(NamedTuple):
     """One comparison: the error (nan if shapes differ or a value is not finite), its tolerance, and a remark."""
 
     error: float
@@ -117,19 +117,19 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
 
-def compare(ours: Ours, golden: np.ndarray, atol: float) -> Result:
+def compare(ours: Ours, golden: np.ndarray, atol: float) -> Comparison:
     """Returns the largest error of an array at its valid positions."""
     value = np.asarray(ours.value)
     exact = golden.dtype.kind not in "fc"
     tolerance = 0.0 if exact else ours.tolerance if ours.tolerance is not None else atol
     if value.shape != golden.shape:
-        return Result(np.nan, tolerance, f"ours is {value.shape}, theirs {golden.shape}")
+        return Comparison(np.nan, tolerance, f"ours is {value.shape}, theirs {golden.shape}")
     if ours.valid is not None:
         value, golden = value[ours.valid], golden[ours.valid]
     if not value.size:
-        return Result(np.nan, tolerance, "there is no valid position")
+        return Comparison(np.nan, tolerance, "there is no valid position")
     error = np.abs(value.astype(np.float64) - golden.astype(np.float64)).max() / ours.scale
-    return Result(float(error), tolerance, "" if ours.scale == 1 else "relative to the largest value")
+    return Comparison(float(error), tolerance, "" if ours.scale == 1 else "relative to the largest value")
 
 
 def check(
@@ -154,35 +154,8 @@ def check(
         raise ValueError(f"--atol={atol}: expected a positive number")
     passed, failed, left = 0, 0, []
     for case in cases(folder):
-        try:
-            with jax.default_matmul_precision("highest"):
-                computed = outputs(case)
-        except Exception as error:  # a case may be wrong in any way; the other cases are still compared
-            print(
-                f"{case.name:<10} FAIL  it cannot be computed: {' '.join(str(error).split()) or type(error).__name__}"
-            )
-            failed += 1
-            continue
-        numbers = 0
-        for name, golden in case.arrays.items():
-            ours = computed.get(name)
-            if ours is None and golden.dtype.kind != "f":
-                ours = NotCompared("no comparison is written for it")
-            if isinstance(ours, NotCompared):
-                left.append(f"{case.name:<10} {name:<28} {ours.reason}")
-                continue
-            unknown = Result(
-                np.nan, atol, "the case lacks what it is computed from, or no comparison is written for it"
-            )
-            result = unknown if ours is None else compare(ours, golden, atol)
-            numbers += golden.dtype.kind == "f"
-            passed, failed = passed + result.passed, failed + (not result.passed)
-            print(f"{case.name:<10} {name:<{_widest(case)}} {result}", flush=True)
-        if case.state and not numbers:
-            print(f"{case.name:<10} FAIL  it holds no array that depends on the weights")
-            failed += 1
-        absent = [name for name, ours in computed.items() if name not in case.arrays and isinstance(ours, Ours)]
-        left += [f"{case.name:<10} {name:<28} the case has no such array" for name in absent]
+        passes, fails, skipped = _check_case(outputs, case, atol)
+        passed, failed, left = passed + passes, failed + fails, left + skipped
     if left:
         print("not compared:", *left, sep="\n")
     if not passed + failed:
@@ -190,6 +163,36 @@ def check(
         return 1
     print(f"{passed + failed} arrays compared: {passed} pass, {failed} FAIL; {len(left)} not compared")
     return 1 if failed else 0
+
+
+def _check_case(outputs: Outputs, case: Case, atol: float) -> tuple[int, int, list[str]]:
+    """Prints the comparisons of a case; returns how many pass and fail, and a line for each array not compared."""
+    try:
+        with jax.default_matmul_precision("highest"):
+            computed = outputs(case)
+    except Exception as error:  # a case may be wrong in any way; the other cases are still compared
+        print(f"{case.name:<10} FAIL  it cannot be computed: {' '.join(str(error).split()) or type(error).__name__}")
+        return 0, 1, []
+    passed, failed, numbers, left = 0, 0, 0, []
+    for name, golden in case.arrays.items():
+        ours = computed.get(name)
+        if ours is None and golden.dtype.kind != "f":
+            ours = NotCompared("no comparison is written for it")
+        if isinstance(ours, NotCompared):
+            left.append(f"{case.name:<10} {name:<28} {ours.reason}")
+            continue
+        unknown = Comparison(
+            np.nan, atol, "the case lacks what it is computed from, or no comparison is written for it"
+        )
+        result = unknown if ours is None else compare(ours, golden, atol)
+        numbers += golden.dtype.kind == "f"
+        passed, failed = passed + result.passed, failed + (not result.passed)
+        print(f"{case.name:<10} {name:<{_widest(case)}} {result}", flush=True)
+    if case.state and not numbers:
+        print(f"{case.name:<10} FAIL  it holds no array that depends on the weights")
+        failed += 1
+    absent = [name for name, ours in computed.items() if name not in case.arrays and isinstance(ours, Ours)]
+    return passed, failed, [*left, *(f"{case.name:<10} {name:<28} the case has no such array" for name in absent)]
 
 
 def _widest(case: Case) -> int:

@@ -2,7 +2,7 @@
 
 A file is written under a temporary name, synced to disk and only then renamed. Without the sync, the rename may reach
 the disk before the content does, and a power cut would leave an empty file under the final name. The module needs only
-the standard library, so every part of charlm can use it. Write every file that a run relies on with this module.
+the standard library, so every part of charlm can use it. Use it for every file that a run relies on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks of what packages add to the tables of charlm: texts for users, places of code, types and methods.
+"""Checks the entries that packages add to the tables of charlm: texts for users, places of code, types and methods.
 
-Open it to check another part of an entry. Each table (`charlm.core.registry`) says what its entries must have; here is
-how that is found out, and how it is said in one line.
+Each table (`charlm.core.registry`) says what its entries must have. This module checks that they have it, and says in
+one line what is wrong. Open it to check another part of an entry.
 """
 
 from __future__ import annotations

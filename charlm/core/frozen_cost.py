@@ -1,11 +1,12 @@
-"""What a training step costs when parameters are frozen, as a share of its cost when all are trained; for MFU.
+"""Estimates the cost of a training step with frozen parameters, as a share of its cost when all are trained; for MFU.
 
 The training loop calls it; open it when the MFU of a run with frozen parameters looks wrong.
 
-A product x W costs one pass forward, one backward for the gradient of W, if W is trained, and one for the gradient of
-x, if x depends on a trained parameter. So frozen layers over a frozen embedding table cost a third of trained ones, and
-frozen layers above trained parameters two thirds. The share is found by counting the products in two traced gradients,
-with and without frozen parameters, so that it holds for every model; nothing is compiled or computed.
+A product x W is computed once in the forward pass. The backward pass has another product of the same cost for the
+gradient of W, if W is trained, and one for the gradient of x, if x depends on a trained parameter. So frozen layers
+over a frozen embedding table cost a third of trained ones, and frozen layers above trained parameters two thirds. The
+share is found by counting the products in two traced gradients, with and without frozen parameters, so that it holds
+for every model; nothing is compiled or computed.
 
 With `model.remat` both counts include the recomputation, so that the share is approximate. The body of a loop whose
 number of steps is not known counts once, and of several branches the most expensive one.

@@ -1,10 +1,10 @@
 """Checkpoints on a disk of each host, between those in the workdir: written often, because the disk is near.
 
 Every process writes what its own devices hold, and its own position in the data, so nothing is sent and no process
-waits for another. Such a checkpoint serves to go on with the same processes and mesh alone; the ones in the workdir
-remain the run's. After a crash, the processes agree on the newest step that all of them still have. Orbax's emergency
-checkpoints were no choice: they need two replicas or more on different hosts, and hold no position in the data. Open it
-when a run does not go on from its local checkpoints.
+waits for another. Such a checkpoint can be resumed only with the same processes and mesh, so it does not replace those
+in the workdir. After a crash, the processes agree on the newest step that all of them still have. Orbax's emergency
+checkpoints do not serve here: they need at least two replicas on different hosts, and hold no position in the data.
+Open it when a run does not go on from its local checkpoints.
 """
 
 from __future__ import annotations

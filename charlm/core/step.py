@@ -86,16 +86,7 @@ def make_train_step(
             )
             return grads, sums
 
-        def accumulate(carry: Tree, item: tuple[jax.Array, Tree]) -> tuple[Tree, None]:
-            return jax.tree.map(jnp.add, carry, gradient(*item)), None
-
-        micro_batches = jax.tree.leaves(batch)[0].shape[0]
-        first = jax.tree.map(lambda x: x[0], batch)
-        if micro_batches == 1:
-            grads, sums = gradient(0, first)
-        else:
-            zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, 0, first))
-            (grads, sums), _ = jax.lax.scan(accumulate, zero, (jnp.arange(micro_batches), batch))
+        grads, sums = _accumulated(gradient, batch)
         # Sums over the whole batch, divided once: the gradient does not depend on the number of micro-batches.
         grads = jax.tree.map(lambda g: g / jnp.maximum(sums[1], 1), grads)
         none = jax.tree.map(jnp.zeros_like, state.params)  # stands in for frozen gradients; the compiler removes it
@@ -111,3 +102,22 @@ def make_train_step(
         return TrainState(new.step, params, unless(seen.spike, opt_state, state.opt_state), history), sums, seen
 
     return train_step
+
+
+def _accumulated(gradient: Callable[[jax.Array | int, Tree], tuple[Params, Sums]], batch: Tree) -> tuple[Params, Sums]:
+    """Returns the sums of gradients and loss sums over the micro-batches of a batch, [accumulation, ...].
+
+    Args:
+      gradient: takes the number of a micro-batch and the micro-batch.
+    """
+
+    def add(carry: Tree, item: tuple[jax.Array, Tree]) -> tuple[Tree, None]:
+        return jax.tree.map(jnp.add, carry, gradient(*item)), None
+
+    micro_batches = jax.tree.leaves(batch)[0].shape[0]
+    first = jax.tree.map(lambda x: x[0], batch)
+    if micro_batches == 1:
+        return gradient(0, first)
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(gradient, 0, first))
+    total, _ = jax.lax.scan(add, zero, (jnp.arange(micro_batches), batch))
+    return total

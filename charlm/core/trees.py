@@ -1,7 +1,7 @@
 """Flattens nested dicts of parameters, for code that looks parameters up by name.
 
-Conversion, golden checks and the start of a run from another model use it, as should all code that looks up a parameter
-by a path such as "bert/embed/token/embedding".
+Use it in all code that looks up a parameter by a path such as "bert/embed/token/embedding"; conversion, golden checks
+and the start of a run from another model do.
 """
 
 from __future__ import annotations

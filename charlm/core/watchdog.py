@@ -1,8 +1,8 @@
-"""Ends a run that makes no progress, so that whatever starts it again can: a hang costs minutes, not a weekend.
+"""Ends a run that makes no progress, so that a scheduler can start it again: a hang costs minutes, not a weekend.
 
-A step may wait for ever: for a collective that a broken link does not finish, for a file server that does not answer,
-for a lock. The process is alive then, and nothing restarts it. A `Watchdog` is told of progress and ends the process
-when there was none for too long, after it wrote what every thread was doing. The training loop starts it; open it to
+A step may wait for ever: for a collective over a broken link, for a file server that does not answer, for a lock. Since
+the process is still alive, nothing restarts it. The run reports its progress to a `Watchdog`. After too long without
+progress, the watchdog writes what every thread is doing, and ends the process. The training loop starts it; open it to
 change what is written before the process is ended.
 """
 

@@ -2,5 +2,5 @@
 
 Look here to change what happens to text before a model reads it. Text comes in through `sources`; `corpus` encodes it
 into `records`; `pipeline` and `streams` turn the records into batches. Readers of labelled data for fine-tuning are
-`rows`, `tables`, `conll` and `squad`.
+`rows`, `text_tables`, `conll` and `squad`.
 """

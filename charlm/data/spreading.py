@@ -1,9 +1,9 @@
-"""Lets other machines do the work of preparing corpora: whoever prepares one may name workers first.
+"""Spreads the preparation of corpora over workers, which may be other machines.
 
-Preparing a corpus consists of pieces of work that need nothing of each other, and leave what they find out in files of
-the cache. `charlm.data.encode`, `charlm.data.digests` and `charlm.data.vocab` hand such pieces to the `Workers` that
-`working_on` names. So every family can be prepared by other machines, and nothing of a family needs to know of them.
-Without workers, all work is done by this machine. `charlm.data.beam` brings workers; open this module to write others.
+Preparing a corpus consists of independent pieces of work, each of which writes its results to files of the cache.
+`charlm.data.encode`, `charlm.data.digests` and `charlm.data.vocab` give such pieces to the `Workers` that `working_on`
+sets; without workers, this machine does all the work. So the corpora of every family can be prepared by other machines,
+and no family has code for it. `charlm.data.beam` has such workers; open this module to write others.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class Workers(Protocol):
     """Does pieces of work elsewhere, at once and in any order."""
 
-    def run(self, title: str, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    def run(self, title: str, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Does a piece of work for each item, and returns when all of them are done.
 
         Args:

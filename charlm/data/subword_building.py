@@ -84,7 +84,7 @@ def tokenizer_of(source: Path | None) -> SubwordTokenizer | None:
         raise ValueError(f"init_from: {error}; name the subwords of {source} in text.tokenizer") from error
 
 
-def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
+def words_of_records(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
     """Yields the words of every record of encoded corpora, in order."""
     from array_record.python.array_record_module import ArrayRecordReader
 
@@ -101,7 +101,7 @@ def read_texts(corpora: Iterable[EncodedCorpus]) -> Iterator[list[str]]:
 def count_words(corpora: Iterable[EncodedCorpus]) -> Counter[str]:
     """Counts how often each word occurs in encoded corpora."""
     counts: Counter[str] = Counter()
-    for words in read_texts(corpora):
+    for words in words_of_records(corpora):
         counts.update(words)
     return counts
 

@@ -138,6 +138,20 @@ def read_passages(
         for example in found:
             _check_ranked(example, relevance, query_id)
         return found
+    return _read_lists(path, query_id, query, passages, passage, relevance, passage_id, skipped)
+
+
+def _read_lists(
+    path: str,
+    query_id: Column,
+    query: Column,
+    passages: str,
+    passage: Column,
+    relevance: Column,
+    passage_id: str | None,
+    skipped: Skipped,
+) -> list[TextExample]:
+    """Reads queries that have all of their candidates with them; see `read_passages`."""
     rule = LabelRule(relevance, None, True, "error", "", ())
     columns = {"text": query, "pair": passage, "group": query_id}
     examples = []

@@ -1,7 +1,7 @@
 """Config keys that several families have in pre-training: what they have in common is declared here, once.
 
-Put a key here if the `keys` modules of two families would otherwise both declare it. The `keys` module of a family
-takes them from here, with `Key.but` where its default, its help or its rule differs. The keys that every family has are
+Open it to add a key that the `keys` modules of two families would otherwise both declare. The `keys` module of a family
+takes it from here, with `Key.but` where its default, its help or its rule differs. The keys that every family has are
 in `charlm.config.pretraining`.
 """
 

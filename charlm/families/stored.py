@@ -1,4 +1,4 @@
-"""Reads the description of a checkpoint, and says which family its model is of, if the checkpoint names none, too.
+"""Reads the description of a checkpoint, and finds the family of its model even if the checkpoint does not name it.
 
 Use it instead of `charlm.core.checkpoint.read_metadata` wherever only models of some families are allowed.
 """

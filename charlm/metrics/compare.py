@@ -3,7 +3,8 @@
 The robustness report uses it for its intervals and the fine-tuning command for means over seeds. Scores such as entity
 F1 or Matthews are not means over examples, but functions of sums over examples. The functions `per_example_*` return
 the contribution of each example to these sums, and `score_from_statistics` computes scores from the sums. So all
-resamples are scored with one matrix product.
+resamples are scored with one matrix product. Open it to give a new score an interval, or to change how examples are
+resampled.
 """
 
 from __future__ import annotations

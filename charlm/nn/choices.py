@@ -1,6 +1,6 @@
 """The names of kernels, initialisers and activations, for types, checks and command lines; imports no JAX.
 
-Add the name here when you add a kernel (`kernels`), an initialiser (`embed`) or an activation (`blocks`).
+Open it to add the name of a new kernel (`kernels`), initialiser (`embed`) or activation (`blocks`).
 """
 
 from typing import Literal, get_args

@@ -1,10 +1,10 @@
-"""Draws dropout of attention probabilities by counters, so that a tile of them can be drawn anywhere and again.
+"""Draws the dropout of attention probabilities from counters, so that any tile can be drawn again, on any device.
 
 Whether a probability is kept depends on the seed, the row of the batch, the head, the query and the key, and on nothing
 else: not on the tiles, the devices or the direction (forward or backward). The bits are Threefry-2x32's with 20 rounds
 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), JAX's own default generator. One call of it gives
 the 16 bits of four probabilities, those that stand in the four quarters of a square of 256 queries and keys. Open it to
-change the generator; `charlm.nn.tiled` draws by it, and `kept` says what was drawn.
+change the generator. `charlm.nn.tiled` uses it; `kept` returns the whole mask that was drawn.
 """
 
 from __future__ import annotations

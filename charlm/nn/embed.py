@@ -142,7 +142,7 @@ class RelativeTable(nn.Module):
         return layer_norm(self.epsilon, jnp.float32, name="norm")(table)
 
 
-def read_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:
+def gather_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:
     """Returns table_SUD[s, index[s]] [S, B, W, D].
 
     The gradient adds one row for each position of a word, thousands for a frequent word, so it is summed in float32.

@@ -25,7 +25,7 @@ FAST_MEMORY = 100 * 2**20  # bytes of a TPU's fast memory that a kernel may use,
 Tables = tuple[jax.Array, ...]
 
 
-class Setup(NamedTuple):
+class StaticArgs(NamedTuple):
     """What is fixed when the attention is traced; see `tiles.TileConfig`."""
 
     heads: int
@@ -132,13 +132,13 @@ class _Blocks(NamedTuple):
         return [self.spec(shape, of(more)) for of in (of_keys, of_queries) for more in (0, 1)]
 
 
-def _plan(setup: Setup, query: jax.Array, keys: int, tables: Tables) -> tiles.TileConfig:
+def _plan(static: StaticArgs, query: jax.Array, keys: int, tables: Tables) -> tiles.TileConfig:
     _, Q, D = query.shape
-    lanes = math.lcm(setup.head_dim, LANES)
+    lanes = math.lcm(static.head_dim, LANES)
     lanes = D if D % lanes else lanes  # a block may be the whole width, however narrow
     return tiles.TileConfig(
-        setup.tile, setup.head_dim, lanes // setup.head_dim, setup.heads, Q // setup.tile, keys // setup.tile,
-        setup.scale, setup.limit, bool(tables), setup.interpret,
+        static.tile, static.head_dim, lanes // static.head_dim, static.heads, Q // static.tile, keys // static.tile,
+        static.scale, static.limit, bool(tables), static.interpret,
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _cost(plan: tiles.TileConfig, products: float, grid: tuple[int, ...], *array
 
 
 def call_forward(
-    setup: Setup,
+    static: StaticArgs,
     spread: Spread,
     query: jax.Array,
     key: jax.Array,
@@ -168,7 +168,7 @@ def call_forward(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the output [B, Q, D] and the statistics [B, blocks of heads, 2 x heads of a block, Q] of one device."""
     B, Q, D = query.shape
-    plan = _plan(setup, query, key.shape[1], tables)
+    plan = _plan(static, query, key.shape[1], tables)
     blocks = D // plan.lanes
     grid = blocks, B, plan.queries, plan.keys
     at = _Blocks(plan, lambda g, b, i, j: (g, b, i, j))
@@ -197,7 +197,7 @@ def call_forward(
 
 
 def call_backward(
-    setup: Setup,
+    static: StaticArgs,
     spread: Spread,
     query: jax.Array,
     key: jax.Array,
@@ -211,7 +211,7 @@ def call_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables]:
     """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices."""
     B, Q, D = query.shape
-    plan = _plan(setup, query, key.shape[1], tables)
+    plan = _plan(static, query, key.shape[1], tables)
     blocks = D // plan.lanes
     grid = blocks, B, plan.keys, plan.queries
     at = _Blocks(plan, lambda g, b, j, i: (g, b, i, j))

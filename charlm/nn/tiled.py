@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from charlm.nn.draws import threshold
 from charlm.nn.scan import BATCH_AXES
-from charlm.nn.tile_calls import Setup, Spread, Tables, call_backward, call_forward
+from charlm.nn.tile_calls import Spread, StaticArgs, Tables, call_backward, call_forward
 
 TILES = (512, 256, 128)  # sizes of tiles; the larger, the less is read again and the fewer products are shifted out
 EMPTY = 1.25  # the largest tile is used that makes the window at most so many times longer
@@ -93,13 +93,13 @@ def tiled_attention(
     N, K = key_BND.shape[1], D // heads
     assert not obstacle(Q, N)  # callers ask first
     tile = tile_size(max(Q, N))
-    setup = Setup(heads, K, scale, threshold(rate), tile, interpret)
+    static = StaticArgs(heads, K, scale, threshold(rate), tile, interpret)
     # Keys beyond the last one have no weight even where no key is visible.
     floor_BN = _padded(jnp.where(visible_BN, 1.0, HIDDEN).astype(jnp.float32), tile, -jnp.inf)
     query, key, value = (_padded(x, tile) for x in (query_BQD, key_BND, value_BND))
     seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
     tables = () if positions is None else _tables(positions, Q, N, tile)
-    mixed: jax.Array = _attention(setup, query, key, value, tables, floor_BN[:, None], seed_2)
+    mixed: jax.Array = _attention(static, query, key, value, tables, floor_BN[:, None], seed_2)
     return mixed[:, :Q]
 
 
@@ -126,7 +126,7 @@ def _tables(positions: Positions, queries: int, keys: int, tile: int) -> Tables:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(
-    setup: Setup,
+    static: StaticArgs,
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
@@ -134,14 +134,14 @@ def _attention(
     floor_B1N: jax.Array,
     seed_2: jax.Array,
 ) -> jax.Array:
-    return _forward(setup, query, key, value, tables, floor_B1N, seed_2)[0]
+    return _forward(static, query, key, value, tables, floor_B1N, seed_2)[0]
 
 
 Kept = tuple[jax.Array, jax.Array, jax.Array, Tables, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def _forward(
-    setup: Setup,
+    static: StaticArgs,
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
@@ -150,9 +150,9 @@ def _forward(
     seed_2: jax.Array,
 ) -> tuple[jax.Array, Kept]:
     tables = tuple(table.astype(query.dtype) for table in tables)
-    spread = _spread(setup, query)
+    spread = _spread(static, query)
     run = spread.over(
-        functools.partial(call_forward, setup, spread),
+        functools.partial(call_forward, static, spread),
         (*[spread.states] * 3, (spread.tables,) * len(tables), spread.rows, P()),
         (spread.states, spread.statistics),
     )
@@ -160,12 +160,14 @@ def _forward(
     return out, (query, key, value, tables, floor_B1N, seed_2, out, statistics)
 
 
-def _backward(setup: Setup, kept: Kept, grad: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, Tables, None, None]:
+def _backward(
+    static: StaticArgs, kept: Kept, grad: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, Tables, None, None]:
     query, key, value, tables, floor_B1N, seed_2, out, statistics = kept
-    spread = _spread(setup, query)
+    spread = _spread(static, query)
     of_tables = (spread.tables,) * len(tables)
     run = spread.over(
-        functools.partial(call_backward, setup, spread),
+        functools.partial(call_backward, static, spread),
         (*[spread.states] * 3, of_tables, spread.rows, P(), spread.states, spread.statistics, spread.states),
         (*[spread.states] * 3, of_tables),
     )
@@ -175,11 +177,11 @@ def _backward(setup: Setup, kept: Kept, grad: jax.Array) -> tuple[jax.Array, jax
 _attention.defvjp(_forward, _backward)
 
 
-def _spread(setup: Setup, query: jax.Array) -> Spread:
+def _spread(static: StaticArgs, query: jax.Array) -> Spread:
     """Returns how the work is spread over the program's mesh, if that is one of charlm's over several devices."""
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.size == 1 or not {*BATCH_AXES, HEADS_AXIS} <= set(mesh.axis_names):
         return Spread(None, (), None)
     rows = len(query) % math.prod(mesh.shape[axis] for axis in BATCH_AXES) == 0
-    heads = setup.heads % mesh.shape[HEADS_AXIS] == 0
+    heads = static.heads % mesh.shape[HEADS_AXIS] == 0
     return Spread(mesh, BATCH_AXES if rows else (), HEADS_AXIS if heads else None)

@@ -60,7 +60,7 @@ class Analysis(NamedTuple):
       products: FLOPs of products, by dtype.
       other, transcendental, bytes: see `charlm.plan.counting.Count`.
       collectives: the communication of a step; collectives that differ only in size are merged.
-      arguments, outputs, aliased, code: bytes, as the compiler states them; see `Sizes`.
+      arguments, outputs, aliased, code: bytes, as the compiler states them; see `BufferSizes`.
       temporary: bytes of all working memory, as the compiler states them.
       unknown: the number of loops whose number of iterations is not known; they count once.
       calls: the number of calls of each library kernel whose work is not counted.
@@ -170,7 +170,7 @@ def _compile(lowered: jax.stages.Lowered, topology: Topology) -> Analysis:
     memory, costs, text = program.memory_analysis(), program.cost_analysis() or {}, program.as_text()
     assert memory is not None
     assert text is not None  # compilers for processors tell both
-    sizes = Sizes(
+    sizes = BufferSizes(
         float(memory.argument_size_in_bytes),
         float(memory.output_size_in_bytes),
         float(memory.alias_size_in_bytes),
@@ -211,7 +211,7 @@ def compile_early(lowered: jax.stages.Lowered, topology: Topology) -> Analysis:
     return _analysis(program, sizes_of(assigned), seconds, {})
 
 
-class Sizes(NamedTuple):
+class BufferSizes(NamedTuple):
     """Bytes of a program's arrays in main memory; aliased arrays are both arguments and outputs."""
 
     arguments: float
@@ -221,7 +221,7 @@ class Sizes(NamedTuple):
     code: float = 0.0
 
 
-def sizes_of(assignment: str) -> Sizes:
+def sizes_of(assignment: str) -> BufferSizes:
     """Returns the sizes from XLA's text of its buffer assignment; other colours than 0 are memories inside a chip."""
     sums = dict.fromkeys(("arguments", "outputs", "aliased", "temporary"), 0.0)
     for found in re.finditer(r"^allocation \d+: size (\d+)(?:, color (\d+))?,?(.*)$", assignment, re.MULTILINE):
@@ -233,10 +233,10 @@ def sizes_of(assignment: str) -> Sizes:
         sums["outputs"] += size * live
         sums["aliased"] += size * (live and given)
         sums["temporary"] += size * (not live and not given and "thread-local" not in what)
-    return Sizes(**sums)
+    return BufferSizes(**sums)
 
 
-def _analysis(program: str, sizes: Sizes, seconds: float, xla: dict[str, float]) -> Analysis:
+def _analysis(program: str, sizes: BufferSizes, seconds: float, xla: dict[str, float]) -> Analysis:
     text = HloModule(program)
     count = counting.count(text)
     return Analysis(

@@ -2,7 +2,8 @@
 
 `charlm.plan.table` uses it for families whose runs need such a model (`Family.starts_from`). Char2Subword, for one,
 imitates the table of another model. The step depends on the sizes of that model, but not on the weights. So all weights
-are zeros, in a sparse file that takes no room on most disks.
+are zeros, in a sparse file that takes no room on most disks. Open it when such a run cannot be planned, or needs a
+backbone other than a BERT.
 """
 
 from __future__ import annotations

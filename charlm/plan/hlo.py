@@ -1,4 +1,4 @@
-"""Reads the text of a compiled program: its computations, their instructions, and the arrays of these.
+"""Reads the text of a compiled program: its computations, their instructions, and the arrays that these return.
 
 Open it when a compiler writes an instruction in a new form. `charlm.plan.counting` counts what a program does.
 """
@@ -16,7 +16,7 @@ _HEADER = re.compile(rf"^(?:ENTRY )?{NAME_PATTERN} \(.*\{{$")
 _ARRAY = re.compile(r"(\w+)\[([\d,<=]*)\](\{[^}]*\})?")
 
 
-class Array(NamedTuple):
+class HloArray(NamedTuple):
     """An array of a program, without its values.
 
     Attributes:
@@ -55,7 +55,7 @@ class Instruction(NamedTuple):
 
     name: str
     opcode: str
-    results: tuple[Array, ...]
+    results: tuple[HloArray, ...]
     operands: tuple[str, ...]
     attributes: str
     inside: str = ""
@@ -81,12 +81,12 @@ def bytes_of(dtype: str) -> float:
     return int(bits[1]) / 8 if bits else 0
 
 
-def _arrays(text: str) -> tuple[Array, ...]:
+def _arrays(text: str) -> tuple[HloArray, ...]:
     found = []
     for dtype, sizes, layout in _ARRAY.findall(text):
         space = re.search(r"S\((\d+)\)", layout)
         shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
-        found.append(Array(dtype, shape, space is None or space[1] == "0"))
+        found.append(HloArray(dtype, shape, space is None or space[1] == "0"))
     return tuple(found)
 
 
@@ -147,7 +147,7 @@ class HloModule:
         body = self.computations[name]
         return next((one for one in body.values() if one.root), list(body.values())[-1])
 
-    def operands(self, instruction: Instruction, body: dict[str, Instruction]) -> list[Array]:
+    def operands(self, instruction: Instruction, body: dict[str, Instruction]) -> list[HloArray]:
         """Returns the arrays that an instruction reads."""
         return [array for name in instruction.operands if name in body for array in body[name].results]
 

@@ -20,13 +20,13 @@ from charlm.core.sharding import make_mesh, state_sharding
 from charlm.plan.analysis import compiled
 from charlm.plan.figures import Figures, figures, usable
 from charlm.plan.program import Planned, Planner, bytes_on_chip
-from charlm.plan.search import REMAT_COST, TRIES, Guess, Outcome, Setting, search, setting_of, settings
+from charlm.plan.search import REMAT_COST, TRIES, Guess, Setting, Trial, search, setting_of, settings
 from charlm.plan.topology import Device, Topology
 
 log = logging.getLogger("charlm")
 
 SCAN = "model.scan_layers"
-Found = Outcome[Figures]
+Found = Trial[Figures]
 
 
 @dataclasses.dataclass
@@ -194,4 +194,4 @@ def _sequences(setting: Setting, mesh: Mesh) -> float:
 
 
 def _outcome(setting: Setting, found: Figures) -> Found:
-    return Outcome(setting, found.analysis.temporary, found.memory.needed, found.step, found.fits, found)
+    return Trial(setting, found.analysis.temporary, found.memory.needed, found.step, found.fits, found)

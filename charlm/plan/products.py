@@ -12,10 +12,10 @@ import re
 
 import numpy as np
 
-from charlm.plan.hlo import Array, Instruction
+from charlm.plan.hlo import HloArray, Instruction
 
 
-def product(one: Instruction, read: list[Array]) -> float:
+def product(one: Instruction, read: list[HloArray]) -> float:
     """Returns the operations of a dot, a convolution, or a call of a library for either; 0 for other calls.
 
     Args:
@@ -33,11 +33,11 @@ def product(one: Instruction, read: list[Array]) -> float:
     return _convolution(one, read)
 
 
-def _sizes_at(array: Array, axes: str) -> int:
+def _sizes_at(array: HloArray, axes: str) -> int:
     return math.prod(array.shape[int(axis)] for axis in axes.split(",") if axis.strip())
 
 
-def _convolution(one: Instruction, read: list[Array]) -> float:
+def _convolution(one: Instruction, read: list[HloArray]) -> float:
     labels = re.search(r"dim_labels=([\w?]+)_([\w?]+)->([\w?]+)", one.attributes)
     if labels is None or len(read) < 2:
         return 0.0

@@ -11,7 +11,7 @@ from charlm.core.types import JsonObject
 from charlm.plan.chips import GIB
 from charlm.plan.figures import DAY, Figures
 from charlm.plan.planning import Plan
-from charlm.plan.search import Outcome, Setting, setting_of
+from charlm.plan.search import Setting, Trial, setting_of
 
 _UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SHOWN = 8  # kinds of collectives that are shown
@@ -61,9 +61,9 @@ def lines(plan: Plan, price: float = 0.0, command: str = "") -> list[str]:
         )
     if not plan.tried:
         return found
-    for outcome in plan.tried:
-        if outcome.setting != own:
-            found.append(_tried(outcome, plan.config))
+    for trial in plan.tried:
+        if trial.setting != own:
+            found.append(_tried(trial, plan.config))
     if plan.found is None:
         return [*found, "no setting was found that fits; more may be tried with --tries"]
     if plan.found.setting == own:
@@ -81,11 +81,11 @@ def lines(plan: Plan, price: float = 0.0, command: str = "") -> list[str]:
     return [*found, "", " ".join([command, *plan.loop, *plan.found.setting.flags(plan.config)])]
 
 
-def _tried(outcome: Outcome[Figures], config: ml_collections.ConfigDict) -> str:
-    flags = " ".join(flag.removeprefix("--config.") for flag in outcome.setting.flags(config)) or "as configured"
-    fits = "fits" if outcome.fits else "does not fit"
-    time = f", {seconds(outcome.seconds)} a step at least" if outcome.seconds else ""
-    return f"  tried       {flags}: {gib(outcome.memory)} GiB, {fits}{time}"
+def _tried(trial: Trial[Figures], config: ml_collections.ConfigDict) -> str:
+    flags = " ".join(flag.removeprefix("--config.") for flag in trial.setting.flags(config)) or "as configured"
+    fits = "fits" if trial.fits else "does not fit"
+    time = f", {seconds(trial.seconds)} a step at least" if trial.seconds else ""
+    return f"  tried       {flags}: {gib(trial.memory)} GiB, {fits}{time}"
 
 
 def _lines_of(found: Figures, setting: Setting, config: ml_collections.ConfigDict, price: float) -> list[str]:
@@ -152,8 +152,8 @@ def as_json(plan: Plan, price: float = 0.0) -> JsonObject:
         if plan.found
         else None,
         "tried": [
-            outcome.setting._asdict() | {"memory": outcome.memory, "seconds": outcome.seconds, "fits": outcome.fits}
-            for outcome in plan.tried
+            trial.setting._asdict() | {"memory": trial.memory, "seconds": trial.seconds, "fits": trial.fits}
+            for trial in plan.tried
         ],
     }
 

@@ -82,8 +82,8 @@ class Guess(NamedTuple):
     seconds: float
 
 
-class Outcome(NamedTuple, Generic[Result]):
-    """What a compiled setting takes.
+class Trial(NamedTuple, Generic[Result]):
+    """A setting that was compiled, and what it takes.
 
     Attributes:
       setting: the setting.
@@ -131,11 +131,11 @@ def _powers(most: int) -> list[int]:
 def search(
     candidates: Iterable[Setting],
     guess: Callable[[Setting], Guess],
-    measure: Callable[[Setting], Outcome[Result]],
+    measure: Callable[[Setting], Trial[Result]],
     usable: float,
     tries: int = TRIES,
-    known: Iterable[Outcome[Result]] = (),
-) -> tuple[Outcome[Result] | None, list[Outcome[Result]]]:
+    known: Iterable[Trial[Result]] = (),
+) -> tuple[Trial[Result] | None, list[Trial[Result]]]:
     """Returns the fastest setting that fits, None if none was found, and all settings that were measured.
 
     Args:
@@ -147,8 +147,8 @@ def search(
       known: outcomes of settings that were measured before.
     """
     left, seen = list(dict.fromkeys(candidates)), list(known)
-    guesses = {one: guess(one) for one in {*left, *(outcome.setting for outcome in seen)}}
-    left = [one for one in left if one not in {outcome.setting for outcome in seen}]
+    guesses = {one: guess(one) for one in {*left, *(trial.setting for trial in seen)}}
+    left = [one for one in left if one not in {trial.setting for trial in seen}]
     for _ in range(tries):
         best = _best(seen)
         rated = [(one, *_corrected(one, guesses, seen)) for one in left]
@@ -168,8 +168,8 @@ def search(
     return _best(seen), seen
 
 
-def _best(seen: Iterable[Outcome[Result]]) -> Outcome[Result] | None:
-    """Returns the outcome that fits and takes the least time for each sequence; None if none fits."""
+def _best(seen: Iterable[Trial[Result]]) -> Trial[Result] | None:
+    """Returns the trial that fits and takes the least time for each sequence; None if none fits."""
     return min((one for one in seen if one.fits), key=lambda one: one.seconds / one.setting.batch, default=None)
 
 
@@ -178,13 +178,13 @@ def _rank(setting: Setting) -> tuple[int, ...]:
     return (setting.batch, setting.model, setting.fsdp, setting.remat, setting.accumulation)
 
 
-def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Outcome[Result]]) -> tuple[float, float]:
+def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Trial[Result]]) -> tuple[float, float]:
     """Returns the guessed memory and time of a setting, corrected by the most similar measured setting."""
     own = guesses[one]
     if not seen:
         return own.fixed + own.temporary, own.seconds
-    likeness = lambda outcome: (
-        sum(a == b for a, b in zip(one, outcome.setting, strict=True)) + (2 * (one.remat == outcome.setting.remat))
+    likeness = lambda trial: (
+        sum(a == b for a, b in zip(one, trial.setting, strict=True)) + (2 * (one.remat == trial.setting.remat))
     )
     near = max(seen, key=likeness)
     theirs = guesses[near.setting]

@@ -1,7 +1,7 @@
 """The main function of the report: measures models under noise and writes all numbers to `results.json`.
 
-Begin reading here to follow a report from its options to its numbers; `render` writes the readable files. `DESCRIPTION`
-explains the contents of `results.json`.
+Open it to follow a report from its options to its numbers; `render` writes the readable files. `DESCRIPTION` explains
+the contents of `results.json`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from charlm.training.first_state import Start, resumed
 from charlm.training.goodput import Goodput
 from charlm.training.loop import Loop
 from charlm.training.program import Program
-from charlm.training.records import Records
+from charlm.training.records import RunRecorder
 from charlm.training.saving import Saving
 from charlm.training.spikes import Spikes
 from charlm.training.workdir import started_from
@@ -107,7 +107,7 @@ def assembled(setup: Setup) -> Iterator[tuple[Loop, int, list[float]]]:
         stack.callback(setup.profiler.close)
         course, spikes = setup.course(), Spikes(config.train, folder, start)
         saving = Saving(store, local, batches, setup.workdir or folder)
-        records = Records(writer, goodput, saving)
-        loop = Loop(program, course, state, batches, saving, records, setup.profiler, frozen, spikes)
+        recorder = RunRecorder(writer, goodput, saving)
+        loop = Loop(program, course, state, batches, saving, recorder, setup.profiler, frozen, spikes)
         del state  # the loop alone holds it, or it could not free its memory
         yield loop, start, unreported

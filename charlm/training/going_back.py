@@ -1,7 +1,7 @@
-"""How a run goes back to a checkpoint for a loss spike, and past the batches up to the spike.
+"""Takes a run back to a checkpoint after a loss spike, and past the batches up to the spike.
 
-`charlm.training.spikes` decides whether it goes back and where to, and remembers it. Open this module to change in
-which order the parts of a run go back.
+`charlm.training.spikes` decides whether a run goes back and to which checkpoint, and stores the decision. Open this
+module to change the order in which the parts of a run go back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from charlm.core.spikes import Seen
 from charlm.core.state import TrainState
 from charlm.training.course import Batches, Course
 from charlm.training.first_state import Start
-from charlm.training.records import Records
+from charlm.training.records import RunRecorder
 from charlm.training.saving import Saving
 from charlm.training.spikes import Spikes
 
@@ -39,7 +39,7 @@ class GoingBack:
     Args:
       spikes: the spikes of the run.
       saving: its checkpoints.
-      records: its metrics and times.
+      recorder: its metrics and times.
       batches: its batches.
       course: its schedule.
       progress: told what was done last, so that a run that takes long is not taken for one that hangs.
@@ -49,12 +49,12 @@ class GoingBack:
         self,
         spikes: Spikes,
         saving: Saving,
-        records: Records,
+        recorder: RunRecorder,
         batches: Batches,
         course: Course,
         progress: Callable[[str], None],
     ) -> None:
-        self._spikes, self._saving, self._records = spikes, saving, records
+        self._spikes, self._saving, self._recorder = spikes, saving, recorder
         self._batches, self._course, self._progress = batches, course, progress
 
     def spike(self, step: int, loss: float, seen: Seen, may_go_back: bool) -> None:
@@ -86,7 +86,7 @@ class GoingBack:
             self._spikes.add(restored)
         log.warning("going back to step %d", step)
         start = self._saving.restore(step, abstract_state)
-        self._records.go_back(step)
+        self._recorder.go_back(step)
         self.pass_over(step)
         self._course.went_back(step)
         return start

@@ -31,7 +31,7 @@ from charlm.training.course import Batches, Course, Judgement
 from charlm.training.going_back import GoBack, GoingBack
 from charlm.training.program import Program
 from charlm.training.progress import SinceReport, duration, stop_signal
-from charlm.training.records import Records
+from charlm.training.records import RunRecorder
 from charlm.training.saving import Saving
 from charlm.training.spikes import Spikes
 
@@ -48,7 +48,7 @@ class Loop:
     Args:
       state: the state to start from.
       saving: writes checkpoints.
-      records: writes metrics and times.
+      recorder: writes metrics and times.
       profiler: traces a few steps.
       frozen: fingerprint of the frozen parameters at the start of the run; None: none are frozen.
       spikes: what to do about loss spikes.
@@ -65,7 +65,7 @@ class Loop:
         state: TrainState,
         batches: Batches,
         saving: Saving,
-        records: Records,
+        recorder: RunRecorder,
         profiler: StepProfiler,
         frozen: Frozen | None,
         spikes: Spikes,
@@ -73,10 +73,10 @@ class Loop:
         self.state, self.stopped = state, False
         self._program, self._course, self._batches = program, course, batches
         self._learning = program.learning
-        self._saving, self._records, self._profiler = saving, records, profiler
+        self._saving, self._recorder, self._profiler = saving, recorder, profiler
         self._frozen, self._spikes, self._stopping = frozen, spikes, False
         self._watchdog = Watchdog(course.stall_minutes, "train.stall_minutes", hosts.end_now)
-        self._going_back = GoingBack(spikes, saving, records, batches, course, self._watchdog.progress)
+        self._going_back = GoingBack(spikes, saving, recorder, batches, course, self._watchdog.progress)
         peak = flops.peak(jax.devices()[0].device_kind, course.dtype)
         self._peak = peak and peak * jax.device_count()
         self._since = SinceReport(self._learning)
@@ -104,7 +104,7 @@ class Loop:
             self._saving.wait()
         if over:
             self._saving.end()
-        self._records.log_time()
+        self._recorder.log_time()
         return over
 
     def _steps(self, start: int) -> bool:
@@ -251,7 +251,7 @@ class Loop:
             return
         scalars = self._since.scalars(self._peak) | {"learning_rate": float(np.asarray(course.rate(step - 1)))}
         scalars |= self._count_time(step) | ({"spikes": float(self._spikes.total)} if self._spikes.on else {})
-        self._records.write(step, course.scalars(step, scalars))
+        self._recorder.write(step, course.scalars(step, scalars))
         speed = f"{scalars[f'{unit}_per_second']:,.0f} {unit}/s"
         if scalars["tflops_per_second"]:
             speed += f"  {scalars['tflops_per_second']:.3g} TFLOP/s"
@@ -270,7 +270,7 @@ class Loop:
         judgement, metrics = self._course.evaluate(step, self.state)
         if not math.isfinite(judgement.loss):
             raise self._not_finite(step, f"{self._course.judged_on} loss {judgement.loss}")
-        self._records.write(step, metrics)
+        self._recorder.write(step, metrics)
         if not hosts.alone():  # `judged` may write a checkpoint with all processes: two writes at once would deadlock
             self._saving.wait()
         self._course.judged(step, self.state, metrics)
@@ -280,7 +280,7 @@ class Loop:
 
     def _count_time(self, step: int) -> dict[str, float]:
         """Adds the time of the last steps to the account of the run; returns the goodput, where this process has it."""
-        return self._records.add_time(step, self._since.take_seconds())
+        return self._recorder.add_time(step, self._since.take_seconds())
 
     def _save(self, step: int, metrics: dict[str, float] | None, unplanned: bool) -> None:
         paused = time.perf_counter()

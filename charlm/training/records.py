@@ -1,6 +1,6 @@
-"""What a run writes down while it trains: its metrics, and the account of its time.
+"""Records a run while it trains: its metrics, and how much of its time was useful (goodput).
 
-One process of the run writes them; in the others nothing happens. Open it to write down something else.
+Only one process of the run writes; in the others the methods do nothing. Open it to record something else.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from charlm.training.saving import Saving
 log = logging.getLogger("charlm")
 
 
-class Records:
-    """The records of a run; what cannot be written is a ValueError that says from where the run can go on.
+class RunRecorder:
+    """Records a run; what cannot be written is a ValueError that says from where the run can go on.
 
     Args:
       writer: writer of metrics; None: another process writes them.

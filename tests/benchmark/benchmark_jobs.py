@@ -11,7 +11,7 @@ from small_run import ROOT, write_text
 
 from charlm.benchmark import cases
 from charlm.benchmark.paths import Job
-from charlm.benchmark.text import Corpus, Shape
+from charlm.benchmark.text import Corpus, TextShape
 
 CONFIG = f"{ROOT}/configs/hlm_base.py"
 NO_JOB = Job("", "", [["a text"]], [4], False, {}, "", [], CONFIG, "float32", True, True, "")
@@ -23,9 +23,9 @@ def corpus(folder: Path) -> Corpus:
     return Corpus(cases.load_config(CONFIG, str(write_text(folder / "text.txt"))))
 
 
-def small_job(folder: Path, path: str, case: str = "inference", shape: Shape | None = None, **fields: Any) -> Job:
+def small_job(folder: Path, path: str, case: str = "inference", shape: TextShape | None = None, **fields: Any) -> Job:
     """Returns the job of a tiny model on a batch of the small corpus; a WordPiece tokenizer is trained for it."""
-    found, shape = corpus(folder), shape or Shape(3, 14)
+    found, shape = corpus(folder), shape or TextShape(3, 14)
     found.wordpiece().save(folder / "wordpiece")
     drawn = fields.get("drawn", False)
     stretch = found.stretch(24 * shape.batch * shape.words)

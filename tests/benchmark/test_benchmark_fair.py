@@ -179,7 +179,7 @@ def test_inference_packs_in_every_run_and_waits(tmp_path, monkeypatch):
 def test_training_waits_and_packs_into_budgets_of_other_text(tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr(hlm.jax, "block_until_ready", lambda result: (waited.append(result), result)[1])
-    shape = cases.Shape(4, 20)
+    shape = cases.TextShape(4, 20)
     runner = hlm.HLMTraining(small_job(tmp_path, "table", TRAINING, shape))
     runner._step = lambda state, host: ("state", "sums", "norm")
     assert runner.run(None) == "sums"

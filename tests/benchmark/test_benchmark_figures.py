@@ -22,7 +22,7 @@ from charlm.benchmark.hlm import HLMTraining
 from charlm.benchmark.hlm_settings import Calls
 from charlm.benchmark.paths import CALLS, CHARBERT, PAGES, PATHS, TRAINING, missing
 from charlm.benchmark.rounds import measure
-from charlm.benchmark.text import Shape
+from charlm.benchmark.text import TextShape
 from charlm.families import windows
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 
 
 def test_charbert_reads_the_pieces_of_bert_and_no_padding(tmp_path, monkeypatch):
-    job = small_job(tmp_path, "charbert_paper", CHARBERT, Shape(3, 14), drawn=True)
+    job = small_job(tmp_path, "charbert_paper", CHARBERT, TextShape(3, 14), drawn=True)
     runner = CharBertInference(job)
     host = runner.tokenise(job.texts[0], job.words[0])
     ids_BL, mask_BL = subwords(SubwordTokenizer.load(job.tokenizer), job.texts[0])
@@ -46,7 +46,7 @@ def test_charbert_reads_the_pieces_of_bert_and_no_padding(tmp_path, monkeypatch)
     assert length < ids_BL.shape[1]
     np.testing.assert_allclose(runner.run(alone)[0], states[shortest, :length], atol=1e-5)
     monkeypatch.setattr("charlm.benchmark.charbert.on_processor", lambda make: {})
-    released = CharBertInference(small_job(tmp_path, "charbert_reference", CHARBERT, Shape(3, 14), drawn=True))
+    released = CharBertInference(small_job(tmp_path, "charbert_reference", CHARBERT, TextShape(3, 14), drawn=True))
     work, less = runner.work(host), released.work(host)
     assert 0 < less["useful_gflop"] < work["useful_gflop"] < work["padded_gflop"]
 
@@ -65,7 +65,7 @@ def test_calls_differ_and_vectors_do_not(tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "CPU_POSITIONS", 64)
     found = {}
     for path in ("short_calls", "calls_of_32"):
-        job = small_job(tmp_path, path, CALLS, Shape(12, 14))
+        job = small_job(tmp_path, path, CALLS, TextShape(12, 14))
         runner = Calls(job)
         host = runner.tokenise(job.texts[0], 14)
         runner.warm(host)

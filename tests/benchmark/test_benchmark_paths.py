@@ -14,7 +14,7 @@ from charlm.benchmark import worker
 from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.hlm import HLMInference, HLMTraining
 from charlm.benchmark.paths import PATHS, TRAINING, choose
-from charlm.benchmark.text import Shape
+from charlm.benchmark.text import TextShape
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 def test_the_four_ways_of_hlm_give_the_same_vectors(tmp_path):
     found, work = {}, {}
     for path in ("reshape", "table", "cache_cold", "cache_warm"):
-        job = small_job(tmp_path, path, shape=Shape(4, 14))
+        job = small_job(tmp_path, path, shape=TextShape(4, 14))
         runner = HLMInference(job)
         host = runner.tokenise(job.texts[0], 14)
         runner.run(host)
@@ -53,7 +53,7 @@ def guessed(batch):
 def test_training_guesses_the_same_words_by_table_and_reshape(tmp_path):
     found, work = {}, {}
     for path in ("reshape", "table", "table_remat"):
-        job = small_job(tmp_path, path, TRAINING, Shape(4, 20))
+        job = small_job(tmp_path, path, TRAINING, TextShape(4, 20))
         runner = HLMTraining(job)
         batch = runner.pack(runner.tokenise(job.texts[0], 20))
         found[path] = guessed(batch)
@@ -68,7 +68,7 @@ def test_training_guesses_the_same_words_by_table_and_reshape(tmp_path):
 
 
 def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
-    shape = Shape(4, 14)
+    shape = TextShape(4, 14)
     alone = {}
     for path in ("reshape", "table", "cache_cold"):
         job = small_job(tmp_path, path, shape=shape, drawn=True)
@@ -87,7 +87,7 @@ def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
 
 
 def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
-    found, work, shape = {}, {}, Shape(6, 20)
+    found, work, shape = {}, {}, TextShape(6, 20)
     for path in ("reshape", "table"):
         job = small_job(tmp_path, path, TRAINING, shape, drawn=True)
         runner = HLMTraining(job)
@@ -102,7 +102,7 @@ def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
     assert found["table"] == found["reshape"]
     assert work["reshape"]["useful_gflop"] == work["table"]["useful_gflop"] < work["table"]["padded_gflop"]
     # Budgets are those of batches with so many words, not of full sequences: a full batch is half as large again.
-    full = HLMTraining(small_job(tmp_path, "table", TRAINING, Shape(6, 30)))
+    full = HLMTraining(small_job(tmp_path, "table", TRAINING, TextShape(6, 30)))
     guessed_rows = lambda batch: sum(bucket.labels_SMC.shape[-2] for bucket in batch.masked)
     assert guessed_rows(batch) < guessed_rows(full.pack(full.tokenise(full.job.texts[0], 30)))
 
@@ -148,7 +148,7 @@ def test_a_training_step_moves_the_weights(tmp_path):
 
 
 def test_a_batch_beyond_the_measured_budgets_says_so(tmp_path, monkeypatch):
-    job = small_job(tmp_path, "table", TRAINING, Shape(4, 20), budget_texts=[["a a a a a a a a"]])
+    job = small_job(tmp_path, "table", TRAINING, TextShape(4, 20), budget_texts=[["a a a a a a a a"]])
     runner = HLMTraining(job)
     batch = runner.pack(runner.tokenise(job.texts[0], 20))
     assert runner.about["budgets"] == "this batch's own: it does not fit the measured ones"
@@ -156,7 +156,7 @@ def test_a_batch_beyond_the_measured_budgets_says_so(tmp_path, monkeypatch):
 
 
 def test_our_bert_reads_no_padding_and_learns(tmp_path):
-    job = small_job(tmp_path, "bert", shape=Shape(2, 14))
+    job = small_job(tmp_path, "bert", shape=TextShape(2, 14))
     job.texts = [[job.texts[0][0], "the cat"]]
     runner = BertInference(job)
     ids_BL, mask_BL = runner.tokenise(job.texts[0], 14)
@@ -164,7 +164,7 @@ def test_our_bert_reads_no_padding_and_learns(tmp_path):
     states = runner.run((ids_BL, mask_BL))
     alone = runner.run((ids_BL[1:, :4], mask_BL[1:, :4]))
     np.testing.assert_allclose(states[1, :4], alone[0], atol=1e-5)
-    training = BertTraining(small_job(tmp_path, "bert", TRAINING, Shape(3, 24), drawn=True))
+    training = BertTraining(small_job(tmp_path, "bert", TRAINING, TextShape(3, 24), drawn=True))
     host = training.tokenise(training.job.texts[0], 14)
     training._model = Watched(training._model)
     training.warm(host)
@@ -236,7 +236,7 @@ def test_peers_run_and_read_no_padding(tmp_path, name):
     pytest.importorskip("transformers")
     from charlm.benchmark import peers
 
-    job = small_job(tmp_path, name, shape=Shape(2, 14))
+    job = small_job(tmp_path, name, shape=TextShape(2, 14))
     job.texts = [[job.texts[0][0], "the cat"]]
     runner = peers.make(job)
     ids_BL, mask_BL = runner.tokenise(job.texts[0], 14)

@@ -14,7 +14,7 @@ from charlm.benchmark import report
 from charlm.benchmark.figures import ratios, speeds, spread
 from charlm.benchmark.paths import PATHS
 from charlm.benchmark.rounds import WorkerAnswers, measure
-from charlm.benchmark.text import Shape
+from charlm.benchmark.text import TextShape
 
 WORKER = """
 import json, sys
@@ -46,7 +46,7 @@ def test_paths_take_turns_and_ratios_are_those_of_the_rounds(tmp_path):
     measured = measure(commands, batches=1, repeats=3)
     order = ["table go 0", "hf_bert go 0", "reshape go 0"]
     assert log.read_text().splitlines() == order * 3 + [f"{name} quit" for name in commands]
-    shape = Shape(4, 8)
+    shape = TextShape(4, 8)
     fast, other, *_ = speeds("inference", measured, [shape], [{"text": "x"}])
     assert (fast["path"], fast["value"], fast["low"], fast["high"], fast["unit"]) == (
         "table",
@@ -80,7 +80,7 @@ def test_where_we_are_slower_the_ratio_says_so():
         "reshape": [4.0, 2.0, 1.0],
     }
     rounds = {name: [{"seconds": s, "cpu_seconds": s} for s in found] for name, found in seconds.items()}
-    figures = ratios("inference", measured_as(rounds), [Shape(4, 8)], [{}])
+    figures = ratios("inference", measured_as(rounds), [TextShape(4, 8)], [{}])
     found = {f["path"]: (f["value"], f["low"], f["high"]) for f in figures}
     assert found == {
         "table / hf_bert": (0.5, 0.125, 1.0), "table / bert": (0.25, 0.125, 0.5), "table / reshape": (1.0, 0.125, 1.0)
@@ -95,7 +95,7 @@ def test_speeds_of_all_paths_are_counted_alike(path):
     answer = lambda s, other: {"seconds": s, "cpu_seconds": 2 * s, f"{other}_seconds": 3.0, f"{other}_cpu_seconds": 5.0}
     for case, other in (("inference", "tokenise"), ("training_step", "pack")):
         rounds = {path: [answer(s, other) for s in (4.0, 1.0, 16.0)]}
-        whole, *more = speeds(case, measured_as(rounds), [Shape(4, 8)], [{"text": "x"}])
+        whole, *more = speeds(case, measured_as(rounds), [TextShape(4, 8)], [{"text": "x"}])
         assert (whole["value"], whole["low"], whole["high"], whole["rounds"]) == (8.0, 2.0, 32.0, 3)
         assert (whole["words"], whole["texts_a_batch"], whole["seconds"], whole["cpu_seconds"]) == (8, 4, 4.0, 8.0)
         if case == "inference":
@@ -113,7 +113,7 @@ def test_recomputing_is_compared_with_recomputing(tmp_path):
     paths = ("reshape", "table", "reshape_remat", "table_remat", "bert")
     commands, _ = workers(tmp_path, **{path: [1.0, 1.0] for path in paths})
     measured = measure(commands, batches=1, repeats=2)
-    found = {figure["path"] for figure in ratios("training_step", measured, [Shape(4, 8)], [{}])}
+    found = {figure["path"] for figure in ratios("training_step", measured, [TextShape(4, 8)], [{}])}
     assert found == {"table / reshape", "table / bert", "table_remat / reshape_remat", "table_remat / bert"}
 
 
@@ -122,7 +122,7 @@ def test_every_batch_is_run_in_every_round(tmp_path):
     measured = measure(commands, batches=2, repeats=2)
     assert log.read_text().splitlines()[:4] == ["table go 0", "bert go 0", "table go 1", "bert go 1"]
     assert [[r["seconds"] for r in batch] for batch in measured.rounds["table"]] == [[1.0, 3.0], [2.0, 4.0]]
-    figures = speeds("scaling", measured, [Shape(1, 8), Shape(2, 4)], [{}, {}])
+    figures = speeds("scaling", measured, [TextShape(1, 8), TextShape(2, 4)], [{}, {}])
     assert [(f["path"], f["words"], f["tokens"]) for f in figures] == [
         ("table", 8, 8.0), ("bert", 8, 8.0), ("table", 4, 4.0), ("bert", 4, 4.0),
     ]  # fmt: skip
@@ -138,7 +138,7 @@ def test_a_worker_that_dies_is_named_and_the_others_go_on(tmp_path, log_lines):
         "byt5": "byt5 died (ended by SIGKILL): no word of why",
     }
     assert "error: canine died (exit status 1): first line | the end of canine; it has no figures" in log_lines.lines
-    assert len(speeds("inference", measured, [Shape(4, 8)], [{}])) == 2
+    assert len(speeds("inference", measured, [TextShape(4, 8)], [{}])) == 2
 
 
 def test_no_round_means_no_spread():

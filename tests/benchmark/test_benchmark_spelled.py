@@ -17,7 +17,7 @@ from charlm.benchmark.bert import subwords
 from charlm.benchmark.generator import Generator, lengths_of, rows_of_words, tables_of
 from charlm.benchmark.paths import FULL_MODE, GENERATOR, JOINED, PATHS, Job
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
-from charlm.benchmark.text import Shape
+from charlm.benchmark.text import TextShape
 from charlm.convert.rules import build_table, export_state
 from charlm.families.xrayemb.chars import XRAY_SLOTS
 from charlm.families.xrayemb.tensors import decoder_rules
@@ -26,7 +26,7 @@ from charlm.text.words import RulesSplitter
 
 pytestmark = pytest.mark.usefixtures("quick", "log_lines")
 
-STEPS = Shape(5, 24)
+STEPS = TextShape(5, 24)
 # Of none of these words the trained vocabulary of the small corpus has a whole piece.
 RARE = "unquestionably parenthesised words, sesquipedalian ones"
 
@@ -78,7 +78,7 @@ def test_joined_words_have_one_position(tmp_path):
 
 
 def test_full_mode_with_a_cache_gives_what_it_gives_without(tmp_path):
-    job = small_job(tmp_path, "full_cached", FULL_MODE, Shape(3, 14), drawn=True)
+    job = small_job(tmp_path, "full_cached", FULL_MODE, TextShape(3, 14), drawn=True)
     runner = FullMode(job)
     ids_BL, mask_BL = runner.tokenise(job.texts[0], job.words[0])
     assert mask_BL.sum() == 3 * 14
@@ -94,7 +94,7 @@ def test_full_mode_with_a_cache_gives_what_it_gives_without(tmp_path):
 
 
 def test_the_table_is_read_at_as_many_positions(tmp_path):
-    job = small_job(tmp_path, "subword_table", FULL_MODE, Shape(3, 14), drawn=True)
+    job = small_job(tmp_path, "subword_table", FULL_MODE, TextShape(3, 14), drawn=True)
     job.texts[0][0] = RARE
     runner, spelled = SubwordTable(job), FullMode(small_job(tmp_path, "full_cached", FULL_MODE))
     ids_BL, mask_BL = runner.tokenise(job.texts[0], job.words[0])
@@ -122,7 +122,7 @@ def test_words_are_frequent_ones_and_the_same_for_all(tmp_path):
     assert max(map(len, counts)) > 5
     assert sum(map(counts.get, words)) == sum(sorted(fitting.values())[-10:])
     assert found.frequent(STEPS, 10, 5) == steps
-    drawn = found.frequent(Shape(200, 30), 100, 20)
+    drawn = found.frequent(TextShape(200, 30), 100, 20)
     longer = np.array(
         [(np.array([len(word) for word in step.split()])[:, None] > np.arange(20)).sum(0) for step in drawn]
     )

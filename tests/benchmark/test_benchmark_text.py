@@ -9,7 +9,7 @@ from benchmark_jobs import CONFIG, corpus, small_job
 from charlm.benchmark import cases, text
 from charlm.benchmark.bert import masked_subwords, subwords
 from charlm.benchmark.hlm import HLMInference
-from charlm.benchmark.text import Corpus, Shape, distinct_share, load_wordpiece
+from charlm.benchmark.text import Corpus, TextShape, distinct_share, load_wordpiece
 from charlm.text.chars import CLS, SEP, WORD_CLS, CharVocab
 from charlm.text.words import RulesSplitter
 
@@ -22,7 +22,7 @@ def words_of(part):
 
 def test_texts_are_consecutive_and_have_the_words_asked_for(tmp_path):
     found = corpus(tmp_path)
-    texts = found.texts(Shape(5, 9))
+    texts = found.texts(TextShape(5, 9))
     assert [len(words_of(part)) for part in texts] == [7] * 5
     whole = "\n\n".join((tmp_path / "text.txt").read_text().splitlines())
     assert found.stretch(0) == ""
@@ -36,11 +36,13 @@ def test_texts_are_consecutive_and_have_the_words_asked_for(tmp_path):
 
 def test_a_text_that_would_be_cut_differently_by_itself_begins_one_word_later(tmp_path):
     (tmp_path / "text.txt").write_text("one a#tag b c d e f g h i j\n")  # "a", "#", "tag"; but "#tag" is one word
-    texts = Corpus(cases.load_config(CONFIG, str(tmp_path / "text.txt"))).texts(Shape(2, 4))
+    texts = Corpus(cases.load_config(CONFIG, str(tmp_path / "text.txt"))).texts(TextShape(2, 4))
     assert texts == ["one a", "tag b"]
 
 
-@pytest.mark.parametrize("shape", [Shape(2, 4), Shape(4, 14), Shape(5, 9), Shape(32, 46), Shape(7, 511)])
+@pytest.mark.parametrize(
+    "shape", [TextShape(2, 4), TextShape(4, 14), TextShape(5, 9), TextShape(32, 46), TextShape(7, 511)]
+)
 def test_drawn_lengths_vary_and_add_up(shape):
     lengths = shape.drawn_lengths()
     assert len(lengths) == shape.batch
@@ -53,7 +55,7 @@ def test_drawn_lengths_vary_and_add_up(shape):
         assert lengths not in (sorted(lengths), sorted(lengths)[::-1])
 
 
-@pytest.mark.parametrize("shape", [Shape(1, 46), Shape(8, 3)])
+@pytest.mark.parametrize("shape", [TextShape(1, 46), TextShape(8, 3)])
 def test_texts_that_cannot_vary_are_refused(shape):
     with pytest.raises(ValueError, match=rf"--drawn: {shape} cannot vary in length: expected two texts of four words"):
         shape.drawn_lengths()
@@ -67,7 +69,7 @@ def numbered(folder, words):
 
 
 def test_drawn_texts_come_from_all_over_the_corpus(tmp_path):
-    shape = Shape(8, 12)
+    shape = TextShape(8, 12)
     (batch,) = numbered(tmp_path, 4000).drawn(shape)
     found = [[int(word[1:]) for word in words_of(part)] for part in batch]
     assert [len(numbers) + 2 for numbers in found] == shape.drawn_lengths()
@@ -81,12 +83,12 @@ def test_drawn_texts_come_from_all_over_the_corpus(tmp_path):
 
 
 def test_so_much_text_is_enough(tmp_path):
-    corpora = [numbered(tmp_path, words).drawn(Shape(8, 12)) for words in (80 * text.DRAWN_FROM, 200_000)]
+    corpora = [numbered(tmp_path, words).drawn(TextShape(8, 12)) for words in (80 * text.DRAWN_FROM, 200_000)]
     assert corpora[0] == corpora[1]
 
 
 def test_further_batches_lie_between_the_texts_of_the_first(tmp_path):
-    shape = Shape(4, 12)
+    shape = TextShape(4, 12)
     several = numbered(tmp_path, 4000).drawn(shape, 5)
     assert several[0] == numbered(tmp_path, 4000).drawn(shape)[0]
     starts = np.array([[int(words_of(part)[0][1:]) for part in batch] for batch in several])
@@ -94,14 +96,14 @@ def test_further_batches_lie_between_the_texts_of_the_first(tmp_path):
 
 
 def test_a_corpus_just_large_enough_is_drawn_whole(tmp_path):
-    shape = Shape(4, 12)
+    shape = TextShape(4, 12)
     ((*_,),) = made = numbered(tmp_path, 40).drawn(shape)
     assert [word for part in made[0] for word in words_of(part)] == [f"w{n}" for n in range(40)]
     with pytest.raises(ValueError, match="30 words are too few for a batch of 4 x 12 words"):
         numbered(tmp_path, 30).drawn(shape)
 
 
-@pytest.mark.parametrize("shape", [Shape(3, 2), Shape(10**5, 9), Shape(2, 8)])
+@pytest.mark.parametrize("shape", [TextShape(3, 2), TextShape(10**5, 9), TextShape(2, 8)])
 def test_too_few_words_are_named(tmp_path, shape):
     (tmp_path / "text.txt").write_text("a b c d e f g h i j k\n")  # one less than twice six
     with pytest.raises(ValueError, match=r"three words at least|words are too few for a batch of \d+ x \d words"):
@@ -133,7 +135,7 @@ def test_berts_ids_are_the_tokenizers(tmp_path):
 
 
 def test_fifteen_percent_of_the_pieces_are_to_be_guessed(tmp_path):
-    job = small_job(tmp_path, "bert", shape=Shape(6, 60))
+    job = small_job(tmp_path, "bert", shape=TextShape(6, 60))
     tokenizer = load_wordpiece(job.tokenizer)
     batch = masked_subwords(tokenizer, job.texts[0])
     before_BL, mask_BL = subwords(tokenizer, job.texts[0])

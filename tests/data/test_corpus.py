@@ -21,7 +21,7 @@ from charlm.data import encode
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
 from charlm.data.pipeline import record_dataset
 from charlm.data.sources import Source
-from charlm.data.subword_building import read_texts
+from charlm.data.subword_building import words_of_records
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.char2subword.keys import of_stage
 from charlm.families.lookup import corpora_of
@@ -290,7 +290,7 @@ def test_damage_of_text_that_vocabularies_are_built_from_is_one_line(config, doc
     with pytest.raises(
         ValueError, match=rf"^{train[0].paths[1]} is damaged: Corrupted .*; remove it: the same command"
     ):
-        list(read_texts(train))
+        list(words_of_records(train))
 
 
 def test_damaged_shards_of_the_user_are_named(config, documents, tmp_path):

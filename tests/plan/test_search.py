@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from charlm.config import get_config
-from charlm.plan.search import Guess, Outcome, Setting, search, setting_of, settings
+from charlm.plan.search import Guess, Setting, Trial, search, setting_of, settings
 
 OWN = Setting(remat=False, accumulation=1, batch=64, fsdp=1, model=1)
 
@@ -24,13 +24,13 @@ class Compiler:
     def __init__(self, usable: float, factor: float = 1.0) -> None:
         self.usable, self.factor, self.compiled = usable, factor, []
 
-    def __call__(self, setting: Setting) -> Outcome:
+    def __call__(self, setting: Setting) -> Trial:
         self.compiled.append(setting)
         temporary, fixed, seconds = cost(setting, self.factor)
-        return Outcome(setting, temporary, temporary + fixed, seconds, temporary + fixed <= self.usable, None)
+        return Trial(setting, temporary, temporary + fixed, seconds, temporary + fixed <= self.usable, None)
 
 
-def look(usable: float, factor: float = 1.0, tries: int = 6) -> tuple[Outcome | None, Compiler]:
+def look(usable: float, factor: float = 1.0, tries: int = 6) -> tuple[Trial | None, Compiler]:
     compiler = Compiler(usable, factor)
     candidates = [one for one in settings(OWN, chips=8, heads=12, per_node=8) if one != OWN]
     known = [compiler(OWN)]

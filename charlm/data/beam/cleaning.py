@@ -1,12 +1,13 @@
-"""Cleans corpora by Apache Beam: leaves out what a filter refuses, and duplicates, and writes the rest as JSON lines.
+"""Cleans corpora by Apache Beam: leaves out duplicates and what a filter refuses, and writes the rest as JSON lines.
 
-It takes three passes, each of which leaves files in a folder of the cache, so that a killed run goes on where it was:
-the features of every document (`charlm.data.beam.features`); which documents are left out, the one pass in which Beam
-brings together what lies in different parts; and the cleaned text, one file for each part. The folder is named by a
-hash of the text and the rules. Open it to change which of several duplicates stays, or how cleaned text is written.
+It makes three passes. The first computes the features of every document (`charlm.data.beam.features`). The second finds
+the documents to leave out; only here does Beam compare documents of different parts. The third writes the cleaned text,
+one file for each part. Every pass keeps its results in a folder of the cache, which is named by a hash of the text and
+the rules, so that a killed run goes on where it stopped. Open it to change which of several duplicates stays, or how
+cleaned text is written.
 
-Of duplicates, the first stays, where held-out corpora come before training corpora. So no text that is trained on is a
-(near) duplicate of held-out text, however it is split: documents are left out before they are split.
+The first of several duplicates stays, and held-out corpora come before training corpora. So no training text is a
+(near) duplicate of held-out text, even if both come from one corpus: duplicates are left out before it is split.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Piece(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class CleaningJob:
     """What a worker must know to clean a piece; `sources` are the corpora, without the lists of their parts."""
 
     sources: tuple[Source, ...]
@@ -106,7 +107,7 @@ def clean(config: ml_collections.ConfigDict, rules: Rules, workers: BeamWorkers)
         folder = os.path.join(root, f"cleaned-{stable_hash(settings)[:16]}")
         pieces = list(_pieces(sources, folder))
         small = tuple(source.without_parts() for source in sources.values())
-        job = Job(small, rules, folder, config.data.text_key)
+        job = CleaningJob(small, rules, folder, config.data.text_key)
         for name in ("features", "duplicates", *{os.path.dirname(piece.path) for piece in pieces}):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
             remove_stale(os.path.join(folder, name))
@@ -150,7 +151,7 @@ def _pieces(sources: dict[tuple[str, int], Source], folder: str) -> Iterator[Pie
             number += 1
 
 
-def _clean_pieces(job: Job, pieces: list[Piece], workers: BeamWorkers) -> None:
+def _clean_pieces(job: CleaningJob, pieces: list[Piece], workers: BeamWorkers) -> None:
     """Takes the passes that are not done yet; those of other pieces are needed to find the duplicates of one."""
     todo = [piece for piece in pieces if job.finished(piece) is None]
     log.info("cleaning: %d of %d parts are done", len(pieces) - len(todo), len(pieces))
@@ -168,7 +169,7 @@ def _clean_pieces(job: Job, pieces: list[Piece], workers: BeamWorkers) -> None:
     workers.run("text", functools.partial(write_cleaned, job), todo)
 
 
-def write_piece_features(job: Job, piece: Piece) -> None:
+def write_piece_features(job: CleaningJob, piece: Piece) -> None:
     """Writes the features of a piece."""
     measure = Measure(job.rules)
     kept, keys = [], []
@@ -183,7 +184,7 @@ def write_piece_features(job: Job, piece: Piece) -> None:
 
 def _find_duplicates(
     pipeline: Any,  # of Beam, as its steps, whose types are open
-    job: Job,
+    job: CleaningJob,
     count: int,
     guarded: Callable[[tuple[int, tuple[int, list[tuple[int, int]]]]], None],
 ) -> None:
@@ -198,7 +199,7 @@ def _find_duplicates(
     _ = numbered | "Write" >> beam.Map(guarded)
 
 
-def keys_of(job: Job, number: int) -> Iterator[tuple[bytes, int]]:
+def keys_of(job: CleaningJob, number: int) -> Iterator[tuple[bytes, int]]:
     """Yields (key, document) of each kept document of a piece; a document is a number that orders all of them."""
     features = read_features(job.features(number))
     for index in np.flatnonzero(features.kept):
@@ -218,7 +219,7 @@ def later_twins(found: tuple[bytes, Iterable[int]]) -> Iterator[tuple[int, tuple
             yield document >> _BITS, (document & ((1 << _BITS) - 1), key[0])
 
 
-def write_left_out(job: Job, found: tuple[int, list[tuple[int, int]]]) -> None:
+def write_left_out(job: CleaningJob, found: tuple[int, list[tuple[int, int]]]) -> None:
     """Writes which documents of a piece are left out and why: int64 [n, 2], ascending and without repeats."""
     number, documents = found
     reasons: dict[int, int] = {}
@@ -230,7 +231,7 @@ def write_left_out(job: Job, found: tuple[int, list[tuple[int, int]]]) -> None:
         write_bytes(job.left_out(number), buffer.getvalue())
 
 
-def write_cleaned(job: Job, piece: Piece) -> None:
+def write_cleaned(job: CleaningJob, piece: Piece) -> None:
     """Writes the cleaned text of a piece, then its counts."""
     source, kept = job.sources[piece.corpus], read_features(job.features(piece.number)).kept
     reasons = dict.fromkeys(np.flatnonzero(~kept).tolist(), _FILTERED)

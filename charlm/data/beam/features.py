@@ -1,4 +1,4 @@
-"""What the cleaning of a corpus must know of each document: whether the filter keeps it, and by what to find its twins.
+"""Computes for each document what cleaning needs: whether the filter keeps it, and the keys that find its duplicates.
 
 Exact duplicates share the sha256 of their text. Near duplicates are found by MinHash: the share of equal numbers in two
 signatures estimates which share of all sequences of five words two documents have in common (their Jaccard similarity,

@@ -1,8 +1,8 @@
-"""Workers of Apache Beam: pieces of work become pipelines, which any of Beam's runners can run.
+"""Runs pieces of work on the workers of Apache Beam, as pipelines for any of Beam's runners.
 
-A piece of work leaves its results in files of the cache, under names that they get only when they are complete. So it
-does not matter that a runner may do a piece of work twice, or again after a failure. Open this module to change which
-flags Beam gets, or how its errors are told.
+A piece of work writes its results to files of the cache, which get their final names only when they are complete. So a
+runner may do a piece of work twice, or again after a failure. Open this module to change which flags Beam gets, or how
+its errors are reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from charlm.core.durable import write_json
 from charlm.core.files import clear_write_errors, is_stale
 from charlm.core.reading import read_json
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 DIRECT = "DirectRunner"
 MOST_PIECES = 20_000  # of a pipeline, which holds them in its description: services take some 10 MB
@@ -40,15 +40,15 @@ class BeamWorkers:
     folder: str
     flags: tuple[str, ...]
 
-    def run(self, title: str, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    def run(self, title: str, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Does a piece of work for each item; see `charlm.data.spreading.Workers`."""
         for start in range(0, len(items), MOST_PIECES):
             self._run_some(title, work, items[start : start + MOST_PIECES])
 
-    def _run_some(self, title: str, work: Callable[[Item], None], items: Sequence[Item]) -> None:
+    def _run_some(self, title: str, work: Callable[[T], None], items: Sequence[T]) -> None:
         beam = load_beam()
 
-        def build(pipeline: Any, guarded: Callable[[tuple[int, Item]], None]) -> None:  # Beam has no types here
+        def build(pipeline: Any, guarded: Callable[[tuple[int, T]], None]) -> None:  # Beam has no types here
             pieces = pipeline | "Pieces" >> beam.Create(list(enumerate(items))) | "Spread" >> beam.Reshuffle()
             _ = pieces | title.capitalize() >> beam.Map(guarded)
 
@@ -57,8 +57,8 @@ class BeamWorkers:
     def run_pipeline(
         self,
         title: str,
-        work: Callable[[Item], None],
-        build: Callable[[Any, Callable[[tuple[int, Item]], None]], None],  # Any: a pipeline, as in `run`
+        work: Callable[[T], None],
+        build: Callable[[Any, Callable[[tuple[int, T]], None]], None],  # Any: a pipeline, as in `run`
     ) -> None:
         """Runs a pipeline and waits for its end.
 
@@ -94,17 +94,17 @@ class BeamWorkers:
 
 
 @dataclasses.dataclass(frozen=True)
-class Guarded(Generic[Item]):
+class Guarded(Generic[T]):
     """Work that leaves its mistakes in a file, where the command finds them; Beam would wrap them in its own errors.
 
     A mistake in the text ends only this piece: the others are done, and the next run need not do them again. Trouble
     with the file system may pass, so it is raised, and the runner may try again.
     """
 
-    work: Callable[[Item], None]
+    work: Callable[[T], None]
     failures: str
 
-    def __call__(self, numbered: tuple[int, Item]) -> None:
+    def __call__(self, numbered: tuple[int, T]) -> None:
         """Does the work for an item."""
         number, item = numbered
         if not os.path.isdir(self.failures):

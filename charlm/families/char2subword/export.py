@@ -51,7 +51,7 @@ def without_table(model: Model) -> Model:
     )
 
 
-def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> int:
+def export_with_words(model: Model, words: Sequence[str], folder: Path, file: str) -> int:
     """Writes a model for transformers whose table has a row for each special token and each word.
 
     The exported model has the same states as full mode for texts that hold no other words, wherever its tokenizer and
@@ -94,7 +94,7 @@ def write_words(model: Model, words: Sequence[str], folder: Path, file: str) -> 
     return len(jax.tree.leaves(params))
 
 
-def read_words(path: str) -> list[str]:
+def read_word_file(path: str) -> list[str]:
     """Returns the words of a file that has one word per line.
 
     Raises:
@@ -152,8 +152,8 @@ def export_words(model: Model, folder: Path, value: str) -> str:
     """Writes a BERT whose table has the words of a file (`--words`); returns a description of it for the user.
 
     Raises:
-      ValueError: as `read_words` and `write_words` raise it.
+      ValueError: as `read_word_file` and `export_with_words` raise it.
     """
-    words = read_words(value)
-    tensors = write_words(model, words, folder, value)
+    words = read_word_file(value)
+    tensors = export_with_words(model, words, folder, value)
     return f"a table of {len(words)} words for transformers, {tensors} tensors"

@@ -1,6 +1,6 @@
 """Counts the floating-point operations of a Char2Subword, by the rules of `charlm.core.flops`.
 
-The objectives and the units call it for MFU; change it whenever the module's layers change.
+The objectives and the units call it for MFU; open it when the module's layers change, so that MFU stays right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes a tokenizer of whole words from a tokenizer of subwords, for `export.write_words`.
+"""Makes a tokenizer of whole words from a tokenizer of subwords, for `export.export_with_words`.
 
 Normalisation and template stay the same; every word has one id. Open it when an export refuses a word, or cuts a text
 elsewhere than expected.

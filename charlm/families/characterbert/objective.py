@@ -81,7 +81,7 @@ class MaskedWordLM(MaskedSpelledLM):
         known = from_pretrained(source, family=NAME)
         words = (known.folder / WORD_VOCAB_FILE) if (known.folder / WORD_VOCAB_FILE).is_file() else None
         same = words is not None and WordVocab.load(words).digest() == self.data.vocab.digest()
-        params, own = started_from(known, fresh, same)
+        params, own = _merge_pretrained(known, fresh, same)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
         log.info("parameters from %s; fresh: %s", source, ", ".join(parts) or "none")
         return params
@@ -112,7 +112,7 @@ class MaskedWordLM(MaskedSpelledLM):
         return shown(self.spelling_at(batch, row, place).tolist())
 
 
-def started_from(known: Pretrained, fresh: Params, same_words: bool) -> tuple[Params, list[str]]:
+def _merge_pretrained(known: Pretrained, fresh: Params, same_words: bool) -> tuple[Params, list[str]]:
     """Replaces fresh parameters by those of another CharacterBERT; returns all, and the names of those still fresh.
 
     The encoder must fit completely. The other model's pooler and label heads are ignored.

@@ -20,7 +20,7 @@ from charlm.families.characterbert.vocab import WordVocab
 from charlm.families.spelled.sequences import PieceMaker
 
 
-class WordSequence(NamedTuple):
+class WholeWordSequence(NamedTuple):
     """A sequence of T words, including the special words [CLS] and [SEP].
 
     Attributes:
@@ -75,7 +75,7 @@ class WordMaker(PieceMaker):
         """The most words of a sequence that are to be predicted."""
         return self.hiding.most(self.room)
 
-    def sequence(self, pieces: list[str], number: tuple[int, ...]) -> WordSequence:
+    def sequence(self, pieces: list[str], number: tuple[int, ...]) -> WholeWordSequence:
         """Returns the sequence of some words, with [CLS] and [SEP] around them; `number` seeds the masking."""
         known = [self.vocab.id(word) for word in pieces]
         ids_W = np.array([-1 if index is None else index for index in known], np.int32)
@@ -86,4 +86,4 @@ class WordMaker(PieceMaker):
             index = int(read_W[place])
             words[place] = MASK_WORD if index == self.hiding.mask_id else self.vocab.words[index]
         rows_TC = spell_rows([CLS_WORD, *words, SEP_WORD], self.slots)
-        return WordSequence(rows_TC, np.pad(labels_W, 1, constant_values=-1), pieces, number)
+        return WholeWordSequence(rows_TC, np.pad(labels_W, 1, constant_values=-1), pieces, number)

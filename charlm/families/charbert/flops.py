@@ -1,6 +1,6 @@
 """Counts the floating-point operations of a CharBERT in the manner of `charlm.core.flops`.
 
-The objective and the units call it for MFU; change it whenever the model's layers change.
+The objective and the units call it for MFU; open it when the model's layers change, so that MFU stays right.
 """
 
 from __future__ import annotations

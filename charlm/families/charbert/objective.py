@@ -38,7 +38,7 @@ from charlm.families.charbert.shape import (
 from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import BACKBONE_OPEN, started_from
+from charlm.families.subword.start import BACKBONE_OPEN, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -164,7 +164,7 @@ class NoisyLanguageModelling(TextObjective):
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
             return self._load_charbert(source, abstract_params)
-        params, own = started_from(backbone, fresh, CharBert.scope_name)
+        params, own = merge_backbone(backbone, fresh, CharBert.scope_name)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts))
         self._backbone = None  # frees memory: it is not needed again

@@ -1,6 +1,7 @@
 """Counts the floating-point operations of an HLM in the manner of `charlm.core.flops`.
 
-The objective, the units and the benchmark call it for MFU; change it whenever the model's layers change.
+The objective, the units and the benchmark call it for MFU; open it when the model's layers change, so that MFU stays
+right.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from charlm.core.batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import CharPredictionHead
-from charlm.nn.embed import CharEmbed, read_words
+from charlm.nn.embed import CharEmbed, gather_words
 from charlm.nn.heads import Pooler
 from charlm.nn.transformer import Encoder
 
@@ -62,7 +62,7 @@ class HLM(nn.Module):
             masked.append(self.pool(states_SPCD, whole_SPC))
             states.append(states_SPCD)
             words.append(words_SUD)
-        words_SBWD = read_words(jnp.concatenate(masked + words, axis=1), batch.index_SBW)
+        words_SBWD = gather_words(jnp.concatenate(masked + words, axis=1), batch.index_SBW)
         words_NWD = words_SBWD.reshape(-1, *words_SBWD.shape[2:])
         mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
         context_NWD = self.contextualize(words_NWD, mask_NW, deterministic)

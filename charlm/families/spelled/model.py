@@ -14,7 +14,7 @@ import numpy as np
 from charlm.core.types import ModelConfig, Option
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import Bert, MaskedLMHead
-from charlm.nn.embed import read_words
+from charlm.nn.embed import gather_words
 from charlm.nn.heads import at_group_positions
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 
@@ -67,7 +67,7 @@ class Spelled(nn.Module):
           vectors_SUD: the result of `table_vectors`, if the caller needs it as well; None: it is computed here.
         """
         vectors_SUD = self.table_vectors(inputs, deterministic) if vectors_SUD is None else vectors_SUD
-        spelled = read_words(vectors_SUD, inputs.index_SBL)
+        spelled = gather_words(vectors_SUD, inputs.index_SBL)
         return self.mix(spelled.reshape(-1, *spelled.shape[2:]), merged(inputs.ids_SBL))
 
     def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:

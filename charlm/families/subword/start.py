@@ -27,7 +27,7 @@ BACKBONE_OPEN = ("backbone", "vocab_size", "max_positions", "activation", "epsil
 BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
 
 
-def started_from(backbone: Pretrained, fresh: Params, scope: str) -> tuple[Params, list[str]]:
+def merge_backbone(backbone: Pretrained, fresh: Params, scope: str) -> tuple[Params, list[str]]:
     """Replaces fresh parameters by those of a backbone; returns all, and the names of those that are still fresh.
 
     The backbone's encoder must fit completely. Its prediction head is taken over where shapes agree, since the head of

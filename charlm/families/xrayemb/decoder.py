@@ -208,22 +208,18 @@ class XRDecoder(nn.Module):
         Raises:
           ValueError: `max_steps` is below 1, or `spaces_V` has another length than the vocabulary.
         """
-        cfg = self.config
-        V, U = cfg.char_vocab_size, len(vectors_UD)
+        U, end = len(vectors_UD), self.config.end
         if max_steps < 1:
             raise ValueError(f"max_steps={max_steps}, expected at least 1")
-        spaces_V = jnp.zeros(V, bool) if spaces_V is None else jnp.asarray(spaces_V)
-        if spaces_V.shape != (V,):
-            raise ValueError(f"spaces_V is {spaces_V.shape}, expected [{V}], one for each character")
-        no_start_V = spaces_V.at[cfg.end].set(True)
-        ends_V = no_start_V if spaces_end else jnp.arange(V) == cfg.end
+        no_start_V = _not_first(self.config, spaces_V)
+        ends_V = no_start_V if spaces_end else jnp.arange(len(no_start_V)) == end
 
         def going(_: XRDecoder, loop: _Loop) -> jax.Array:
             return (loop.step < max_steps) & ~loop.ended_U.all()
 
         def write(decoder: XRDecoder, loop: _Loop) -> _Loop:
             step, before = loop.step, loop.written.ids_UT[:, loop.step - 1]
-            states = decoder.step(jnp.where(step == 0, cfg.end, before), loop.states)
+            states = decoder.step(jnp.where(step == 0, end, before), loop.states)
             logits_UV = jnp.where((step == 0) & no_start_V[1:][None], -jnp.inf, decoder._logits(states[-1].h_BK))
             if key is None:
                 class_U = logits_UV.argmax(axis=-1)
@@ -261,3 +257,12 @@ class XRDecoder(nn.Module):
 
     def _logits(self, x_UK: jax.Array) -> jax.Array:
         return self.output_projection(jnp.tanh(self.projection(x_UK)))
+
+
+def _not_first(config: XRDecoderConfig, spaces_V: jax.Array | None) -> jax.Array:
+    """Returns at which ids no word begins, `<e>` and white space, bool [V]; see `XRDecoder.generate`."""
+    V = config.char_vocab_size
+    spaces_V = jnp.zeros(V, bool) if spaces_V is None else jnp.asarray(spaces_V)
+    if spaces_V.shape != (V,):
+        raise ValueError(f"spaces_V is {spaces_V.shape}, expected [{V}], one for each character")
+    return spaces_V.at[config.end].set(True)

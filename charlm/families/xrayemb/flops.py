@@ -1,6 +1,6 @@
 """Counts the floating-point operations of an XRayEmb, by the rules of `charlm.core.flops`.
 
-The objective and the units call it for MFU; change it whenever the layers change.
+The objective and the units call it for MFU; open it when the layers change, so that MFU stays right.
 """
 
 from __future__ import annotations

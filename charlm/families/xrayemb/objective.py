@@ -22,7 +22,7 @@ from charlm.data.pipeline import training_records
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import started_from
+from charlm.families.subword.start import merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.batches import XRayShape, XRayShard, with_cycle, xray_batches
@@ -218,7 +218,7 @@ class SecondPretraining(TextObjective):
             log.info("parameters from %s", start.checkpoint)
             return checkpoints.load_params(start.checkpoint, abstract_params)
         assert start.pretrained is not None  # a start without checkpoint has it
-        params, own = started_from(start.pretrained, fresh, scope_of(self.model.config))
+        params, own = merge_backbone(start.pretrained, fresh, scope_of(self.model.config))
         parts = sorted({name.split("/")[0] for name in own})
         log.info("parameters from %s, a %s; not there, so fresh: %s", source, start.pretrained.family, ", ".join(parts))
         return params

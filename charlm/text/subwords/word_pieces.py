@@ -1,6 +1,7 @@
 """Turns words into subwords with a cache: a corpus has a hundred times as many words as distinct words.
 
-The families that fill sequences word by word use it while they make batches.
+The families that fill sequences word by word use it while they make batches. Open it when tokenising slows down the
+making of batches, or when the cache takes too much memory.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from charlm.families.charbert.terms import TermVocab
 from charlm.families.lookup import converter_of, prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import started_from
+from charlm.families.subword.start import merge_backbone
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.evaluate import evaluate
 from charlm.training.progress import read_metrics
@@ -379,7 +379,7 @@ def test_a_bert_of_another_shape_is_refused(charbert, backbone):
     found = read_backbone(str(backbone[0]))
     wrong = {"charbert": {"embed": {}}, "head": {}}
     with pytest.raises(ValueError, match=r"init_from: .*: bert/.* is \(.*\), expected nothing"):
-        started_from(found, wrong, "charbert")
+        merge_backbone(found, wrong, "charbert")
 
 
 def test_a_charbert_goes_on_as_another_run(charbert, same_run, tmp_path):

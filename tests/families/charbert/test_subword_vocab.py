@@ -11,7 +11,7 @@ from small_charbert import small_charbert_config
 from small_run import write_text
 
 from charlm.data import encode
-from charlm.data.subword_building import read_texts
+from charlm.data.subword_building import words_of_records
 from charlm.families.charbert import text as subword_vocab
 from charlm.families.charbert.terms import TermVocab
 from charlm.families.charbert.text import prepare_subwords
@@ -24,7 +24,7 @@ def config(tmp_path):
 
 
 def words_of(data):
-    return Counter(word for words in read_texts(data.train) for word in words)
+    return Counter(word for words in words_of_records(data.train) for word in words)
 
 
 def test_vocabularies_are_those_of_the_training_words(config):
