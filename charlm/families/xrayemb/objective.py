@@ -21,7 +21,7 @@ from charlm.data.streams import ShardLane
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import started_from
+from charlm.families.subword.start import is_measured, started_from
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.families.xrayemb.batch import XRayBatch
 from charlm.families.xrayemb.batches import XRayLane, XRayShape, XRayShard, with_cycle
@@ -37,7 +37,6 @@ from charlm.families.xrayemb.sequences import CharacterRows, XRaySequenceMaker
 from charlm.families.xrayemb.shape import (
     NAME,
     head_of,
-    is_measured,
     make_model,
     model_config,
     read_start,
