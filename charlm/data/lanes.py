@@ -91,12 +91,17 @@ class _LaneIterator(grain.DatasetIterator[Tree]):
         return {"of": self._of, "lanes": states}
 
     def set_state(self, state: JsonObject) -> None:
-        if state.get("of") != self._of:
-            raise ValueError(f"the saved data position belongs to data.table_shards={state.get('of')}, not {self._of}")
+        check_shards(state, self._of)
         for (number, lane), records in zip(self._lanes.items(), self._parents, strict=True):
             saved = state["lanes"][str(number)]
             records.set_state(saved["records"])
             lane.set_state(saved["stream"])
+
+
+def check_shards(state: JsonObject, of: int) -> None:
+    """Raises ValueError unless a saved data position belongs to batches of `of` shards."""
+    if state.get("of") != of:
+        raise ValueError(f"the saved data position belongs to data.table_shards={state.get('of')}, not {of}")
 
 
 def lane_batches(

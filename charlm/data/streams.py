@@ -15,7 +15,7 @@ import grain
 import numpy as np
 
 from charlm.core.types import JsonObject, Tree
-from charlm.data.lanes import AnyRecord, Records, lane_batches
+from charlm.data.lanes import AnyRecord, Lane, Records, lane_batches
 
 # A part of a record. The `SequenceMaker` of a family makes parts and joins them to sequences; streams only keep them.
 AnyPart: TypeAlias = Any
@@ -191,6 +191,7 @@ def sequence_batches(
     accumulation: int,
     prefetch: int,
     by_record: bool = False,
+    wrap: Callable[[ShardLane, int], Lane] = lambda lane, number: lane,
 ) -> grain.IterDataset[Tree]:
     """Returns batches [accumulation, S', ...] with one shard for each lane of records.
 
@@ -198,10 +199,11 @@ def sequence_batches(
       lanes: the records of each wanted shard, by the shard's index among all `of` shards.
       start: returns an empty shard.
       prefetch: number of batches prepared ahead in a thread, whose iterators must then be closed; 0: no thread.
+      wrap: returns the lane to read in place of a lane with a number, for families that add to its shards.
     """
 
-    def lane(number: int, records: Iterator[AnyRecord]) -> ShardLane:
-        return ShardLane(SequenceStream(records, maker, number, of, by_record), start)
+    def lane(number: int, records: Iterator[AnyRecord]) -> Lane:
+        return wrap(ShardLane(SequenceStream(records, maker, number, of, by_record), start), number)
 
     return lane_batches(lanes, lane, of=of, accumulation=accumulation, prefetch=prefetch)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.types import Json, JsonObject
-from charlm.families.family import UNNAMED
+from charlm.families.family import FAMILIES, UNNAMED
 
 
 def family_of(metadata: Mapping[str, Json]) -> str:
@@ -31,3 +31,23 @@ def metadata_of(checkpoint: Path, families: Sequence[str]) -> JsonObject:
     if (stored := family_of(metadata)) not in families:
         raise ValueError(f"{checkpoint} is a model of the family {stored}, expected {' or '.join(families)}")
     return metadata
+
+
+def checkpoint_of(source: str, family: str, key: str = "init_from") -> Path | None:
+    """Returns the checkpoint at `source`; None if its model is of another family, or if there is no checkpoint.
+
+    Where there is none, there may be a folder of PyTorch weights; `charlm.families.pretrained.from_pretrained` reads
+    it.
+
+    Args:
+      family: the name of the family that the model has to be of.
+      key: the config key that names the source, for messages.
+
+    Raises:
+      ValueError: the folder is not a checkpoint of charlm, or of no known family.
+    """
+    try:
+        checkpoint = checkpoints.find(source, key=key)
+    except ValueError:
+        return None
+    return checkpoint if family_of(metadata_of(checkpoint, tuple(FAMILIES))) == family else None

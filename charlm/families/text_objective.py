@@ -15,9 +15,9 @@ import ml_collections
 
 from charlm.core.learning import Batch
 from charlm.core.types import Option
-from charlm.data.lanes import AnyRecord, Records, empty_batch
+from charlm.data.lanes import AnyRecord, Lane, Records, empty_batch
 from charlm.data.pipeline import record_lanes
-from charlm.data.streams import SequenceMaker, Shard, sequence_batches
+from charlm.data.streams import SequenceMaker, Shard, ShardLane, sequence_batches
 from charlm.data.text_records import read_text_record
 from charlm.families.objective import Objective
 
@@ -94,7 +94,17 @@ class TextObjective(Objective):
     ) -> grain.IterDataset[Batch]:
         """Returns batches of the lanes' records; see `charlm.data.streams.sequence_batches`."""
         sizes = {"of": self.shards, "accumulation": accumulation, "prefetch": self.config.data.prefetch}
-        return sequence_batches(records, maker, self.shard, **sizes, by_record=by_record)
+        wrap = lambda lane, number: self.wrapped(lane, number, by_record)
+        return sequence_batches(records, maker, self.shard, **sizes, by_record=by_record, wrap=wrap)
+
+    def wrapped(self, lane: ShardLane, number: int, heldout: bool) -> Lane:
+        """Returns the lane that batches take their shards from: `lane`, or one that adds to its shards.
+
+        Args:
+          number: the number of the lane.
+          heldout: whether the lane reads held-out text.
+        """
+        return lane
 
     def _lanes(self, lanes: tuple[int, ...]) -> dict[str, Option]:
         threads = self.config.data.reader_threads

@@ -8,6 +8,7 @@ all that a checkpoint saves of the data position.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.data.batching import bucket_of
 from charlm.data.budgets import check_rows, choose_buckets
-from charlm.data.lanes import stack
+from charlm.data.lanes import check_shards, stack
 from charlm.data.streams import generator
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows
@@ -150,6 +151,30 @@ def build_shard(
     return ImitationBatch(*(tuple(column) for column in zip(*tables, strict=True)))
 
 
+class _NumberedIterator(grain.DatasetIterator[ImitationBatch]):
+    """Batches that their number determines; only the number of the next one is saved."""
+
+    def __init__(self, shards: int) -> None:
+        super().__init__()
+        self._shards, self._made = shards, 0
+
+    def __next__(self) -> ImitationBatch:
+        batch = self._batch(self._made)
+        self._made += 1
+        return batch
+
+    @abc.abstractmethod
+    def _batch(self, number: int) -> ImitationBatch:
+        """Returns the batch with this number; StopIteration after the last."""
+
+    def get_state(self) -> JsonObject:
+        return {"made": self._made, "of": self._shards}
+
+    def set_state(self, state: JsonObject) -> None:
+        check_shards(state, self._shards)
+        self._made = state["made"]
+
+
 class TrainingBatches(grain.IterDataset[ImitationBatch]):
     """Batches [accumulation, len(lanes), ...] without end.
 
@@ -180,16 +205,14 @@ class TrainingBatches(grain.IterDataset[ImitationBatch]):
         return _TrainingIterator(self)
 
 
-class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
+class _TrainingIterator(_NumberedIterator):
     def __init__(self, settings: TrainingBatches) -> None:
-        super().__init__()
-        self._settings, self._made = settings, 0
+        super().__init__(settings.shape.shards)
+        self._settings = settings
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
-    def __next__(self) -> ImitationBatch:
-        settings = self._settings
-        number, self._made = self._made, self._made + 1
-        micro_batches = []
+    def _batch(self, number: int) -> ImitationBatch:
+        settings, micro_batches = self._settings, []
         for micro in range(settings.accumulation):
             part = number * settings.accumulation + micro
             micro_batches.append(stack([self._shard(part * settings.shape.shards + lane) for lane in settings.lanes]))
@@ -218,17 +241,6 @@ class _TrainingIterator(grain.DatasetIterator[ImitationBatch]):
             self._orders[bucket, epoch] = order
         return int(members[self._orders[bucket, epoch][within]])
 
-    def get_state(self) -> JsonObject:
-        return {"made": self._made, "of": self._settings.shape.shards}
-
-    def set_state(self, state: JsonObject) -> None:
-        if state.get("of") != self._settings.shape.shards:
-            raise ValueError(
-                f"the saved data position belongs to data.table_shards={state.get('of')}, not "
-                f"{self._settings.shape.shards}"
-            )
-        self._made = state["made"]
-
 
 class EvaluationBatches(grain.IterDataset[ImitationBatch]):
     """Batches [1, len(lanes), ...] that hold a sample of the entries once, spelled without typos.
@@ -256,26 +268,18 @@ class EvaluationBatches(grain.IterDataset[ImitationBatch]):
         return _EvaluationIterator(self)
 
 
-class _EvaluationIterator(grain.DatasetIterator[ImitationBatch]):
+class _EvaluationIterator(_NumberedIterator):
     def __init__(self, settings: EvaluationBatches) -> None:
-        super().__init__()
-        self._settings, self._made = settings, 0
+        super().__init__(settings.shape.shards)
+        self._settings = settings
 
-    def __next__(self) -> ImitationBatch:
-        settings, shards = self._settings, self._settings.shape.shards
+    def _batch(self, number: int) -> ImitationBatch:
+        settings, first = self._settings, number * self._settings.shape.shards
         pairs = list(zip(settings.members, settings.shape.rows, strict=True))
-        first = self._made * shards
         if all(len(members) <= first * rows for members, rows in pairs):
             raise StopIteration
-        self._made += 1
         made = []
         for lane in settings.lanes:
             parts = [members[(first + lane) * rows : (first + lane + 1) * rows].tolist() for members, rows in pairs]
             made.append(build_shard(settings.imitated, settings.shape, parts, None))
         return stack([stack(made)])
-
-    def get_state(self) -> JsonObject:
-        return {"made": self._made}
-
-    def set_state(self, state: JsonObject) -> None:
-        self._made = state["made"]

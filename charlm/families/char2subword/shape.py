@@ -32,9 +32,8 @@ from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBer
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
 from charlm.families.char2subword.tensors import NAME, TABLE_PARAMETER, bert_config
-from charlm.families.family import FAMILIES
 from charlm.families.pretrained import from_pretrained
-from charlm.families.stored import family_of, metadata_of
+from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.layout import config_from_dict
 from charlm.families.units import check_ids
@@ -116,10 +115,7 @@ def read_start(source: str, key: str = "init_from") -> Char2SubwordStart:
     """
     if not source:
         raise ValueError(f"{key} is empty: Char2Subword imitates the table of a model; name a BERT, mBERT or RoBERTa")
-    checkpoint = None
-    with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
-        checkpoint = checkpoints.find(source, key=key)
-    if checkpoint is not None and family_of(metadata_of(checkpoint, tuple(FAMILIES))) == NAME:
+    if (checkpoint := checkpoint_of(source, NAME, key)) is not None:
         return _of_checkpoint(source, checkpoint)
     found = from_pretrained(source)
     if found.family not in TRANSFORMERS:

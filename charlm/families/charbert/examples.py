@@ -1,7 +1,6 @@
 """Logs what a trained CharBERT predicts for some masked and misspelled held-out words, for a person to look at.
 
-The objective calls it at the end of a run (`train.examples`). Open it to change how many guesses and how much context
-are shown.
+The objective calls it at the end of a run (`train.examples`). Open it to change which places it shows.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ import jax
 import numpy as np
 
 from charlm.core.types import Params
+from charlm.families.examples import BEST, in_context, spread
 from charlm.families.text_objective import TextObjective
 
 if TYPE_CHECKING:
     from charlm.families.charbert.batch import NoisyBatch
 
 log = logging.getLogger("charlm")
-
-BEST = 5  # guesses shown
-CONTEXT = 8  # subwords shown on either side
 
 
 def show_examples(objective: TextObjective, params: Params) -> None:
@@ -46,7 +43,7 @@ def show_examples(objective: TextObjective, params: Params) -> None:
     ):
         unknown = objective.data.terms.unknown if kind == "misspelled" else -1
         real = np.flatnonzero((labels[0, 0] >= 0) & (labels[0, 0] != unknown))
-        for place in real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)] if len(real) else ():
+        for place in spread(real, count):
             at, right = int(position[0, 0, place]), name(int(labels[0, 0, place]))
             guesses = np.argsort(-np.asarray(logits[0, place]))[:BEST]
             log.info("%-10s  %s", kind, _context(objective, inputs.ids_BL.reshape(-1), at, right))
@@ -55,9 +52,8 @@ def show_examples(objective: TextObjective, params: Params) -> None:
 
 def _context(objective: TextObjective, ids: np.ndarray, at: int, right: str) -> str:
     """Returns the subwords around a place, with the right answer marked there."""
-    tokenizer = objective.data.tokenizer
-    start = at - at % objective.shape.length
-    first, end = max(start, at - CONTEXT), min(start + objective.shape.length, at + 1 + CONTEXT)
-    named = [tokenizer.token(int(i)) for i in ids[first:end] if i != tokenizer.special.pad]
-    named[at - first] = f"[{named[at - first]}, right: {right}]"
-    return " ".join(named)
+    tokenizer, length = objective.data.tokenizer, objective.shape.length
+    row, place = divmod(at, length)
+    ids_L = [int(i) for i in ids[row * length : (row + 1) * length] if i != tokenizer.special.pad]
+    read = lambda i: tokenizer.token(ids_L[i])
+    return in_context(place, len(ids_L), read, f"[{read(place)}, right: {right}]")

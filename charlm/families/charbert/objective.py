@@ -38,7 +38,7 @@ from charlm.families.charbert.shape import (
 from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import BACKBONE_OPEN, merge_backbone
+from charlm.families.subword.start import is_measured, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -58,9 +58,8 @@ class NoisyLanguageModelling(TextObjective):
     def __init__(self, config: ml_collections.ConfigDict, data: SubwordData, shards: int) -> None:
         """Reads the backbone, and measures the budgets that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
-        known = all(config.model[name] for name in BACKBONE_OPEN)
         self._backbone, stored = None, None
-        if config.init_from and not known:
+        if config.init_from and not is_measured(config):
             self._backbone = read_backbone(config.init_from)
             stored = None if self._backbone else stored_shape(config.init_from)
         self._resolved = resolve(config, data, self._backbone, stored)

@@ -5,7 +5,6 @@ The objective calls it at the start of a run; open it when a run takes the wrong
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -18,9 +17,9 @@ from charlm.families.charbert.heads import AdvBertForMaskedLM, CharBertForMasked
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.charbert.text import SubwordData
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.stored import metadata_of
+from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.start import BACKBONE_KIND, BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS
+from charlm.families.subword.start import BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS, check_room, sizes_of
 from charlm.text.symbols import SymbolVocab
 
 
@@ -30,9 +29,7 @@ def read_backbone(source: str) -> Pretrained | None:
     Raises:
       ValueError: there is no model, it is of another family, or it is a CharBERT that has not been imported.
     """
-    with contextlib.suppress(ValueError):  # if it is not a checkpoint, it may be a folder of PyTorch weights
-        checkpoint = checkpoints.find(source)
-        metadata_of(checkpoint, ("charbert",))
+    if checkpoint_of(source, "charbert") is not None:
         return None
     found = from_pretrained(source)
     if found.family == "charbert":
@@ -100,33 +97,14 @@ def resolve(
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": "gelu"}
         found |= {name: BERT_KINDS[kind][name] for name in ("max_positions", "epsilon")}
     else:
-        found = _of_backbone(backbone)
+        found = sizes_of(backbone, "CharBERT")
         for name in (*BACKBONE_SHAPE, *BACKBONE_OPEN):
             said = found.get(name, getattr(backbone.config, name, None))
             if model[name] != said and (model[name] or name in BACKBONE_SHAPE):
                 raise ValueError(f"model.{name}={model[name]}, but init_from={config.init_from} has {said}")
     resolved = {name: model[name] or found[name] for name in BACKBONE_OPEN}
-    if resolved["vocab_size"] < data.tokenizer.size:
-        raise ValueError(
-            f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
-            "text.tokenizer to those of the model"
-        )
-    longest = resolved["max_positions"] - BERT_KINDS[resolved["backbone"]]["position_offset"]
-    if config.data.max_length > longest:
-        raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
+    check_room(config, data.tokenizer.size, resolved)
     return resolved
-
-
-def _of_backbone(backbone: Pretrained) -> JsonObject:
-    """Returns a backbone's values for the keys in `BACKBONE_OPEN`; raises ValueError when it is of neither kind."""
-    theirs, kind = backbone.config, BERT_KINDS[backbone.family]
-    for name in BACKBONE_KIND:
-        if getattr(theirs, name) != kind[name]:
-            raise ValueError(
-                f"init_from: {backbone.folder}: {name}={getattr(theirs, name)}, but CharBERT on a {backbone.family} "
-                f"has {kind[name]}"
-            )
-    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in BACKBONE_OPEN if name != "backbone"}
 
 
 def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved: JsonObject) -> BertConfig:

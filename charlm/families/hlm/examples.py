@@ -18,6 +18,7 @@ from charlm.core.types import Params
 from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
+from charlm.families.examples import in_context
 from charlm.families.hlm.predictor import HLMPredictor, WordGap
 from charlm.families.predictor import Fill
 from charlm.text.chars import CharVocab
@@ -87,8 +88,7 @@ def swap_inner(word: str) -> str:
 
 
 def _show(kind: str, words: list[str], position: int, shown: str, fills: list[Fill]) -> None:
-    before, after = words[max(0, position - CONTEXT) : position], words[position + 1 : position + 1 + CONTEXT]
-    log.info("%-10s  %s", kind, " ".join([*before, shown, *after]))
+    log.info("%-10s  %s", kind, in_context(position, len(words), words.__getitem__, shown, CONTEXT))
     log.info("%-10s  %s", "", ", ".join(f"{fill.word} ({fill.score:.2f})" for fill in fills))
 
 

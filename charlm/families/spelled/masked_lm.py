@@ -8,6 +8,7 @@ log.
 from __future__ import annotations
 
 import abc
+import functools
 import logging
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from charlm.core.types import JsonObject, Params
 from charlm.data.pipeline import training_records
+from charlm.families.examples import BEST, in_context, spread
 from charlm.families.spelled.batch import MaskedBatch
 from charlm.families.spelled.masked_batches import (
     MaskedMaker,
@@ -28,9 +30,6 @@ from charlm.families.spelled.model import SpelledLM
 from charlm.families.text_objective import TextObjective, sequences_of
 
 log = logging.getLogger("charlm")
-
-BEST = 5  # guesses shown per hidden position
-CONTEXT = 8  # positions shown on either side of it
 
 
 class MaskedSpelledLM(TextObjective):
@@ -131,7 +130,7 @@ class MaskedSpelledLM(TextObjective):
         labels_M = part.labels_SM[0]
         (real,) = np.nonzero(labels_M >= 0)
         log.info("held-out text and the %d best guesses:", BEST)
-        for place in real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]:
+        for place in spread(real, count):
             right = self.name_of(int(labels_M[place]))
             log.info("hidden  %s", self._context(part, int(part.position_SM[0, place]), right))
             guesses = np.argsort(-logits_MV[place])[:BEST].tolist()
@@ -140,11 +139,8 @@ class MaskedSpelledLM(TextObjective):
     def _context(self, batch: MaskedBatch, at: int, right: str) -> str:
         """Returns the context of a position as the model reads it, with the right answer at the position."""
         row, place = divmod(at, self.shape.length)
-        length = int(batch.inputs.mask_SBL[0, row].sum())
-        first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)
-        shown = [self.read_at(batch, row, i) for i in range(first, end)]
-        shown[place - first] = f"[{shown[place - first]}, right: {right}]"
-        return " ".join(shown)
+        read = functools.partial(self.read_at, batch, row)
+        return in_context(place, int(batch.inputs.mask_SBL[0, row].sum()), read, f"[{read(place)}, right: {right}]")
 
     def spelling_at(self, batch: MaskedBatch, row: int, place: int) -> np.ndarray:
         """Returns the characters that the model reads at a position of the first shard, uint16, without padding."""

@@ -5,21 +5,17 @@ Open it to change how such batches are filled, or how words of cycles are added 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import grain
 import numpy as np
 
 from charlm.core.types import JsonObject
 from charlm.data.batching import BatchShape, ShardPacker, bucket_of, in_rooms, spilled, word_table
-from charlm.data.lanes import lane_batches
-from charlm.data.streams import SequenceStream, ShardLane
-from charlm.data.text_records import TextRecord
+from charlm.data.streams import ShardLane
 from charlm.families.spelled.masked_batches import add_spellings, inputs_of, labels_of, spelled_rows
 from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import CycleWords, cycle_tables
-from charlm.families.xrayemb.sequences import XRaySequence, XRaySequenceMaker
+from charlm.families.xrayemb.sequences import XRaySequence
 
 
 class XRayShape(NamedTuple):
@@ -172,26 +168,3 @@ def with_cycle(shard: XRayBatch, words_KC: np.ndarray, shape: XRayShape) -> XRay
     """Returns the shard with words of cycles added; rows of zeros in words_KC are no words."""
     cycle = cycle_tables(words_KC, shape.cycle_slots, shape.cycle_rows)
     return shard._replace(cycle=cycle, points_SK=words_KC[:, 0] != 0)
-
-
-def xray_batches(
-    lanes: Mapping[int, grain.IterDataset[TextRecord]],
-    maker: XRaySequenceMaker,
-    shape: XRayShape,
-    cycle: CycleWords,
-    *,
-    accumulation: int,
-    prefetch: int,
-    by_record: bool = False,
-) -> grain.IterDataset[XRayBatch]:
-    """Returns batches [accumulation, S', ...], one shard for each lane of records.
-
-    Args:
-      prefetch: batches prepared ahead in a thread, in which case the iterators must be closed; 0: no thread.
-    """
-
-    def lane(number: int, records: Iterator[TextRecord]) -> XRayLane:
-        stream = SequenceStream(records, maker, number, shape.shards, by_record)
-        return XRayLane(ShardLane(stream, lambda: XRayShard(shape, maker.pad)), shape, cycle, number)
-
-    return lane_batches(lanes, lane, of=shape.shards, accumulation=accumulation, prefetch=prefetch)

@@ -6,6 +6,7 @@ change which examples a log shows and how.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from charlm.core.state import stream_key
 from charlm.core.types import Params
+from charlm.families.examples import BEST, in_context, spread
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.text_objective import TextObjective
 from charlm.families.xrayemb.decoder import XRDecoder
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
     from charlm.families.xrayemb.batch import XRayBatch
 
 log = logging.getLogger("charlm")
-
-BEST = 5  # guesses shown
-CONTEXT = 8  # positions shown on either side
 
 
 def show_examples(objective: TextObjective, params: Params) -> None:
@@ -42,7 +41,7 @@ def show_examples(objective: TextObjective, params: Params) -> None:
     (real,) = np.nonzero(part.labels_SM[0] >= 0)
     if not len(real):
         return
-    chosen = real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]
+    chosen = spread(real, count)
     positions = part.position_SM[:, chosen]
     options = {"spaces_V": data.chars.spaces_V, "method": _predict_and_write}
     read = jax.jit(lambda params, *inputs: objective.model.apply({"params": params}, *inputs, **options))
@@ -96,12 +95,9 @@ def _predict_and_write(
 def _context(objective: TextObjective, batch: XRayBatch, at: int, right: str) -> str:
     """Returns the subwords and <words> around a position, with the right subword there (GPT-2: the next subword)."""
     row, place = divmod(at, objective.shape.length)
-    length = int(batch.inputs.mask_SBL[0, row].sum())
-    first, end = max(0, place - CONTEXT), min(length, place + 1 + CONTEXT)
-    shown = [_read_at(objective, batch, row, i) for i in range(first, end)]
+    read = functools.partial(_read_at, objective, batch, row)
     named = "right" if objective.training_maker.framed else "next"
-    shown[place - first] = f"[{shown[place - first]}, {named}: {right}]"
-    return " ".join(shown)
+    return in_context(place, int(batch.inputs.mask_SBL[0, row].sum()), read, f"[{read(place)}, {named}: {right}]")
 
 
 def _read_at(objective: TextObjective, batch: XRayBatch, row: int, place: int) -> str:

@@ -6,26 +6,25 @@ Open it to see how data, model and losses are put together. See Pinter et al. (2
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
-import grain
 import jax
 import ml_collections
 import numpy as np
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.types import JsonObject, Params
-from charlm.data.lanes import Records, empty_batch
+from charlm.data.lanes import empty_batch
 from charlm.data.masking import Hiding
 from charlm.data.pipeline import training_records
+from charlm.data.streams import ShardLane
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import merge_backbone
+from charlm.families.subword.start import is_measured, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.families.xrayemb.batch import XRayBatch
-from charlm.families.xrayemb.batches import XRayShape, XRayShard, with_cycle, xray_batches
+from charlm.families.xrayemb.batches import XRayLane, XRayShape, XRayShard, with_cycle
 from charlm.families.xrayemb.budgets import Budgets, measure_budgets
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords, measure_cycle
@@ -38,7 +37,6 @@ from charlm.families.xrayemb.sequences import CharacterRows, XRaySequenceMaker
 from charlm.families.xrayemb.shape import (
     NAME,
     head_of,
-    is_measured,
     make_model,
     model_config,
     read_start,
@@ -179,18 +177,9 @@ class SecondPretraining(TextObjective):
         """Returns an empty shard."""
         return XRayShard(self.shape, self.training_maker.pad)
 
-    def batches(
-        self,
-        records: Mapping[int, Records],
-        maker: XRaySequenceMaker,
-        *,
-        accumulation: int,
-        by_record: bool = False,
-    ) -> grain.IterDataset[XRayBatch]:
-        """Returns batches; each held-out batch has some of the most frequent words. See `TextObjective.batches`."""
-        cycle = self._heldout_cycle if by_record else self._cycle
-        sizes = {"accumulation": accumulation, "prefetch": self.config.data.prefetch}
-        return xray_batches(records, maker, self.shape, cycle, **sizes, by_record=by_record)
+    def wrapped(self, lane: ShardLane, number: int, heldout: bool) -> XRayLane:
+        """Returns a lane that adds words of cycles: to held-out text some of the most frequent words."""
+        return XRayLane(lane, self.shape, self._heldout_cycle if heldout else self._cycle, number)
 
     def empty(self, shards: int) -> XRayBatch:
         """Returns a batch [1, shards, ...] of padding only."""

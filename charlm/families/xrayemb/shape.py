@@ -5,9 +5,7 @@ The objective calls it at the start of a run; open it when a run takes the wrong
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -15,13 +13,20 @@ import ml_collections
 
 from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core import checkpoint as checkpoints
-from charlm.core.types import Json, JsonObject
-from charlm.families.family import FAMILIES
+from charlm.core.types import JsonObject
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.stored import family_of, metadata_of
+from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
-from charlm.families.subword.start import BACKBONE_KIND, BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS
+from charlm.families.subword.start import (
+    BACKBONE_KIND,
+    BACKBONE_OPEN,
+    BACKBONE_SHAPE,
+    BERT_KINDS,
+    check_kind,
+    check_room,
+    sizes_of,
+)
 from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config
@@ -82,11 +87,8 @@ def read_start(source: str) -> XRayStart:
     Raises:
       ValueError: there is no model, it is of another family, or it is an XRayEmb without generator or language model.
     """
-    checkpoint = None
-    with contextlib.suppress(ValueError):  # a source that is no checkpoint may be a folder of PyTorch weights
-        checkpoint = checkpoints.find(source, key="init_from")
-    if checkpoint is not None and family_of(_metadata(checkpoint)) == NAME:
-        stored = _metadata(checkpoint)
+    if (checkpoint := checkpoint_of(source, NAME)) is not None:
+        stored = metadata_of(checkpoint, (NAME,))
         if stored["head"] not in (MASKED_LM, CAUSAL_LM) or stored["model"]["generator"] is None:
             has = "and no generator" if stored["model"]["generator"] is None else "and a generator"
             raise ValueError(
@@ -104,18 +106,9 @@ def read_start(source: str) -> XRayStart:
     return XRayStart(found.folder, found)
 
 
-def _metadata(checkpoint: Path) -> JsonObject:
-    return metadata_of(checkpoint, tuple(FAMILIES))
-
-
 def stored_chars(files: Path) -> XRayChars:
     """Returns the characters in a checkpoint's folder."""
     return XRayChars.load(files / XRAY_CHARS_FILE)
-
-
-def is_measured(config: ml_collections.ConfigDict) -> bool:
-    """Returns whether a config has all sizes of the backbone that `init_from` names, as that of a resumed run has."""
-    return all(config.model[name] for name in BACKBONE_OPEN)
 
 
 def resolve(config: ml_collections.ConfigDict, data: XRayData, start: XRayStart | None) -> JsonObject:
@@ -130,11 +123,11 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: XRayStart 
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": BACKBONE_ACTIVATIONS[kind]}
         found |= {name: BACKBONE_KINDS[kind][name] for name in ("max_positions", "epsilon")}
         if start is not None and start.stored is not None:
-            _check_kind(start.stored["backbone"], start.stored, start.checkpoint)
+            check_kind(start.stored["backbone"], start.stored, start.checkpoint, "XRayEmb")
             found |= {name: start.stored[name] for name in BACKBONE_OPEN}
             _check_said(config, start.stored | _of_parts(config, start.stored))
     else:
-        found = _of_backbone(start.pretrained)
+        found = sizes_of(start.pretrained, "XRayEmb")
         theirs = {name: getattr(start.pretrained.config, name) for name in BACKBONE_SHAPE}
         _check_said(config, theirs | found)
     resolved = {name: model[name] or found[name] for name in BACKBONE_OPEN}
@@ -142,30 +135,8 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: XRayStart 
         raise ValueError(
             f"text.tokenizer: subwords of the family {data.tokenizer.family}, but model.backbone={resolved['backbone']}"
         )
-    if resolved["vocab_size"] < data.tokenizer.size:
-        raise ValueError(
-            f"model.vocab_size={resolved['vocab_size']}, but there are {data.tokenizer.size} subwords; set "
-            "text.tokenizer to those of the model"
-        )
-    longest = resolved["max_positions"] - BACKBONE_KINDS[resolved["backbone"]].get("position_offset", 0)
-    if config.data.max_length > longest:
-        raise ValueError(f"data.max_length={config.data.max_length}, but the model has {longest} positions")
+    check_room(config, data.tokenizer.size, resolved)
     return resolved
-
-
-def _of_backbone(backbone: Pretrained) -> JsonObject:
-    """Returns a backbone's values of the keys in `BACKBONE_OPEN`; ValueError when it is of no known kind."""
-    theirs = backbone.config
-    _check_kind(backbone.family, vars(theirs), backbone.folder)
-    return {"backbone": backbone.family} | {name: getattr(theirs, name) for name in BACKBONE_OPEN if name != "backbone"}
-
-
-def _check_kind(kind: str, theirs: Mapping[str, Json], where: Path | None) -> None:
-    for name in BACKBONE_KIND if kind in BERT_KINDS else ():
-        if theirs[name] != BACKBONE_KINDS[kind][name]:
-            raise ValueError(
-                f"init_from: {where}: {name}={theirs[name]}, but XRayEmb on a {kind} has {BACKBONE_KINDS[kind][name]}"
-            )
 
 
 def _of_parts(config: ml_collections.ConfigDict, stored: JsonObject) -> JsonObject:

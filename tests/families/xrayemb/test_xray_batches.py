@@ -14,8 +14,8 @@ from small_charbert import small_records
 from small_xrayemb_run import CHARS, SLOTS, row_text, sequences_of, small_maker
 
 from charlm.data.lanes import empty_batch
-from charlm.data.streams import SequenceStream
-from charlm.families.xrayemb.batches import XRayShape, XRayShard, with_cycle, xray_batches
+from charlm.data.streams import SequenceStream, sequence_batches
+from charlm.families.xrayemb.batches import XRayLane, XRayShape, XRayShard, with_cycle
 from charlm.families.xrayemb.budgets import Budgets, measure_budgets
 from charlm.families.xrayemb.chars import word_rows
 from charlm.families.xrayemb.cycle_words import CycleWords
@@ -43,12 +43,18 @@ def shape_of(maker, **changes):
     return XRayShape(**{**fields, **changes})
 
 
+def xray_batches(records, maker, shape, cycle, accumulation=1, prefetch=0):
+    wrap = lambda lane, number: XRayLane(lane, shape, cycle, number)
+    sizes = {"of": shape.shards, "accumulation": accumulation, "prefetch": prefetch}
+    return sequence_batches(records, maker, lambda: XRayShard(shape, maker.pad), **sizes, wrap=wrap)
+
+
 def dataset(maker, shape, lanes=(0, 1), accumulation=1, prefetch=0, repeat=False, **cycle):
     source = grain.MapDataset.source(small_records(40))
     whole = source.repeat() if repeat else source
     dealt = {lane: whole[lane :: shape.shards].to_iter_dataset() for lane in lanes}
     made = cycle_of(maker, micro_batches=accumulation, **cycle)
-    return xray_batches(dealt, maker, shape, made, accumulation=accumulation, prefetch=prefetch)
+    return xray_batches(dealt, maker, shape, made, accumulation, prefetch)
 
 
 def table_row(inputs, shape, at):
@@ -200,7 +206,7 @@ def test_a_lane_without_text_has_no_words_of_cycles(maker):
         lane: grain.MapDataset.source(small_records(count)).to_iter_dataset() for lane, count in ((0, 2), (1, 40))
     }
     text, words, points = [], [], []
-    for batch in xray_batches(records, maker, shape, cycle, accumulation=1, prefetch=0):
+    for batch in xray_batches(records, maker, shape, cycle):
         text.append(batch.inputs.mask_SBL[0].any(axis=(1, 2)))
         words.append(sum(table[0].any(axis=2).sum(axis=1) for table in batch.cycle))
         points.append(batch.points_SK[0].sum(axis=1))
