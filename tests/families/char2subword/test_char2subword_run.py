@@ -131,7 +131,7 @@ def test_asked_to_stop_in_every_stage(stages, same_runs, tmp_path, monkeypatch):
     step = charlm.training.loop.Loop._step
 
     def stop_at(self, now):
-        number = int(Path(self._workdir).name[0])
+        number = int(Path(self._saving.workdir).name[0])
         if plan and plan[0] == (number, now):
             plan.pop(0)
             os.kill(os.getpid(), signal.SIGTERM)
