@@ -12,6 +12,7 @@ from charlm.training.run import build
 pytestmark = pytest.mark.usefixtures("quick")
 
 
+@pytest.mark.slow
 def test_remat_saves_memory(trained):
     def temporary(remat: bool) -> int:
         config = trained.new_config()

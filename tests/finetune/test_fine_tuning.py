@@ -169,9 +169,10 @@ class Killed(BaseException):
     """What a test ends a run with: nothing catches it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "noise"),
-    [pytest.param("hlm", (), marks=pytest.mark.slow), ("bert", ("hlm_drop:0.1", "swap:0.3"))],
+    [("hlm", ()), ("bert", ("hlm_drop:0.1", "swap:0.3"))],
 )
 def test_a_run_that_was_killed_goes_on_bit_for_bit(trained, tmp_path, monkeypatch, family, noise):
     train, dev = write_data("tagging", tmp_path)
@@ -263,6 +264,7 @@ def test_folds_of_sentences_are_scored_together(tmp_path):
     assert (together["f1"]["count"], len(accuracies)) == (1, 3)
 
 
+@pytest.mark.slow
 def test_folds_of_a_column_set_rows_aside_not_folds(tmp_path, log_lines):
     rows = ["word\tkind\tfold"] + [f"{'cat' if n % 2 else 'town'}\t{'ab'[n % 2]}\t{n % 3}" for n in range(30)]
     (tmp_path / "words.tsv").write_text("\n".join([*rows, "dog\tfiltered\t0"]) + "\n")

@@ -45,6 +45,7 @@ def test_the_plan_and_the_run_compile_the_same(trained, planner, mesh):
     assert of_plan
 
 
+@pytest.mark.slow
 def test_memory_is_what_the_step_of_a_run_takes(trained, planner):
     config = trained.new_config()
     found = Planning(config, planner, devices_of(parse("cpu:8")), parse("cpu:8")).figures()

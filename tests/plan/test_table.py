@@ -37,6 +37,7 @@ def test_stages_are_those_of_the_family():
             assert names == (list(one.objectives) if one.has_stages else [""])
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_is_of_the_family_that_is_named(tmp_path):
     (origin,) = {one.starts_from for one in own_families()} - {""}
     folder = write_bert(tmp_path / "start", origin, rows=60, hidden=64, layers=1)

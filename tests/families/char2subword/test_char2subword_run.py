@@ -165,6 +165,7 @@ with on_devices(1):
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.slow
 def test_killed_at_once_in_the_contextual_stage(stages, same_runs, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copytree(stages.stage(1), tmp_path / "run" / STAGES[0])
@@ -309,10 +310,8 @@ def steps(run, state, batches):
     return np.array(results)
 
 
-ONLY_DATA = pytest.param({"data": 8}, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("mesh", [ONLY_DATA, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}], ids=["8", "2x2x2"])
 def test_eight_devices_compute_what_one_does(stages, mesh):
     iterator = iter(stages.runs[1].train_batches)
     batches = [next(iterator) for _ in range(2)]

@@ -204,6 +204,7 @@ with on_devices(1):
     assert metrics_without_timings(tmp_path / "run") == metrics_without_timings(xray.workdir)
 
 
+@pytest.mark.slow
 def test_a_gpt2_stopped_between_two_checkpoints_goes_on_exactly(xray, tmp_path, monkeypatch):
     """In its fifth step, before words of cycles come again; the fourth was saved."""
     changes = {"model__backbone": "gpt2", "cycle__every": 3, "train__steps": 6, "train__checkpoint_every": 2}
@@ -237,6 +238,7 @@ def steps(run, state, batches):
     return np.array(results)
 
 
+@pytest.mark.slow
 def test_eight_devices_compute_what_one_does(xray):
     iterator = iter(xray.run.train_batches)
     batches = [next(iterator) for _ in range(2)]
