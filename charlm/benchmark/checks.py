@@ -23,8 +23,8 @@ READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other
     **dict.fromkeys(("compile", "profile"), cases.TIMED),
     "hlm_code": cases.WITH_HLM,
     "config": ("parameters", "input_pipeline", "collectives", "counts", *cases.WITH_CONFIG),
-    "text": ("input_pipeline", "collectives", *cases.CASES, "counts"),
-    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE),
+    "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises"),
+    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises"),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }

@@ -27,6 +27,7 @@ _PACKAGES = {
     "scipy": _Package("scipy", "eval"),
     "sklearn": _Package("scikit-learn", "eval"),
     "spacy": _Package("spacy", "text"),
+    "symspellpy": _Package("symspellpy", "defence"),
     "tensorflow_datasets": _Package("tensorflow-datasets", ""),
     "torch": _Package("torch", "torch"),
     "transformers": _Package("transformers", ""),

@@ -1,6 +1,7 @@
 """Measures how much typos cost fine-tuned models, and writes a report.
 
     python -m charlm.robustness --models runs/tag_hlm runs/tag_bert --data test.conll --out runs/report
+    python -m charlm.robustness --models runs/bert --data test.conll --defence symspell nfkc+symspell --out runs/report
     python -m charlm.robustness --models runs/tag_hlm --data test.conll --noise keyboard spaces:0.1 --levels 0,.1 \\
         --adversarial 2 --out runs/report
 
@@ -13,14 +14,27 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
+from charlm.robustness.recipes import RECIPES
 from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
+from charlm.text.defences import DEFENCES
 from charlm.text.noise import KINDS
+
+
+class _Line(Protocol):
+    """An entry of a table that says what it is in a line."""
+
+    @property
+    def line(self) -> str:
+        """What it is."""
+        ...
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -28,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m charlm.robustness",
         description=paragraphs[0],
-        epilog="\n\n".join([*paragraphs[1:], _kinds()]),
+        epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", DEFENCES), _said("attacks", RECIPES)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
@@ -41,8 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling"')
     add("--language", default="auto", help=f"language of the keyboards; auto: by script {usual}")
     add("--task", default="", help="stop unless the models were fine-tuned for this task")
+    add("--defence", nargs="+", default=[], metavar="NAME", help="also measure each model behind these; several: a+b")
     add("--adversarial", type=int, default=0, metavar="EDITS", help=f"most typos per example; 0: no attack {usual}")
     add("--adversarial-examples", type=int, default=100, metavar="N", help=f"number of attacked examples {usual}")
+    add("--attack", nargs="+", default=[], metavar="NAME", help="published attacks on the same examples")
     add("--train-words", default="", metavar="FILE", help="words seen in training; default: of the training files")
     add("--tokenizer", default="", metavar="FOLDER", help="decides which words are split; default: the first model's")
     add("--batch-size", type=int, default=32, help=f"rows predicted at a time {usual}")
@@ -54,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
 def _kinds() -> str:
     lines = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
     return "\n".join(["kinds of noise:", *lines])
+
+
+def _said(title: str, table: Mapping[str, _Line]) -> str:
+    return "\n".join([f"{title}:", *(f"  {name:<16} {entry.line}" for name, entry in table.items())])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -104,7 +104,9 @@ class _Best(NamedTuple):
     prediction: AnyPrediction
 
 
-class _Variant(NamedTuple):
+class Variant(NamedTuple):
+    """An edited text: the index of its example, the text, and its last edit."""
+
     example: int
     text: Editable
     edit: WordEdit
@@ -127,13 +129,13 @@ def attack(
     targets = _ranked(batches, texts, edits, variants_of) if edits else [[] for _ in texts]
     for step in range(max(map(len, targets), default=0)):
         tried = (
-            _Variant(n, best[n].text.replaced(at, other), WordEdit(at, texts[n].words[at], other))
+            Variant(n, best[n].text.replaced(at, other), WordEdit(at, texts[n].words[at], other))
             for n, places in enumerate(targets)
             for at in places[step : step + 1]
             for other in variants_of(texts[n].words[at])
         )
         before = list(best)
-        for variant, loss, prediction in _losses(batches, tried):
+        for variant, loss, prediction in losses_of(batches, tried):
             if loss > best[variant.example].loss:
                 made = (*before[variant.example].edits, variant.edit)
                 best[variant.example] = _Best(variant.text, made, loss, prediction)
@@ -153,18 +155,18 @@ def _ranked(
 ) -> list[list[int]]:
     """Returns, for each text, the `count` words that matter most to the loss, among those that can be edited."""
     unknown = (
-        _Variant(n, text.replaced(at, FILLER * len(word)), WordEdit(at, word, ""))
+        Variant(n, text.replaced(at, FILLER * len(word)), WordEdit(at, word, ""))
         for n, text in enumerate(texts)
         for at, word in enumerate(text.words)
         if variants_of(word)
     )
     found: list[list[tuple[float, int]]] = [[] for _ in texts]
-    for variant, loss, _ in _losses(batches, unknown):
+    for variant, loss, _ in losses_of(batches, unknown):
         found[variant.example].append((-loss, variant.edit.word))
     return [[at for _, at in sorted(pairs)[:count]] for pairs in found]
 
 
-def _losses(batches: ModelRunner, variants: Iterable[_Variant]) -> Iterator[tuple[_Variant, float, AnyPrediction]]:
+def losses_of(batches: ModelRunner, variants: Iterable[Variant]) -> Iterator[tuple[Variant, float, AnyPrediction]]:
     """Yields each variant with its loss and prediction; at most `CHUNK` variants are in memory."""
     waiting = iter(variants)
     while chunk := list(itertools.islice(waiting, CHUNK)):

@@ -1,4 +1,4 @@
-"""Runs the adversarial search for each model, caches it in blocks of examples, and writes the attacked examples.
+"""Runs the adversarial search and published attacks for each model, caches them, and writes the attacked examples.
 
 Open it to change what is written about each attacked example.
 """
@@ -15,6 +15,7 @@ from charlm.core.durable import replacing
 from charlm.core.types import Json, JsonObject
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
+from charlm.robustness.recipe_search import search
 from charlm.robustness.settings import ReportSettings
 from charlm.robustness.subjects import Subject
 from charlm.tasks.base import AnyExample, AnyTask
@@ -49,6 +50,39 @@ def _cell(subject: Subject, examples: Sequence[AnyExample], settings: ReportSett
     return Cell({"rows": [_row(subject.task, *pair) for pair in zip(examples, found, strict=True)]}, {})
 
 
+def attacked_by_recipe(
+    subject: Subject, examples: Sequence[AnyExample], depends_on: Json, recipe: str, cells: Cells
+) -> tuple[JsonObject, list[JsonObject]]:
+    """Returns the entry of a model under a published attack, and a row for each example; see `attacked`."""
+    rows: list[JsonObject] = []
+    for start in range(0, len(examples), EXAMPLES_AT_ONCE):
+        block = list(examples[start : start + EXAMPLES_AT_ONCE])
+        compute = lambda block=block: _recipe_cell(subject, block, recipe)
+        name = f"attack-{recipe}-{subject.family}-{start}"
+        rows += cells.get(name, [depends_on, len(block), recipe], compute).values["rows"]
+        log.info("%s  %s  %d of %d examples", subject.name, recipe, len(rows), len(examples))
+    tried = [row for row in rows if not row["skipped"]]
+    won = [row for row in tried if row["succeeded"]]
+    mean = lambda name, of: sum(row[name] for row in of) / len(of) if of else None
+    return _scored(subject, examples, rows) | {
+        "recipe": recipe,
+        "skipped": len(rows) - len(tried),
+        "success": len(won) / len(tried) if tried else None,
+        "queries": mean("queries", tried),
+        "words": mean("words_changed", won),
+    }, rows
+
+
+def _recipe_cell(subject: Subject, examples: Sequence[AnyExample], recipe: str) -> Cell:
+    found = search(subject.task, subject.batches, examples, recipe)
+    rows = []
+    for example, one in zip(examples, found, strict=True):
+        counts = {"skipped": one.skipped, "succeeded": one.succeeded, "queries": one.queries}
+        share = len(one.attacked.edits) / max(one.words, 1)
+        rows.append(_row(subject.task, example, one.attacked) | counts | {"words_changed": share})
+    return Cell({"rows": rows}, {})
+
+
 def _row(task: AnyTask, example: AnyExample, attacked: Attacked) -> JsonObject:
     return {
         "id": example.id,
@@ -74,23 +108,29 @@ def _entry(subject: Subject, examples: Sequence[AnyExample], rows: list[JsonObje
     before, after = ([task.decoded(row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
     said = [(task.answer(a), task.answer(b)) for a, b in zip(before, after, strict=True)]
     flipped = None if said[0][0] is None else sum(a != b for a, b in said) / len(said)
-    return {
-        "model": subject.name,
+    return _scored(subject, examples, rows) | {
         "edits": edits,
-        "examples": len(rows),
-        "clean": task.scores(examples, before)[task.metric],
-        "attacked": task.scores(examples, after)[task.metric],
         "flipped": flipped,
         "edits_used": sum(len(row["edits"]) for row in rows) / len(rows),
     }
 
 
-def write(folder: Path, subject: Subject, rows: Sequence[JsonObject]) -> Path:
-    """Writes the attacked examples as JSON lines; returns the file."""
-    name = quote(subject.name, safe=" ")  # models a/b and a_b have files of their own
+def _scored(subject: Subject, examples: Sequence[AnyExample], rows: list[JsonObject]) -> JsonObject:
+    task = subject.task
+    before, after = ([task.decoded(row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
+    return {
+        "model": subject.name,
+        "examples": len(rows),
+        "clean": task.scores(examples, before)[task.metric],
+        "attacked": task.scores(examples, after)[task.metric],
+    }
+
+
+def write(folder: Path, name: str, task: AnyTask, rows: Sequence[JsonObject]) -> Path:
+    """Writes attacked examples as JSON lines into a file of that name; returns the file."""
+    name = quote(name, safe=" ")  # models a/b and a_b have files of their own
     path = folder / ADVERSARIAL_FOLDER / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    task = subject.task
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for row in rows:
             shown = dict(row)

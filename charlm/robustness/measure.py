@@ -21,7 +21,7 @@ from charlm.robustness.results import RESULTS_FORMAT, plain, tables
 from charlm.robustness.settings import Level, ReportSettings, planned
 from charlm.robustness.subjects import load
 from charlm.robustness.versions import sentences_of
-from charlm.tasks.base import AnyExample, AnyTask
+from charlm.tasks.base import AnyExample, AnyTask, Task
 from charlm.text.noise.misspellings import Misspellings
 from charlm.training import workdir as workdirs
 
@@ -32,7 +32,7 @@ RESULTS_FILE = "results.json"
 DESCRIPTION = """
 format, task, metric, examples  of the file; the task's name and its score; how many examples were read
 settings       `charlm.robustness.settings.ReportSettings`, and the version of charlm
-models         name, path, family, trained_with (noise in training), seed (of training)
+models         name, path, family, trained_with (noise in training), seed (of training), defence (in front; "": none)
 clean          of each model its scores
 noise          of each model, kind and level (0: clean, with no draw): spec; seen (such noise was in training); seeds;
                scores (mean, sd, values); drop (clean minus noisy, with its interval); changed (share of words)
@@ -44,7 +44,9 @@ groups         count and score of groups of words (tagging: share of right tags)
 segmentation   of the first draw: units_per_word; split (share of words); unknown (share of units; HLM: of characters);
                cut (share of words that lose characters). Of question answering: of the questions
 sensitivity    mean (1 - cos) / 2 of the states of words before and after noise: all words, and those changed
-adversarial    edits (allowed), examples, clean and attacked (scores), flipped (share), edits_used (mean)
+adversarial    edits (allowed), examples, clean and attacked (scores), flipped (share), edits_used (mean); of published
+               attacks: recipe, examples, skipped (wrong before), clean, attacked, success (share of those not skipped),
+               queries (mean), words (mean share of words changed, of successes)
 notes          what was left out, and why
 Numbers that are not there are null.
 """
@@ -73,9 +75,11 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Opt
 def _measure(
     settings: ReportSettings, levels: list[Level], notes: list[str], misspellings: Misspellings | None, files: list[str]
 ) -> JsonObject:
-    subjects = load(settings.models, settings.batch_size, settings.task)
+    subjects = load(settings.models, settings.batch_size, settings.task, settings.defence)
     task = subjects[0].task
     task.check_scores()
+    if settings.attack and type(task).answer is Task.answer:
+        raise ValueError(f"--attack: {task.name} predicts numbers, which no attack makes wrong (--adversarial works)")
     examples = _examples(task, files, settings)
     known = groups.known_words(settings.train_words, subjects[0], notes)
     tokenizer = groups.reference_tokenizer(settings.tokenizer, subjects, notes)

@@ -92,11 +92,12 @@ class Measurement:
                 noisy[subject.name, level] = [clean[subject.name]] if level.noise is None else []
             for noise, seed, subject in self._draws(level):
                 noisy[subject.name, level].append(self._scored(subject, noise, seed))
-                if seed == 0 and not KINDS[noise.kind].resizes:
+                # Sensitivity is that of a model's own states, so a defence has none.
+                if seed == 0 and not KINDS[noise.kind].resizes and not subject.defence:
                     place = {"model": subject.name, "kind": level.kind, "level": level.level}
                     sensed.append(place | self._sensed(subject, noise).values)
         self._clean_states.clear()
-        attacked = self._attacked()
+        attacked = self._attacked() + self._attacked_by_recipes()
         log.info("%d cells were found, %d computed", self._cells.found, self._cells.computed)
         return Measured(clean, noisy, sensed, attacked)
 
@@ -159,7 +160,19 @@ class Measurement:
         for subject in self._subjects:
             key = [subject.digest, self._digest(examples)]
             entry, rows = attacks.attacked(subject, examples, key, self._settings, self._cells)
-            log.info("adversarial examples: %s", attacks.write(Path(self._settings.out), subject, rows))
+            path = attacks.write(Path(self._settings.out), subject.name, self._task, rows)
+            log.info("adversarial examples: %s", path)
+            found.append(entry)
+        return found
+
+    def _attacked_by_recipes(self) -> list[JsonObject]:
+        examples = first_of(self._task, self._examples, self._settings.adversarial_examples)
+        found = []
+        for subject, recipe in itertools.product(self._subjects, self._settings.attack):
+            key = [subject.digest, self._digest(examples)]
+            entry, rows = attacks.attacked_by_recipe(subject, examples, key, recipe, self._cells)
+            name = f"{subject.name}.{recipe}"
+            log.info("attacked examples: %s", attacks.write(Path(self._settings.out), name, self._task, rows))
             found.append(entry)
         return found
 

@@ -135,9 +135,16 @@ def sensitivity(view: View) -> list[PageBlock]:
 
 def adversarial(view: View) -> list[PageBlock]:
     """Returns the section on the effect of adversarial edits on each model."""
-    rows = view.results["adversarial"]
-    if not rows:
+    if not view.results["adversarial"]:
         return ["No edits were chosen against the models."]
+    return [*_searched(view), *_recipes(view)]
+
+
+def _searched(view: View) -> list[PageBlock]:
+    """Returns the table of the search for the worst edits; nothing if there was none."""
+    rows = [row for row in view.results["adversarial"] if not row.get("recipe")]
+    if not rows:
+        return []
     table: list[list[RichText]] = []
     for row in rows:
         scores = [view.number(row["clean"]), view.number(row["attacked"]), share(row["flipped"])]
@@ -152,6 +159,29 @@ def adversarial(view: View) -> list[PageBlock]:
         " most, so this is worse than random noise, and still no worst case. The clean score is that of the attacked"
         " examples alone.",
         Table("table-adversarial", caption, header, table),
+    ]
+
+
+def _recipes(view: View) -> list[PageBlock]:
+    """Returns the table of published attacks; nothing if there was none."""
+    rows = [row for row in view.results["adversarial"] if row.get("recipe")]
+    if not rows:
+        return []
+    table: list[list[RichText]] = []
+    for row in rows:
+        scores = [view.number(row["clean"]), view.number(row["attacked"]), share(row["success"])]
+        queries = NOTHING if row["queries"] is None else fixed(row["queries"], 1)
+        counts = [str(row["examples"]), str(row["skipped"])]
+        table.append([row["recipe"], Name(row["model"]), *counts, *scores, queries, share(row["words"])])
+    metric = view.metric_name
+    header = ["attack", "model", "examples", "skipped", f"{metric} clean", f"{metric} attacked", "success", "queries"]
+    caption = (
+        "Skipped: examples whose class was wrong before. Success: share of the others whose answer the attack changed."
+        " Queries: texts that the model was asked about, mean of these. Words: share of words changed, of successes."
+    )
+    return [
+        "Published attacks with the budgets of TextAttack's recipes: each stops at the first text with another answer.",
+        Table("table-attacks", caption, [*header, "words"], table, row_headers=2),
     ]
 
 

@@ -55,7 +55,11 @@ def _models(view: View) -> list[PageBlock]:
         rows.append([Name(model["name"]), str(model["family"]), noise, seed, Code(str(model["path"]))])
     if not rows:
         return []
-    header = ["model", "family", "noise in training", "seed of training", "path"]
+    header: list[RichText] = ["model", "family", "noise in training", "seed of training", "path"]
+    defences = [str(model.get("defence") or "none") for model in view.results["models"]]
+    if any(defence != "none" for defence in defences):
+        header.append("defence")
+        rows = [[*row, defence] for row, defence in zip(rows, defences, strict=True)]
     return [Table("table-models", "The models.", header, rows, texts=len(header))]
 
 

@@ -42,7 +42,7 @@ def score(subject: Subject, examples: Sequence[AnyExample], version: Version | N
         arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed
         if words.entities is not None:
             arrays[ENTITIES] = words.entities
-    cut = segmentation(subject.model.evaluator.units, sentences_of(task, read))
+    cut = segmentation(subject.model.evaluator.units, sentences_of(task, subject.batches.read(read)))
     changed = 0.0 if version is None or not len(version.changed) else float(version.changed.mean())
     values = {"scores": task.scores(examples, predictions), "kind": kind, "changed": changed}
     return Cell(values | {"segmentation": cut._asdict()}, arrays)

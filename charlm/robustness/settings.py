@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from charlm.core.nearest import did_you_mean
 from charlm.core.types import JsonObject
+from charlm.robustness.recipes import RECIPES
+from charlm.text.defences import parsed
 from charlm.text.noise import KINDS, Noise
 from charlm.text.noise.keyboards import AUTO
 
@@ -30,8 +33,10 @@ class ReportSettings:
       misspellings: file with the list for the kind "misspelling".
       language: language of the keyboards.
       task: the task that the models must have been fine-tuned for; "": any.
+      defence: defences as `charlm.text.defences.parsed` reads them; each model is measured without and with each.
       adversarial: maximum number of edits of an example in the adversarial search; 0: no search.
       adversarial_examples: number of examples that are attacked, from the first on.
+      attack: names of published attacks, see `charlm.robustness.recipes`.
       train_words: file of the words seen in training; "": the words of the first model's training files.
       tokenizer: folder of the tokenizer that decides which words are split; "": that of the first model that has one.
       batch_size: number of rows predicted at a time.
@@ -49,8 +54,10 @@ class ReportSettings:
     misspellings: str = ""
     language: str = AUTO
     task: str = ""
+    defence: tuple[str, ...] = ()
     adversarial: int = 0
     adversarial_examples: int = 100
+    attack: tuple[str, ...] = ()
     train_words: str = ""
     tokenizer: str = ""
     batch_size: int = 32
@@ -65,6 +72,14 @@ class ReportSettings:
             if isinstance(value, str) or not len(value):
                 raise ValueError(f"{name}={value!r}: expected a sequence of at least one")
             object.__setattr__(self, name, tuple(value))
+        for name in ("defence", "attack"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected a sequence")
+        for name in self.attack:
+            if name not in RECIPES:
+                raise ValueError(f"--attack={name}: expected one of {', '.join(RECIPES)}{did_you_mean(name, RECIPES)}")
+        object.__setattr__(self, "attack", tuple(dict.fromkeys(self.attack)))
+        object.__setattr__(self, "defence", tuple("+".join(parsed(spec)) for spec in dict.fromkeys(self.defence)))
         least = {"seeds": 1, "adversarial": 0, "adversarial_examples": 1, "batch_size": 1, "examples": 0, "samples": 1}
         for name, lowest in least.items():
             value = getattr(self, name)

@@ -18,11 +18,14 @@ import numpy as np
 from flax import traverse_util
 
 from charlm.core.checkpoint import FOLDER
+from charlm.core.files import stable_hash
 from charlm.core.types import JsonObject
 from charlm.families.lookup import converter_of
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import ModelRunner
+from charlm.robustness.defended import DefendedRunner
 from charlm.tasks.base import AnyTask
+from charlm.text.defences import defence_of, parsed
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -37,6 +40,7 @@ class Subject(NamedTuple):
       digest: a digest of everything that its predictions depend on.
       model, batches: compute its predictions, losses and states.
       tokenizer: the tokenizer of a model that reads subwords; else None.
+      defence: the defence in front of the model, such as "nfkc+symspell"; "": none.
     """
 
     name: str
@@ -45,6 +49,17 @@ class Subject(NamedTuple):
     model: FineTuned
     batches: ModelRunner
     tokenizer: SubwordTokenizer | None
+    defence: str = ""
+
+    def behind(self, defence: str) -> Subject:
+        """Returns the same model behind a defence."""
+        batches = DefendedRunner(self.model, [defence_of(name) for name in parsed(defence)])
+        return self._replace(
+            name=f"{self.name} + {defence}",
+            digest=stable_hash(self.digest, batches.versions),
+            batches=batches,
+            defence=defence,
+        )
 
     @property
     def task(self) -> AnyTask:
@@ -75,7 +90,8 @@ class Subject(NamedTuple):
         """Returns the entry of the model in the results."""
         seed = self.model.pretrained.metadata.get("seed")
         return {
-            "name": self.name, "path": self.path, "family": self.family, "trained_with": self.trained_with, "seed": seed
+            "name": self.name, "path": self.path, "family": self.family, "trained_with": self.trained_with,
+            "seed": seed, "defence": self.defence,
         }  # fmt: skip
 
 
@@ -87,13 +103,14 @@ def _fine_tuning(subject: Subject) -> JsonObject:
     return (subject.model.pretrained.metadata.get("fine_tuning") or {}).get("data") or {}
 
 
-def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]:
-    """Returns the models.
+def load(paths: Sequence[str], batch_size: int, task: str = "", defences: Sequence[str] = ()) -> list[Subject]:
+    """Returns the models, each followed by itself behind each of the defences.
 
     Args:
       paths: workdirs or checkpoints.
       batch_size: number of rows predicted at a time.
       task: the task that the models must have been fine-tuned for; "": any, but the same for all.
+      defences: defences as `charlm.text.defences.parsed` reads them.
 
     Raises:
       ValueError: a path is not a fine-tuned model, is given twice, or has another task or other labels than the first.
@@ -110,7 +127,8 @@ def load(paths: Sequence[str], batch_size: int, task: str = "") -> list[Subject]
             _check_same(subjects[0], path, model.task)
         tokenizer = converter_of(model.pretrained.family).open_tokenizer(model.pretrained.folder)
         digest = digest_of(model, tokenizer)
-        subjects.append(Subject(name, path, digest, model, ModelRunner(model), tokenizer))
+        plain = Subject(name, path, digest, model, ModelRunner(model), tokenizer)
+        subjects += [plain, *(plain.behind(defence) for defence in defences)]
         log.info("%s: %s, %s", name, model.pretrained.family, path)
     return subjects
 

@@ -21,7 +21,7 @@ from charlm.core import extras
 from charlm.core.types import Array, Json, JsonObject
 from charlm.families.units import Joined, Units
 from charlm.metrics.compare import Scores
-from charlm.text.noise import Noiser
+from charlm.text.noise import Rewriter
 
 Example = TypeVar("Example")
 Prediction = TypeVar("Prediction")
@@ -219,10 +219,11 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     # Under noise and attack (`charlm.robustness`)
 
     @abc.abstractmethod
-    def noised(self, example: Example, noiser: Noiser, key: str) -> tuple[Example, Trace]:
+    def noised(self, example: Example, noiser: Rewriter, key: str) -> tuple[Example, Trace]:
         """Returns the example with noise in its text and with its labels moved accordingly, and a trace of the noise.
 
         Args:
+          noiser: what makes the noise, or a defence, which corrects text in the same way.
           key: identifies the draw of the noise; the same key gives the same noise.
         """
 
@@ -268,6 +269,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def answer(self, prediction: Prediction) -> str | tuple[str, ...] | None:
         """Returns the answer in a prediction: a class, tags or a text; None for numbers, which any edit changes."""
         return None
+
+    def is_wrong(self, example: Example, prediction: Prediction) -> bool:
+        """Says whether a prediction is wrong as a whole, so that there is nothing to attack; only classes can be."""
+        return False
 
     def encoded(self, prediction: Prediction) -> Json:
         """Returns a prediction as a value that JSON can hold."""

@@ -28,7 +28,7 @@ from charlm.families.units import Encoded, Joined, Units
 from charlm.metrics.compare import Scores
 from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss
 from charlm.tasks.columns import Columns
-from charlm.text.noise import Noiser
+from charlm.text.noise import Rewriter
 
 log = logging.getLogger("charlm")
 
@@ -87,7 +87,7 @@ class TextTask(Task[TextExample, Prediction]):
     def target(self, example: TextExample) -> dict[str, Array]:
         """Returns the targets of the loss for an example."""
 
-    def noised(self, example: TextExample, noiser: Noiser, key: str) -> tuple[TextExample, None]:
+    def noised(self, example: TextExample, noiser: Rewriter, key: str) -> tuple[TextExample, None]:
         """Returns the example with noise in its text and in its pair."""
         text = noiser.text(example.text, f"{key}/{example.id}").text
         pair = None if example.pair is None else noiser.text(example.pair, f"{key}/{example.id}/pair").text
@@ -217,6 +217,10 @@ class Classification(TextTask[ClassPrediction]):
     def answer(self, prediction: ClassPrediction) -> str:
         """Returns the class."""
         return prediction.label
+
+    def is_wrong(self, example: TextExample, prediction: ClassPrediction) -> bool:
+        """Says whether the class is known to be another one."""
+        return example.label is not None and prediction.label != str(example.label)
 
     def decoded(self, value: Json) -> ClassPrediction:
         """Returns the prediction from the list that JSON holds."""

@@ -32,7 +32,7 @@ from charlm.data.squad import (
 from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Row, Task, TaskSums
 from charlm.tasks.contexts import ContextPlaces, answer_units, context_windows, most_context, trimmed_offsets
-from charlm.text.noise import Noiser
+from charlm.text.noise import Rewriter
 from charlm.text.noise.edits import NoisedText
 from charlm.text.words import Span
 
@@ -292,7 +292,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         if self.impossible:
             write_squad_null_odds(str(folder / f"{name}_null_odds.json"), {e.id: p.null_odds for e, p in pairs})
 
-    def noised(self, example: QuestionExample, noiser: Noiser, key: str) -> tuple[QuestionExample, NoisedText | None]:
+    def noised(self, example: QuestionExample, noiser: Rewriter, key: str) -> tuple[QuestionExample, NoisedText | None]:
         """Returns the question with noise; if `noise_context`, also the context with noise and its answers moved.
 
         By default the context stays clean, since answers copied from a noised context would be misspelled (HLM,

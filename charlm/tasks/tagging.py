@@ -26,7 +26,7 @@ from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss
 from charlm.tasks.classification import learned
 from charlm.tasks.columns import column
-from charlm.text.noise import Noiser
+from charlm.text.noise import Rewriter
 from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
@@ -226,7 +226,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence."""
         write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
 
-    def noised(self, example: TaggedExample, noiser: Noiser, key: str) -> tuple[TaggedExample, NoisedWords]:
+    def noised(self, example: TaggedExample, noiser: Rewriter, key: str) -> tuple[TaggedExample, NoisedWords]:
         """Returns the sentence with noise; if noise cuts a word into several, each of them has a tag."""
         spaces = True if example.spaces is None else example.spaces
         noised = noiser.words(example.words, f"{key}/{example.id}", spaces)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from charlm.text.noise.characters import Characters
-from charlm.text.noise.edits import Edit, NoisedText, NoisedWords, collect, keep_protected, move_tags
+from charlm.text.noise.edits import Edit, NoisedText, NoisedWords, Rewriter, collect, keep_protected, move_tags
 from charlm.text.noise.keyboards import AUTO, keyboard_for
 from charlm.text.noise.kinds import KINDS, Kind
 from charlm.text.noise.misspellings import Misspellings
@@ -36,6 +36,7 @@ __all__ = [
     "NoisedText",
     "NoisedWords",
     "Noiser",
+    "Rewriter",
     "collect",
     "move_tags",
     "single_edits",

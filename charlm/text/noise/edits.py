@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -164,6 +164,18 @@ class NoisedWords:
                 queue.pop()
             start = end + 1
         return cls(tuple(noised), tuple(first), tuple(origin))
+
+
+class Rewriter(Protocol):
+    """What changes texts and words and records how: noise, or a correction in front of a model."""
+
+    def text(self, text: str, key: str | int, protected: Sequence[Span] = ()) -> NoisedText:
+        """Returns the changed text; `key` identifies the example, and no span of `protected` vanishes."""
+        ...
+
+    def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
+        """Returns the changed words; `spaces` says behind which words there is a space."""
+        ...
 
 
 def move_tags(tags: Sequence[str], noised: NoisedWords) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from charlm.core.entries import check_fields, is_line, takes
 from charlm.core.registry import Registry
-from charlm.text.noise import operations, words
+from charlm.text.noise import evasion, mobile, ocr, operations, sounds, words
 from charlm.text.noise.characters import Characters
 from charlm.text.noise.edits import Edit
 from charlm.text.noise.operations import How
@@ -172,6 +172,85 @@ _OWN: dict[str, Kind] = {
         share_of="words between spaces, but a last one of one character",
         rate=0.1,
         line="deletes the space behind a word or puts one inside",
+        resizes=True,
+    ),
+    "homoglyph": Kind(
+        operation=evasion.homoglyph,
+        unit="character",
+        share_of="letters that have a lookalike in another script",
+        rate=0.1,
+        line="replaces a letter by its lookalike (Unicode's confusables, UTS 39)",
+    ),
+    "leet": Kind(
+        operation=evasion.leet,
+        unit="character",
+        share_of="letters that leet has a sign for",
+        rate=0.1,
+        line="replaces a letter by a digit or sign that looks like it (Wikipedia, Leet)",
+    ),
+    "zero_width": Kind(
+        operation=evasion.zero_width,
+        unit="character",
+        share_of="letters and digits with a further character of the word behind them",
+        rate=0.1,
+        line="inserts a character without width behind one (Bad Characters, Boucher et al., 2022)",
+    ),
+    "combining": Kind(
+        operation=evasion.combining,
+        unit="character",
+        share_of="letters and digits of words",
+        rate=0.1,
+        line="puts a mark on a character (Unicode, Combining Diacritical Marks)",
+    ),
+    "fullwidth": Kind(
+        operation=evasion.fullwidth,
+        unit="character",
+        share_of="ASCII letters and digits of words",
+        rate=0.1,
+        line="writes a character in full width (Unicode, Halfwidth and Fullwidth Forms)",
+    ),
+    "styled": Kind(
+        operation=words.per_word(evasion.styled),
+        unit="word",
+        share_of="words with an ASCII letter",
+        rate=0.1,
+        line="writes a word in bold, script or another styled alphabet (Unicode, Mathematical Alphanumeric Symbols)",
+    ),
+    "bidi": Kind(
+        operation=words.per_word(evasion.bidi),
+        unit="word",
+        share_of="words with two different letters side by side behind the first one",
+        rate=0.1,
+        line="exchanges two letters, and controls of direction put them back on the display (Boucher et al., 2022)",
+    ),
+    "ocr": Kind(
+        operation=ocr.ocr,
+        unit="word",
+        share_of="words between spaces, but a last one of one character",
+        rate=0.1,
+        line="misreads one or two characters, joins or splits words (ambiguities of Tesseract; nlpaug's table)",
+        resizes=True,
+    ),
+    "homophone": Kind(
+        operation=sounds.homophone,
+        unit="word",
+        share_of="common English words that sound like another one",
+        rate=0.1,
+        line="writes a word that sounds alike, as dictation does (pronouncing dictionary CMUdict)",
+    ),
+    "phonetic": Kind(
+        operation=words.per_word(sounds.phonetic),
+        unit="word",
+        share_of="words with a spelling that one of the rules respells",
+        rate=0.1,
+        line="writes an English spelling as it sounds: ph f, ck k, -ed -t (rules of Metaphone, Philips, 1990)",
+    ),
+    "mobile": Kind(
+        operation=mobile.mobile,
+        unit="word",
+        share_of="words between spaces",
+        rate=0.1,
+        line="hits or misses the space bar, types twice, capitalises a word (slips on phones, Yesilada et al., 2010)",
         resizes=True,
     ),
     "misspelling": Kind(

@@ -8,8 +8,9 @@ Open it to change or write an operation for characters, and add a new one to `ki
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,43 +32,43 @@ class How:
 
 def drop(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Deletes characters of words."""
-    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    hit, _ = draw(characters.in_words(how.min_length), how.rate, rng)
     return _replace(characters, hit, [""] * len(hit))
 
 
 def repeat(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Doubles characters of words."""
-    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    hit, _ = draw(characters.in_words(how.min_length), how.rate, rng)
     return _repeat(characters, hit, [2] * len(hit))
 
 
 def hlm_drop(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Deletes characters, spaces and punctuation too."""
-    hit, _ = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    hit, _ = draw(characters.anywhere(how.min_length), how.rate, rng)
     return _replace(characters, hit, [""] * len(hit))
 
 
 def hlm_repeat(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Adds one to three copies of characters, spaces and punctuation too."""
-    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    hit, which = draw(characters.anywhere(how.min_length), how.rate, rng)
     return _repeat(characters, hit, (2 + (which * 3).astype(int)).tolist())
 
 
 def hlm(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Deletes characters or adds one to three copies, with equal probability."""
-    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    hit, which = draw(characters.anywhere(how.min_length), how.rate, rng)
     return _repeat(characters, hit, np.where(which < 0.5, 0, 2 + (which * 6 - 3).astype(int)).tolist())
 
 
 def case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Puts characters of words into the other case."""
-    hit, _ = _draw(characters.in_words(how.min_length), how.rate, rng)
+    hit, _ = draw(characters.in_words(how.min_length), how.rate, rng)
     return _other_case(characters, hit)
 
 
 def hlm_case(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Draws a new case, upper or lower, for characters, so that half of the characters it hits change."""
-    hit, which = _draw(characters.anywhere(how.min_length), how.rate, rng)
+    hit, which = draw(characters.anywhere(how.min_length), how.rate, rng)
     return _other_case(characters, hit[which < 0.5])
 
 
@@ -98,7 +99,7 @@ def insert(characters: Characters, how: How, rng: np.random.Generator) -> list[E
 
     The letter is from the keyboard layout of the character, in the same case; if there is no layout, from the text.
     """
-    hit, which = _draw(characters.in_words(how.min_length), how.rate, rng)
+    hit, which = draw(characters.in_words(how.min_length), how.rate, rng)
     alphabets = how.keyboard.alphabets
     own = characters.codes_U[characters.letters_U]
     edits = []
@@ -114,29 +115,60 @@ def keyboard(characters: Characters, how: How, rng: np.random.Generator) -> list
     """Replaces letters by ones beside them on the keyboard."""
     typed = _typed(how.keyboard)
     on_keyboard = typed[np.minimum(characters.codes_U, len(typed) - 1)]
-    hit, which = _draw(characters.in_words(how.min_length) & on_keyboard, how.rate, rng)
+    hit, which = draw(characters.in_words(how.min_length) & on_keyboard, how.rate, rng)
     near = [how.keyboard.near(chr(code)) for code in characters.codes_U[hit].tolist()]
     new = [letters[int(share * len(letters))] for letters, share in zip(near, which.tolist(), strict=True)]
-    return _replace_codes(characters, hit, new)
+    return replace_codes(characters, hit, new)
 
 
 def spaces(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Deletes the whitespace after words or inserts a space inside them, with equal chances if both are possible."""
-    first_W, end_W = characters.between_spaces_2W
-    draws_W3 = rng.random((len(first_W), 3))
     edits = []
-    for w in np.flatnonzero((draws_W3[:, 0] < how.rate) & (end_W - first_W >= how.min_length)).tolist():
-        first, end, length = int(first_W[w]), int(end_W[w]), int(end_W[w] - first_W[w])
-        may_join = w + 1 < len(first_W) and (characters.frozen_U is None or not characters.frozen_U[end])
-        if may_join and (length < 2 or draws_W3[w, 1] < 0.5):
-            edits.append(Edit(int(characters.starts[end]), int(characters.starts[first_W[w + 1]]), ""))
-        elif length > 1:
-            place = int(characters.starts[first + 1 + int(draws_W3[w, 2] * (length - 1))])
-            edits.append(Edit(place, place, " "))
+    for word in between_spaces(characters, how, rng, draws=2):
+        if word.join is not None and (word.length < 2 or word.draws[0] < 0.5):
+            edits.append(word.join)
+        elif word.length > 1:
+            edits.append(word.cut(characters, word.draws[1]))
     return edits
 
 
-def _draw(allowed_U: np.ndarray, rate: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+class Hit(NamedTuple):
+    """A word between spaces that noise hits.
+
+    Attributes:
+      first, end: index of its first character and one past its last.
+      join: the edit that deletes the whitespace behind it; None if there is none to delete.
+      draws: further draws from [0, 1).
+    """
+
+    first: int
+    end: int
+    join: Edit | None
+    draws: list[float]
+
+    @property
+    def length(self) -> int:
+        """The number of characters."""
+        return self.end - self.first
+
+    def cut(self, characters: Characters, share: float) -> Edit:
+        """Returns the edit that puts a space inside the word, which needs two characters."""
+        place = int(characters.starts[self.first + 1 + int(share * (self.length - 1))])
+        return Edit(place, place, " ")
+
+
+def between_spaces(characters: Characters, how: How, rng: np.random.Generator, draws: int) -> Iterator[Hit]:
+    """Yields each word between spaces that is long enough with probability `how.rate`, with a number of draws."""
+    first_W, end_W = characters.between_spaces_2W
+    draws_WN = rng.random((len(first_W), 1 + draws))
+    for w in np.flatnonzero((draws_WN[:, 0] < how.rate) & (end_W - first_W >= how.min_length)).tolist():
+        first, end = int(first_W[w]), int(end_W[w])
+        may_join = w + 1 < len(first_W) and (characters.frozen_U is None or not characters.frozen_U[end])
+        gap = (int(characters.starts[end]), int(characters.starts[first_W[w + 1]])) if may_join else None
+        yield Hit(first, end, Edit(*gap, "") if gap else None, draws_WN[w, 1:].tolist())
+
+
+def draw(allowed_U: np.ndarray, rate: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Chooses each allowed character with probability `rate`; returns their indices and a further draw for each."""
     draws_2U = rng.random((2, len(allowed_U)))
     hit = np.flatnonzero((draws_2U[0] < rate) & allowed_U)
@@ -156,7 +188,7 @@ def _repeat(characters: Characters, hit: np.ndarray, times: list[int]) -> list[E
     return [Edit(start, end, text[start:end] * n) for start, end, n in zip(starts, ends, times, strict=True)]
 
 
-def _replace_codes(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> list[Edit]:
+def replace_codes(characters: Characters, hit: np.ndarray, new: Iterable[str]) -> list[Edit]:
     """Replaces the first code point of characters; their combining marks stay."""
     starts = characters.starts[hit]
     return list(map(Edit, starts.tolist(), (starts + 1).tolist(), new))
@@ -168,7 +200,7 @@ def _other_case(characters: Characters, hit: np.ndarray) -> list[Edit]:
     codes = np.minimum(characters.codes_U[hit], len(table) - 1)  # neither the last entry nor any code beyond has a case
     changed = table[codes]
     cased = changed != codes
-    return _replace_codes(characters, hit[cased], map(chr, changed[cased].tolist()))
+    return replace_codes(characters, hit[cased], map(chr, changed[cased].tolist()))
 
 
 def _same_as_next(characters: Characters) -> np.ndarray:

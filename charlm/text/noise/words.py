@@ -17,6 +17,7 @@ import numpy as np
 from charlm.text.noise.characters import Characters, is_letter, is_mark, other_case
 from charlm.text.noise.edits import Edit
 from charlm.text.noise.keyboards import AUTO, Keyboard, keyboard_for
+from charlm.text.noise.misspellings import Misspellings
 from charlm.text.noise.operations import How
 
 # A change (first, end, text) replaces the characters [first, end) of a word by a text; None: no change is possible.
@@ -39,7 +40,7 @@ def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator
     """Returns an operation that changes words of at least `how.min_length` characters with probability `how.rate`."""
 
     def operation(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
-        words, draws = _draw(characters, how, rng)
+        words, draws = _drawn(characters, how, rng)
         edits = []
         for (first, end), drawn in zip(words, draws, strict=True):
             change = changer(characters.pieces(first, end), drawn, how.keyboard)
@@ -54,11 +55,16 @@ def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator
 def misspelling(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Replaces words by listed misspellings; ones that contain a space are used only if the caller gave no words."""
     assert how.misspellings is not None  # Noiser checks this
+    return by_list(characters, how, rng, how.misspellings)
+
+
+def by_list(characters: Characters, how: How, rng: np.random.Generator, forms_of: Misspellings) -> list[Edit]:
+    """Replaces words by other forms that a list has for them."""
     edits = []
-    for (first, end), drawn in zip(*_draw(characters, how, rng), strict=True):
+    for (first, end), drawn in zip(*_drawn(characters, how, rng), strict=True):
         start, stop = int(characters.starts[first]), int(characters.starts[end])
         word = characters.text[start:stop]
-        forms = how.misspellings.of(word, spaces=characters.given_2W is None)
+        forms = forms_of.of(word, spaces=characters.given_2W is None)
         if forms:
             edits.append(_difference(start, word, forms[int(drawn[2] * len(forms))]))
     return edits
@@ -67,13 +73,13 @@ def misspelling(characters: Characters, how: How, rng: np.random.Generator) -> l
 def toggle(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Puts a character into the other case."""
     cased = [place for place, char in enumerate(chars) if other_case(char[0]) != char[0]]
-    place = _pick(cased, draws[1])
+    place = pick(cased, draws[1])
     return None if place is None else (place, place + 1, other_case(chars[place][0]) + chars[place][1:])
 
 
 def punctuation(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Inserts a mark between two characters."""
-    return _insert(range(1, len(chars)), draws[1], _pick(PUNCTUATION, draws[2]))
+    return _insert(range(1, len(chars)), draws[1], pick(PUNCTUATION, draws[2]))
 
 
 def charbert(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
@@ -87,14 +93,14 @@ def charbert(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -
     if operation == 0:
         return _drop(inner, draws[1])
     if operation == 1:
-        return _insert(range(1, len(chars)), draws[1], _pick(_letters(chars, string.ascii_letters, keyboard), draws[2]))
+        return _insert(range(1, len(chars)), draws[1], pick(_letters(chars, string.ascii_letters, keyboard), draws[2]))
     if operation == 2:
         return _swap(chars, inner[:-1], draws[1])
-    place = _pick(inner, draws[1])
+    place = pick(inner, draws[1])
     if place is None:
         return None
     base = chars[place][0]
-    letter = _pick(keyboard.near(base.lower()) or keyboard.near(base), draws[2])
+    letter = pick(keyboard.near(base.lower()) or keyboard.near(base), draws[2])
     return None if letter is None else (place, place + 1, letter + chars[place][1:])
 
 
@@ -105,7 +111,7 @@ def charbert_nlm(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboar
     character may come first but not last.
     """
     if len(chars) < 4:
-        return _insert(range(len(chars)), draws[1], _pick(_letters(chars, NLM_INSERTED, keyboard), draws[2]))
+        return _insert(range(len(chars)), draws[1], pick(_letters(chars, NLM_INSERTED, keyboard), draws[2]))
     if draws[0] < 0.5:
         return _drop(range(len(chars)), draws[1])
     return _swap(chars, range(1, len(chars) - 1), draws[1])
@@ -120,23 +126,23 @@ def charbert_inner(chars: Sequence[str], draws: Sequence[float], keyboard: Keybo
     pairs = [place for place in range(1, len(chars) - 2) if chars[place] != chars[place + 1]]
     possible = [
         _drop(range(1, len(chars) - 1), draws[1]),
-        _insert(range(1, len(chars)), draws[1], _pick(_letters(chars, string.ascii_letters, keyboard), draws[2])),
+        _insert(range(1, len(chars)), draws[1], pick(_letters(chars, string.ascii_letters, keyboard), draws[2])),
         _swap(chars, pairs, draws[1]),
     ]
-    return _pick([change for change in possible if change is not None], draws[0])
+    return pick([change for change in possible if change is not None], draws[0])
 
 
 def mistype(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Replaces a letter by one beside it on the keyboard."""
     typed = [place for place, char in enumerate(chars) if keyboard.near(char[0])]
-    place = _pick(typed, draws[1])
-    letter = None if place is None else _pick(keyboard.near(chars[place][0]), draws[2])
+    place = pick(typed, draws[1])
+    letter = None if place is None else pick(keyboard.near(chars[place][0]), draws[2])
     return None if place is None or letter is None else (place, place + 1, letter + chars[place][1:])
 
 
 def repeat(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Change:
     """Doubles a character."""
-    place = _pick(range(len(chars)), draws[1])
+    place = pick(range(len(chars)), draws[1])
     return None if place is None else (place, place + 1, chars[place] * 2)
 
 
@@ -169,7 +175,7 @@ def char2subword(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboar
     A swap of equal letters counts as possible, although it changes nothing.
     """
     possible = [change(chars, draws, keyboard) for change in CHAR2SUBWORD.values()]
-    return _pick([change for change in possible if change is not None], draws[0])
+    return pick([change for change in possible if change is not None], draws[0])
 
 
 def one_edit(word: str, operation: str, rng: np.random.Generator, language: str = AUTO) -> str:
@@ -219,7 +225,7 @@ def single_edits(word: str, language: str = AUTO) -> list[str]:
     return [result for result in dict.fromkeys(results) if result != word]
 
 
-def _draw(
+def _drawn(
     characters: Characters, how: How, rng: np.random.Generator
 ) -> tuple[list[tuple[int, int]], list[tuple[float, float, float]]]:
     """Chooses each word that is long enough with probability `how.rate`.
@@ -233,7 +239,7 @@ def _draw(
     return characters.words_2W[:, hit].T.tolist(), draws_W4[hit, 1:].tolist()
 
 
-def _pick(choices: Sequence[T], share: float) -> T | None:
+def pick(choices: Sequence[T], share: float) -> T | None:
     """Returns the choice at the fraction `share` of the sequence; None if the sequence is empty."""
     return choices[int(share * len(choices))] if len(choices) else None
 
@@ -251,17 +257,17 @@ def _letters(chars: Sequence[str], latin: str, keyboard: Keyboard) -> str:
 
 
 def _drop(places: Sequence[int], share: float) -> Change:
-    place = _pick(places, share)
+    place = pick(places, share)
     return None if place is None else (place, place + 1, "")
 
 
 def _insert(places: Sequence[int], share: float, text: str | None) -> Change:
-    place = _pick(places, share)
+    place = pick(places, share)
     return None if place is None or text is None else (place, place, text)
 
 
 def _swap(chars: Sequence[str], places: Sequence[int], share: float) -> Change:
-    place = _pick(places, share)
+    place = pick(places, share)
     return None if place is None else (place, place + 2, chars[place + 1] + chars[place])
 
 

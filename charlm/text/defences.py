@@ -1,0 +1,251 @@
+"""Corrects texts in front of a model: by a spelling corrector, or by normalising what only looks like plain text.
+
+    corrected = defence_of("nfkc").text("pаyраl", key=0).text   # three letters are Cyrillic
+
+A defence changes a text as noise does, with a record of its edits, so spans, tags and predictions follow it. Open it to
+add a defence, or to change what one corrects. `DEFENCES` lists them; `charlm.robustness.defended` puts them in front of
+a model.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata, resources
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.core import extras
+from charlm.core.nearest import did_you_mean
+from charlm.text.confusables import prototypes
+from charlm.text.noise.characters import Characters
+from charlm.text.noise.edits import Edit, NoisedText, NoisedWords, keep_protected
+from charlm.text.words import Span
+
+
+class Defence(abc.ABC):
+    """A correction of texts; equal texts are always corrected alike.
+
+    Attributes:
+      version: changes when the corrections may.
+    """
+
+    version: str
+
+    @abc.abstractmethod
+    def edits(self, text: str) -> list[Edit]:
+        """Returns the corrections of a text, ascending; they may join and cut words."""
+
+    @abc.abstractmethod
+    def word(self, word: str, words: Sequence[str]) -> str:
+        """Returns a corrected word, given all words of its sentence; it stays one word."""
+
+    def text(self, text: str, key: str | int, protected: Sequence[Span] = ()) -> NoisedText:
+        """Returns a text with its corrections.
+
+        Args:
+          text: any text.
+          key: has no effect; noise has such an argument.
+          protected: spans that must not vanish, and whose borders no correction crosses.
+        """
+        edits = keep_protected(text, self.edits(text), protected, np.random.default_rng(0))
+        return NoisedText.of(text, edits)
+
+    def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
+        """Returns as many words, each corrected by itself; `key` and `spaces` have no effect."""
+        edits, start = [], 0
+        for word in words:
+            found = self.word(word, words)
+            if found != word and found.strip():
+                edits.append(Edit(start, start + len(word), found))
+            start += len(word) + 1
+        return NoisedWords.of(words, edits)
+
+
+class SymSpell(Defence):
+    """The spelling corrector SymSpell (Garbe, 2012) with the English dictionary of symspellpy, edit distance 2.
+
+    A word of a sentence becomes the nearest word of the dictionary, the most frequent one of several; texts are
+    corrected by SymSpell's compound correction, which also joins and cuts words. Words with other characters than
+    ASCII letters stay, as do words that the dictionary has, and those that are near none.
+    """
+
+    _DISTANCE = 2
+
+    def __init__(self) -> None:
+        """Loads the dictionary, which takes seconds; raises ValueError if symspellpy is not installed."""
+        self._package = extras.load("--defence=symspell", "symspellpy")
+        self.version = f"symspell {metadata.version('symspellpy')}"
+        self._speller = self._package.SymSpell(self._DISTANCE)
+        files = resources.files("symspellpy")
+        self._speller.load_dictionary(str(files / "frequency_dictionary_en_82_765.txt"), 0, 1)
+        self._speller.load_bigram_dictionary(str(files / "frequency_bigramdictionary_en_243_342.txt"), 0, 2)
+        self._nearest = functools.lru_cache(1 << 16)(self._found)
+        self._compound = functools.lru_cache(1 << 12)(self._corrected)
+
+    def edits(self, text: str) -> list[Edit]:
+        """Returns the corrections of all runs of words with single spaces between them."""
+        found = []
+        for run in _RUN.finditer(text):
+            for start, end, new in self._compound(run[0].lower()):
+                old = run[0][start:end]
+                found.append(Edit(run.start() + start, run.start() + end, _cased(new, old)))
+        return found
+
+    def word(self, word: str, words: Sequence[str]) -> str:
+        """Returns the nearest word of the dictionary in the case of `word`."""
+        if " " in word or not _RUN.fullmatch(word):
+            return word
+        found = self._nearest(word.lower())
+        return word if found == word.lower() else _cased(found, word)
+
+    def _found(self, word: str) -> str:
+        nearest = self._speller.lookup(word, self._package.Verbosity.TOP, max_edit_distance=self._DISTANCE)
+        return nearest[0].term if nearest else word
+
+    def _corrected(self, run: str) -> tuple[Edit, ...]:
+        """Returns the edits of a run of words in lower case."""
+        found = self._speller.lookup_compound(run, max_edit_distance=self._DISTANCE, split_by_space=True)[0].term
+        return tuple(Edit(a, b, found[c:d]) for kind, a, b, c, d in _differences(run, found) if kind != "equal")
+
+
+class Normal(Defence):
+    """Compatibility normalisation (NFKC), letters folded to ASCII ones that look alike, invisible characters removed.
+
+    A word is folded if only Latin letters are left then: if it has an ASCII letter, or if nothing in the text is in a
+    script of its own. So words of other scripts stay. Joiners stay behind letters of other scripts and pictographs,
+    which need them.
+    """
+
+    version = f"nfkc 1, Unicode {unicodedata.unidata_version}"
+
+    def edits(self, text: str) -> list[Edit]:
+        """Returns the corrections of a text, one for each character with its marks."""
+        if text.isascii():
+            return []
+        characters = Characters.of(text)
+        old = list(characters.pieces(0, len(characters.codes_U)))
+        new = [_plain(piece) for piece in old]
+        words = [range(first, end) for first, end in characters.words_2W.T.tolist()]
+        for folded, word in zip(_folded(["".join(new[n] for n in word) for word in words]), words, strict=True):
+            if folded:
+                for n in word:
+                    new[n] = _fold(new[n])
+        starts = characters.starts.tolist()
+        return [
+            Edit(starts[n], starts[n + 1], after)
+            for n, (one, after) in enumerate(zip(old, new, strict=True))
+            if one != after
+        ]
+
+    def word(self, word: str, words: Sequence[str]) -> str:
+        """Returns a normalised word; the other words say whether it is folded."""
+        if word.isascii():
+            return word
+        plain = "".join(map(_plain, _pieces(word)))
+        at = next(n for n, other in enumerate(words) if other == word)
+        others = ["".join(map(_plain, _pieces(other))) for other in words]
+        return _fold(plain) if _folded(others)[at] else plain
+
+
+class _Entry(NamedTuple):
+    """A defence: what makes it, what it does, and the optional package that it needs; "": none."""
+
+    make: Callable[[], Defence]
+    line: str
+    package: str = ""
+
+
+DEFENCES = MappingProxyType(
+    {
+        "symspell": _Entry(SymSpell, "the spelling corrector SymSpell, English (extra [defence])", "symspellpy"),
+        "nfkc": _Entry(Normal, "NFKC, lookalikes folded to ASCII, invisible characters removed"),
+    }
+)
+
+
+def parsed(spec: str) -> tuple[str, ...]:
+    """Returns the names of the defences in "name" or "name+name", which work one after the other.
+
+    Raises:
+      ValueError: a name is unknown or named twice, or the package of a defence is not installed.
+    """
+    names = tuple(name.strip() for name in spec.split("+"))
+    for name in names:
+        if name not in DEFENCES:
+            near = did_you_mean(name, DEFENCES)
+            raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(DEFENCES)}{near}")
+        if DEFENCES[name].package:
+            extras.check(f"--defence={spec}", DEFENCES[name].package)
+    if len(set(names)) < len(names):
+        raise ValueError(f"--defence={spec}: a defence is named twice")
+    return names
+
+
+@functools.cache
+def defence_of(name: str) -> Defence:
+    """Returns the defence of a name, made once."""
+    return DEFENCES[name].make()
+
+
+# Words of ASCII letters with single spaces between them; words with an apostrophe inside are none of them.
+_RUN = re.compile(r"(?<![^\W_])(?<![A-Za-z]['’])[A-Za-z]+(?: [A-Za-z]+)*(?![^\W_]|['’][A-Za-z])")
+# Format characters that never change what a text says: soft hyphen, those without width, controls of direction.
+_INVISIBLE = frozenset("\u00ad\u061c\u180e\u200b\u200e\u200f\ufeff") | {
+    chr(code) for first, end in ((0x202A, 0x202F), (0x2060, 0x2065), (0x2066, 0x2070)) for code in range(first, end)
+}
+_JOINERS = frozenset("\u200c\u200d")
+
+
+def _cased(new: str, old: str) -> str:
+    """Returns a correction in the case of what it replaces."""
+    if len(old) > 1 and old.isupper():
+        return new.upper()
+    if old[:1].isupper():
+        return new[:1].upper() + new[1:]
+    return new
+
+
+def _differences(one: str, other: str) -> Iterable[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
+
+
+def _pieces(text: str) -> Sequence[str]:
+    characters = Characters.of(text)
+    return characters.pieces(0, len(characters.codes_U))
+
+
+def _plain(piece: str) -> str:
+    """Returns a character with its marks, normalised and without what is invisible."""
+    if piece.isascii():
+        return piece
+    kept = "".join(char for char in piece if char not in _INVISIBLE)
+    if kept[:1].isalnum() and _is_latin(unicodedata.normalize("NFKC", kept[:1])):
+        kept = "".join(char for char in kept if char not in _JOINERS)
+    normal = unicodedata.normalize("NFKC", kept)
+    return normal if piece[:1].isspace() or not normal[:1].isspace() else kept
+
+
+def _fold(text: str) -> str:
+    table = prototypes()
+    return "".join(table.get(char, char) for char in text)
+
+
+def _folded(words: Sequence[str]) -> list[bool]:
+    """Says of each word of a text whether its letters are folded to those that they look like."""
+    table = prototypes()
+    letters = [[char for char in word if char.isalpha()] for word in words]
+    latin = [all(char in table or _is_latin(char) for char in word) for word in letters]
+    alone = all(latin) and any(char.isascii() for word in letters for char in word)
+    return [fits and (alone or any(map(str.isascii, word))) for fits, word in zip(latin, letters, strict=True)]
+
+
+@functools.lru_cache(1 << 12)
+def _is_latin(text: str) -> bool:
+    return all(unicodedata.name(char, "").startswith("LATIN") for char in text if char.isalpha())
