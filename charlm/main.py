@@ -5,7 +5,8 @@ Fine-tunes one:     python -m charlm.main --config=configs/tag.py --config.init_
 Any key of the config can be set on the command line (--config.optim.learning_rate=1e-4); --help lists and explains
 them all. The same command again goes on where the run stopped.
 
-On several hosts, start the same command on each with --multihost, and a --workdir that all of them share.
+On several hosts, start the same command on each with --multihost, and a --workdir that all of them share: one folder,
+or an address in an object store.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from ml_collections import config_flags
 
 from charlm import cli
 from charlm.config import is_fine_tuning
-from charlm.core.local_paths import is_address
 from charlm.core.memory import use_one_arena
-from charlm.core.mirror import mirrored
 
 _WORKDIR = flags.DEFINE_string(
     "workdir",
@@ -69,6 +68,7 @@ def main(config: ml_collections.ConfigDict) -> None:
         log.info("no --workdir given: writing to %s", workdir)
     use_one_arena()
     from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
+    from charlm.core.followers import mirrored_by_all
     from charlm.finetune.run import fine_tune
     from charlm.training.stages import pretrain
 
@@ -77,13 +77,9 @@ def main(config: ml_collections.ConfigDict) -> None:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
-    if is_address(workdir) and not hosts.alone():
-        raise ValueError(
-            f"--workdir={workdir}: several hosts need a folder that all share; mount the bucket and name the folder"
-        )
     with hosts.ending_together():
         program = fine_tune if is_fine_tuning(config) else pretrain
-        with mirrored(workdir) as folder:
+        with mirrored_by_all(workdir) as folder:
             finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
     if not finished and _STATUS_IF_STOPPED.value:  # it is False, or an empty summary
         sys.exit(_STATUS_IF_STOPPED.value)

@@ -26,7 +26,7 @@
 #   --topology=AxB[xC]        shape of the TPU slice; follows from the usual accelerator types
 #   --spot                    nodes of Spot capacity (GKE)
 #   --config=FILE[:VARIANT]   what to train, among the configs that the image carries; --config.KEY=VALUE is handed on
-#   --workdir=DIR             folder of the run under --mount (default runs/NAME); for one host also gs:// or s3://
+#   --workdir=DIR             folder of the run under --mount (default runs/NAME), or gs://BUCKET/PATH or s3://BUCKET/PATH
 #   --gcs-bucket=BUCKET       mount this bucket with GKE's driver for gcsfuse
 #   --pvc=CLAIM               mount this PersistentVolumeClaim; with several processes its access mode is ReadWriteMany
 #   --nfs=HOST:/EXPORT        mount this Filestore or NFS export
@@ -47,8 +47,8 @@
 # One process a node trains on all its chips or GPUs. On TPUs JAX finds the processes by what GKE tells each pod; on GPUs
 # they meet at the first pod, by the name that the JobSet's headless service gives it. All write to one workdir, so one of
 # --gcs-bucket, --pvc and --nfs is needed. NFS and a claim on a file system are the safer choice; a bucket should have a
-# hierarchical namespace, because checkpoints are finished by renaming a folder. One host alone needs none of them when
-# its workdir is an address such as gs://BUCKET/runs/hlm.
+# hierarchical namespace, because checkpoints are finished by renaming a folder. None of them is needed when the workdir
+# is an address such as gs://BUCKET/runs/hlm: each pod then works on its own disk, and process 0 copies to the bucket.
 #
 # SIGTERM to a pod (a drained node, a preemption) makes all processes save after the same step and end with status 143.
 # The JobSet then starts all pods again, as often as that happens, and the training goes on. After a crash, or the loss
@@ -203,7 +203,6 @@ check_training() {
   workdir=${workdir:-runs/$name} mounted=true
   case $workdir in
     gs://?*/?* | s3://?*/?*)
-      ((hosts == 1)) || die "--workdir=$workdir: $hosts hosts need a folder that all share: give --gcs-bucket, --pvc or --nfs"
       ((given == 1)) || mounted=false
       return
       ;;

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Pre-trains on the GPUs of one or several nodes of a Slurm cluster; submit it from the root of the repository.
+# Pre-trains or fine-tunes on the GPUs of one or several nodes of a Slurm cluster; submit it from the root of the repository.
 #
 #   sbatch --nodes=4 --gpus-per-node=8 --cpus-per-task=32 --time=24:00:00 launch/slurm.sh \
 #       --config=configs/hlm_base.py --workdir=/shared/runs/hlm --config.model.dtype=bfloat16
 #
 #   --config=FILE[:VARIANT]  what to train
 #   --config.KEY=VALUE       any key of charlm/config/__init__.py, handed on as it is
-#   --workdir=DIR            folder of the run, which all nodes share
+#   --workdir=DIR            folder of the run, which all nodes share, or gs://BUCKET/PATH or s3://BUCKET/PATH
 #   --python=PROGRAM         interpreter that has charlm installed, on every node (default python)
 #   --dry-run                print the commands and do nothing; works without Slurm
 #   -h, --help               print this
@@ -27,6 +27,8 @@
 #SBATCH --open-mode=append
 
 set -euo pipefail
+
+readonly STOPPED=143  # exit status of a training that a signal stopped: 128 + SIGTERM
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
@@ -63,28 +65,21 @@ done
 [[ -n $config ]] || die "--config is missing; for example --config=configs/hlm_base.py"
 [[ -f ${config%%:*} ]] || die "--config: no file ${config%%:*} in $PWD; submit from the root of the repository"
 [[ -n $workdir ]] || die "--workdir is missing: a folder that all nodes share"
-[[ $workdir != *://* ]] || die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that"
+case $workdir in
+  gs://?*/?* | s3://?*/?*) ;;
+  *://*) die "--workdir=$workdir is no address that charlm writes: expected a folder, gs://BUCKET/PATH or s3://BUCKET/PATH" ;;
+esac
 $dry_run || [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a job: sbatch --nodes=N --gpus-per-node=N launch/slurm.sh ... (--help)"
 
 command=(srun --ntasks-per-node=1 --kill-on-bad-exit=1 --label "$python" -m charlm.main --multihost)
-command+=("--config=$config" "--workdir=$workdir" ${overrides[@]+"${overrides[@]}"})
+command+=("--config=$config" "--workdir=$workdir" ${overrides[@]+"${overrides[@]}"} "--status_if_stopped=$STOPPED")
 requeue=(scontrol requeue "${SLURM_JOB_ID:-JOB}")
 if $dry_run; then
   show "${command[@]}"
-  echo "# and when that ended before the last step:"
+  echo "# and when that was stopped before the last step:"
   show "${requeue[@]}"
   exit 0
 fi
-
-# Says whether there is a checkpoint of the last step.
-finished() {
-  "$python" - "$workdir" <<'END'
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-steps = json.loads((folder / "config.json").read_text())["train"]["steps"]
-sys.exit(not (folder / "checkpoints" / str(steps)).is_dir())
-END
-}
 
 # Under Slurm JAX gives a process one GPU unless it is told which to take. Slurm numbers those of a job from 0.
 if [[ -z ${JAX_LOCAL_DEVICE_IDS:-} ]]; then
@@ -99,8 +94,7 @@ fi
 trap : TERM
 code=0
 "${command[@]}" || code=$?
-((code == 0)) || exit "$code"
-! finished || exit 0
+((code == STOPPED)) || exit "$code"
 # scancel has taken the state from RUNNING, and so has a preemption in which Slurm itself puts the job into the queue.
 state=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) || true
 [[ $state == RUNNING ]] || exit 0

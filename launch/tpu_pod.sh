@@ -42,8 +42,8 @@
 #   v4-N, v5p-N          8 (one host), 16, 32, 64 and multiples of 128; 4 chips a host
 #   v5litepod-N, v6e-N   1, 4, 8 (one host), 16, 32, 64, 128, 256; 4 chips a host
 #
-# The workdir must be a folder: charlm writes to a file system, not to gs:// addresses. Without --gcs-bucket or --nfs a
-# relative workdir lies in the home folder of the VM and is gone with it. With one of them it lies under --mount and
+# The workdir must be a folder, not a gs:// address, because launch/local.sh keeps logs there. Without --gcs-bucket or --nfs
+# a relative workdir lies in the home folder of the VM and is gone with it. With one of them it lies under --mount and
 # survives a preemption; --keep asks for that, and so do several hosts, which all write to the workdir. NFS is the safer
 # choice. gcsfuse uploads a file when it is closed, so the last lines of metrics.jsonl and of the log may be lost when a
 # VM vanishes (checkpoints are not affected: an incomplete one is ignored), and the bucket should have a hierarchical

@@ -99,14 +99,25 @@ def test_manifests_are_jobsets(stand, schema, arguments, more):
     assert stand.lines() == []
 
 
-@pytest.mark.parametrize("hardware", [("--accelerator-type=v6e-8",), ("--gpus-per-node=8",)], ids=["tpu", "gpu"])
-def test_one_host_may_write_to_a_store(stand, schema, hardware):
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        ("--accelerator-type=v6e-8",),
+        ("--gpus-per-node=8",),
+        ("--accelerator-type=v6e-64",),
+        ("--gpus-per-node=8", "--nodes=4"),
+    ],
+    ids=["tpu", "gpu", "many tpu hosts", "many gpu nodes"],
+)
+def test_a_run_in_a_store_needs_no_folder(stand, schema, hardware):
     made = manifest(stand, *TPU[:2], *hardware, CONFIG, "--workdir=s3://b/runs/hlm")
     schema.validate(made)
     assert "--workdir=s3://b/runs/hlm" in args_of(made)
     assert [one["name"] for one in pod_of(made).get("volumes", [])] == ["memory"] * ("--gpus-per-node=8" in hardware)
-    done = stand.run(SCRIPT, *GOOGLE, *TPU[:2], "--accelerator-type=v6e-8", CONFIG, "--workdir=s3://b/r", "--dry-run")
+    size = "v6e-64" if "64" in hardware[0] else "v6e-8"
+    done = stand.run(SCRIPT, *GOOGLE, *TPU[:2], f"--accelerator-type={size}", CONFIG, "--workdir=s3://b/r", "--dry-run")
     assert "--mount" not in done.stdout
+    assert "--workdir=s3://b/r" in done.stdout
 
 
 def test_the_schema_sees_mistakes(stand, schema):
@@ -263,7 +274,6 @@ def test_gcluster_job_submit(stand, arguments, parts):
         (["manifest", *TPU, "--accelerator-type=v5p-384"], ["give --topology"]),
         (["manifest", *TPU[:3], CONFIG], ["give --gcs-bucket, --pvc or --nfs"]),
         (["manifest", *TPU, "--pvc=c"], ["exclude each other"]),
-        (["manifest", *TPU, "--workdir=gs://b/r"], ["--workdir=gs://b/r: 16 hosts need a folder that all share"]),
         (["manifest", *TPU, "--workdir=http://b/r"], ["--workdir=http://b/r is no address"]),
         (["manifest", *TPU, "--workdir=/elsewhere"], ["outside the mounted folder"]),
         (["manifest", *TPU, "--config=configs/none.py"], ["no file configs/none.py"]),

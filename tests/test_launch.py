@@ -581,8 +581,7 @@ class TestSlurm:
 
     def prepare(self, stand: Stand, srun: str, state: str) -> tuple[Path, ...]:
         stand.program("python", f'exec {sys.executable} "$@"')
-        steps = 'done_at() { mkdir -p "$1/checkpoints/$2"; echo \'{"train": {"steps": 30}}\' >"$1/config.json"; }\n'
-        stand.program("srun", steps + f"echo gpus=$JAX_LOCAL_DEVICE_IDS cpus=$SRUN_CPUS_PER_TASK >>$CALLS\n{srun}")
+        stand.program("srun", f"echo gpus=$JAX_LOCAL_DEVICE_IDS cpus=$SRUN_CPUS_PER_TASK >>$CALLS\n{srun}")
         stand.program("squeue", f"echo {state}")
         stand.program("scontrol", "")
         script = stand.folder / "spool" / "slurm_script"
@@ -598,8 +597,8 @@ class TestSlurm:
         assert done.returncode == 0, done
         assert done.stdout.splitlines() == [
             "srun --ntasks-per-node=1 --kill-on-bad-exit=1 --label /env/bin/python -m charlm.main --multihost "
-            "--config=configs/hlm_base.py --workdir=/shared/run '--config.data.train=a b'",
-            "# and when that ended before the last step:",
+            "--config=configs/hlm_base.py --workdir=/shared/run '--config.data.train=a b' --status_if_stopped=143",
+            "# and when that was stopped before the last step:",
             "scontrol requeue JOB",
         ]
         assert stand.lines() == []
@@ -622,7 +621,8 @@ class TestSlurm:
             ([], ["--config is missing"]),
             (["--config=configs/nothing.py"], ["no file configs/nothing.py"]),
             (["--config=configs/hlm_base.py"], ["--workdir is missing"]),
-            (["--config=configs/hlm_base.py", "--workdir=s3://b/r"], ["--workdir=s3://b/r is an address"]),
+            (["--config=configs/hlm_base.py", "--workdir=hdfs://b/r"], ["--workdir=hdfs://b/r is no address"]),
+            (["--config=configs/hlm_base.py", "--workdir=s3://b/r"], ["sbatch --nodes=N"]),
             (["--config=configs/hlm_base.py", "--workdir=/s"], ["sbatch --nodes=N"]),
             (["--config=configs/hlm_base.py", "--nodes=4"], ["'--nodes=4'", "before the script"]),
         ],
@@ -632,29 +632,29 @@ class TestSlurm:
         assert stand.lines() == []
 
     def test_a_finished_training_is_not_queued_again(self, stand: Stand) -> None:
-        done = self.job(stand, f"done_at {stand.workdir} 30")
+        done = self.job(stand, "exit 0")
         assert done.returncode == 0, done
         assert stand.lines()[0] == (
             "--ntasks-per-node=1 --kill-on-bad-exit=1 --label python -m charlm.main --multihost "
-            f"--config=configs/hlm_base.py --workdir={stand.workdir} --config.data.train=a b"
+            f"--config=configs/hlm_base.py --workdir={stand.workdir} --config.data.train=a b --status_if_stopped=143"
         )
-        assert stand.lines()[1:] == ["gpus= cpus=", f"- {stand.workdir}"]
+        assert stand.lines()[1:] == ["gpus= cpus="]
 
     def test_one_that_was_stopped_is_queued_again(self, stand: Stand) -> None:
-        done = self.job(stand, f"done_at {stand.workdir} 20")
+        done = self.job(stand, "exit 143")
         assert done.returncode == 0, done
         assert self.requeued(stand)
 
     def test_one_that_was_cancelled_is_not(self, stand: Stand) -> None:
-        assert self.job(stand, f"done_at {stand.workdir} 20", state="COMPLETING").returncode == 0
+        assert self.job(stand, "exit 143", state="COMPLETING").returncode == 0
         assert not self.requeued(stand)
 
     def test_one_that_failed_is_not(self, stand: Stand) -> None:
-        assert self.job(stand, f"done_at {stand.workdir} 20; exit 9").returncode == 9
+        assert self.job(stand, "exit 9").returncode == 9
         assert not self.requeued(stand)
 
     def test_a_signal_for_the_script_waits_for_the_processes(self, stand: Stand) -> None:
-        command = self.prepare(stand, f"touch {stand.folder}/up; sleep 1; done_at {stand.workdir} 20", "RUNNING")
+        command = self.prepare(stand, f"touch {stand.folder}/up; sleep 1; exit 143", "RUNNING")
         job = subprocess.Popen(
             command, cwd=ROOT, env=stand.environment | {"SLURM_JOB_ID": "7"}, stdout=subprocess.DEVNULL
         )
@@ -672,5 +672,5 @@ class TestSlurm:
         ],
     )
     def test_a_process_takes_all_gpus_of_its_node(self, stand: Stand, variables: dict[str, str], told: str) -> None:
-        self.job(stand, f"done_at {stand.workdir} 30", **variables)
+        self.job(stand, "exit 0", **variables)
         assert stand.lines()[1] == told

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,7 +47,7 @@ class Position:
 
         async def write() -> None:
             folder = Path(await directory.await_creation())
-            write_text(folder / f"process_{jax.process_index()}-of-{jax.process_count()}.json", text)
+            write_text(folder / _name(jax.process_index(), jax.process_count()), text)
 
         return write()
 
@@ -59,6 +59,39 @@ class Position:
             self._data.set_state(functools.reduce(_merged, map(read_json, files)))
 
         return read()
+
+
+class Positions:
+    """Saves the positions of all processes on the first one, in the files that `Position` writes on each.
+
+    Args:
+      states: the position of each process.
+    """
+
+    def __init__(self, states: Sequence[JsonObject]) -> None:
+        self._texts = [json.dumps(state) for state in states]
+
+    async def save(self, directory: ocp.path.PathAwaitingCreation) -> Awaitable[None]:
+        """Returns an awaitable that writes the positions."""
+
+        async def write() -> None:
+            folder = Path(await directory.await_creation())
+            for process, text in enumerate(self._texts if jax.process_index() == 0 else []):
+                write_text(folder / _name(process, len(self._texts)), text)
+
+        return write()
+
+    async def load(self, directory: os.PathLike[str]) -> Awaitable[None]:
+        """Returns an awaitable that does nothing."""
+
+        async def read() -> None:
+            pass
+
+        return read()
+
+
+def _name(process: int, processes: int) -> str:
+    return f"process_{process}-of-{processes}.json"
 
 
 def _merged(one: JsonObject, other: JsonObject) -> JsonObject:

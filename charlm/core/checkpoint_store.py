@@ -15,7 +15,7 @@ from typing import Protocol
 
 from orbax.checkpoint import v1 as ocp
 
-from charlm.core import checksums, hosts
+from charlm.core import checksums, followers, hosts
 from charlm.core.checkpoint import (
     BEST_METRIC,
     FILES,
@@ -30,10 +30,11 @@ from charlm.core.checkpoint import (
     complete_steps,
     description,
     find_latest,
+    load,
     reason,
     with_history,
 )
-from charlm.core.checkpoint_parts import Files, Position, Positioned
+from charlm.core.checkpoint_parts import Files, Position, Positioned, Positions
 from charlm.core.durable import TEMPORARY, remove_folder
 from charlm.core.spikes import to_json
 from charlm.core.state import TrainState
@@ -53,6 +54,9 @@ class _HasStep(Protocol):
 class Checkpoints:
     """The checkpoints of one workdir: written in the background; the newest ones and the best one are kept.
 
+    All processes must make the same calls. Each writes its part of a checkpoint. Where they share no folder (see
+    `charlm.core.followers`), process 0 gathers all parts and writes them alone.
+
     Args:
       workdir: folder of the run.
       keep: how many of the newest checkpoints are kept beside the best one.
@@ -60,6 +64,9 @@ class Checkpoints:
       folder: name of the folder in the workdir that holds the checkpoints.
       write_files: writes the content of the folder `FILES` of each checkpoint, such as a tokenizer; called on the
         first process.
+
+    Raises:
+      ValueError: the processes share no folder, and have different newest checkpoints.
     """
 
     def __init__(
@@ -71,6 +78,10 @@ class Checkpoints:
         write_files: Callable[[Path], None] | None = None,
     ) -> None:
         self._folder = Path(workdir).absolute() / folder
+        self._gathers = followers.following()
+        self._told = find_latest(self._folder)  # what `latest` was on process 0 when all were told
+        if self._gathers and len(set(newest := hosts.everyones(self._told))) > 1:
+            raise ValueError(f"{self._folder}: the newest checkpoints of the processes differ: steps {newest}")
         if hosts.is_primary():
             for left in self._folder.glob(f"*{TEMPORARY}"):  # by a run that was killed while it removed a checkpoint
                 shutil.rmtree(left, ignore_errors=True)
@@ -88,6 +99,7 @@ class Checkpoints:
         context = ocp.Context()
         context.async_options.post_finalization_callback = self._add_checksums
         context.array.saving.min_slice_bytes_for_replica_parallel = LEAST_PART if hosts.alone() else None
+        context.memory.deepcopy_host_arrays = not self._gathers  # what is gathered is a copy
         kept = policies.AnyPreservationPolicy([_Newest(keep, self._unplanned), best])
         self._checkpointer = ocp.training.Checkpointer(
             str(self._folder),
@@ -104,6 +116,8 @@ class Checkpoints:
     @property
     def latest(self) -> int | None:
         """The step of the newest complete checkpoint; None if there is none."""
+        if self._gathers and not hosts.is_primary():
+            return self._told
         return find_latest(self._folder)  # orbax would also count a checkpoint that was copied only in part
 
     def save(
@@ -127,14 +141,23 @@ class Checkpoints:
         """
         self.wait()  # orbax would wait, too, but report a failure of the previous checkpoint as one of this step
         present = step in (c.step for c in self._checkpointer.checkpoints)
-        if present and complete(self._folder / str(step)):
+        done = present and complete(self._folder / str(step))
+        if self._gathers:
+            done, present, self._told = hosts.from_primary([done, present, self.latest])
+        if done:
             return
+        if self._gathers and present:  # incomplete; orbax would look for it on every process to overwrite it
+            self._remove([step])
+            present = False
         more: JsonObject = {} if state.history is None else {SPIKES: to_json(state.history)}
         if unplanned:
             more[UNPLANNED] = True
             self._unplanned.add(step)
         metadata = checksums.described({**(self._metadata or {}), **more, "unreported": list(unreported)})
-        parts = {"state": arrays_of(state), "data": Position(data)}
+        if self._gathers:
+            parts = {"state": hosts.on_primary(arrays_of(state)), "data": Positions(hosts.everyones(data.get_state()))}
+        else:
+            parts = {"state": arrays_of(state), "data": Position(data)}
         if self._write_files is not None:
             parts[FILES] = Files(self._write_files)
         self._pending = step
@@ -154,6 +177,9 @@ class Checkpoints:
           ValueError: when the checkpoint is damaged, naming the last good one before it; when it is the state of
             another model or optimizer.
         """
+        followers.catch_up()
+        if self._gathers:
+            return load(self.folder(step), abstract_state, data)
         check_state(self.folder(step), abstract_state)
         with clear_reads(self.folder(step)):
             wanted = {"state": arrays_of(abstract_state), "data": Position(data)}
@@ -180,12 +206,17 @@ class Checkpoints:
     def remove_after(self, step: int) -> None:
         """Removes the checkpoints of later steps, the newest first; all processes must call it."""
         self.wait()
-        if hosts.is_primary():
-            for later in sorted((s for s in complete_steps(self._folder) if s > step), reverse=True):
-                with self._clear_errors():
-                    remove_folder(self.folder(later))
-        hosts.total(0)  # a barrier: after it, no process finds them
+        self._remove(sorted((s for s in complete_steps(self._folder) if s > step), reverse=True))
         self._unplanned -= {later for later in self._unplanned if later > step}
+
+    def _remove(self, steps: Sequence[int]) -> None:
+        """Removes the checkpoints of steps, those that process 0 names, in its order."""
+        if hosts.is_primary():
+            for step in steps:
+                with self._clear_errors():
+                    remove_folder(self.folder(step))
+        hosts.total(0)  # a barrier: after it, no process finds them
+        followers.catch_up()
         self._checkpointer.reload()
 
     def _add_checksums(self) -> None:

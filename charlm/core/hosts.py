@@ -17,6 +17,8 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -36,6 +38,7 @@ Number = TypeVar("Number", int, float)
 
 WAIT_SECONDS = 300  # how long to wait for process 0 to start; JAX's own limit
 WATCH_SECONDS = 5  # how long to wait, after a collective failed, for the message that a process died
+EXCHANGE_SECONDS = 1.0  # how often processes that work at once ask each other whether they are done
 SHARED_SECONDS = 10  # how soon other hosts must see a new file: network file systems are slow
 
 LEAST_BYTES = 1024  # least size that `from_primary` pads a value to
@@ -178,6 +181,49 @@ def _attempt(work: Callable[[], T], done: list[T]) -> str | None:
         return str(error) or type(error).__name__
 
 
+def everywhere(work: Callable[[], object]) -> None:
+    """Runs `work` on every process at once, and returns when it is done on all; all must call it.
+
+    The work may take long: it runs in a thread, while the processes exchange every second how far they are. Waiting
+    for each other inside a collective is limited to half a minute on CPUs.
+
+    Raises:
+      ValueError: it failed on some process; raised on every process.
+    """
+    if alone():
+        work()
+        return
+    with ThreadPoolExecutor(1, "everywhere") as pool:
+        error = pool.submit(_attempt, work, [])
+        wait = EXCHANGE_SECONDS / 50
+        while True:
+            futures.wait([error], wait)
+            wait = min(2 * wait, EXCHANGE_SECONDS)
+            states = everyones([error.done(), error.result() if error.done() else None])
+            if all(done for done, _ in states):
+                break
+    failed = {process: why for process, (_, why) in enumerate(states) if why is not None}
+    if failed:
+        own, first = failed.get(jax.process_index()), min(failed)
+        raise ValueError(own if own is not None else f"process {first} failed: {failed[first]}")
+
+
+def on_primary(tree: Tree) -> Tree:
+    """Returns the arrays of a tree, however sharded, as numpy arrays on process 0, gathered one after the other.
+
+    All must call it. The arrays are copies; on the other processes, arrays of zeros that take no memory.
+    """
+
+    def whole(x: jax.Array | np.ndarray) -> np.ndarray:
+        if is_primary():
+            return np.array(on_host(x))
+        if not _is_whole_here(x):
+            on_host(x)
+        return np.broadcast_to(np.zeros((), x.dtype), np.shape(x))
+
+    return jax.tree.map(whole, tree)
+
+
 def shares(folder: Path) -> bool:
     """Returns whether all processes see the same folder; all must call it, and all get the same answer."""
     if alone():
@@ -202,10 +248,13 @@ def on_host(tree: Tree) -> Tree:
 
     def whole(x: ArrayLike) -> np.ndarray:
         # No gathering, which would compile a program for each shape of array, for arrays that are whole here.
-        here = not isinstance(x, jax.Array) or x.is_fully_replicated
-        return np.asarray(x if here else multihost_utils.process_allgather(x, tiled=True))
+        return np.asarray(x if _is_whole_here(x) else multihost_utils.process_allgather(x, tiled=True))
 
     return jax.tree.map(whole, tree)
+
+
+def _is_whole_here(x: ArrayLike) -> bool:
+    return not isinstance(x, jax.Array) or x.is_fully_replicated
 
 
 def end_now(why: str) -> NoReturn:

@@ -13,6 +13,8 @@ disappears, can resume on any machine. Three rules ensure this:
 When a run starts, it copies the store's state to its local folder, unless this machine was the last to write to the
 store; then the local folder is as new or newer. The object `MARK` identifies the last writer. A run that finds the mark
 of another writer stops copying, is stopped as by SIGTERM, and ends with an error.
+
+For a run of several processes, see `charlm.core.followers`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -77,21 +79,10 @@ def mirrored(workdir: str) -> Iterator[str]:
         return
     check_path("--workdir", workdir, stored=True)
     with closing(Mirror(workdir)) as mirror:
-        mirror.take_over()
-        log.info("%s: working in %s, copied there as it is written", workdir, mirror.folder)
-        mirror.start()
-        try:
+        mirror.begin()
+        with mirror.saving_what_failed():
             yield str(mirror.folder)
-        except BaseException:
-            mirror.stop()
-            try:
-                mirror.copy(last=True)
-            except (ValueError, OSError) as error:  # the error that ended the run is raised
-                log.warning("%s", error)
-            raise
-        mirror.stop()
-        mirror.copy(last=True)
-    log.info("%s: everything is copied", workdir)
+        mirror.end()
 
 
 class Mirror:
@@ -100,20 +91,66 @@ class Mirror:
     Args:
       address: the address of the workdir.
       root: the folder that contains the local folders of such runs; "": in the cache folder.
+      end_run: ends the run, called with the reason when another run writes to the workdir; None: as by SIGTERM.
     """
 
-    def __init__(self, address: str, root: str = "") -> None:
+    def __init__(self, address: str, root: str = "", end_run: Callable[[str], object] | None = None) -> None:
         self._store = Store(address)
-        name = f"{PurePosixPath(address).name}-{hashlib.sha256(self._store.address.encode()).hexdigest()[:12]}"
-        self.folder = Path(root or Path(default_cache_dir(), "workdirs")) / name
-        self._notes = self.folder.with_name(f"{name}.json")
+        self.folder = local_folder(self._store, root)
+        self._stop_run = end_run
+        self._notes = self.folder.with_name(f"{self.folder.name}.json")
         self._copied: dict[str, State] = {}
         self._gone: set[str] = set()  # copied files that the last look did not find any more
         self._mark = ""  # the mark that this machine wrote last
         self._grown = -GROWING_SECONDS  # time at which growing files were last copied
-        self._lock: int | None = None
+        self._lock: FolderLock | None = None
+        self._copying, self._paused = threading.Lock(), False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    # ---- A run ----
+
+    def begin(self) -> None:
+        """Takes the workdir over and starts copying; raises as `take_over`."""
+        self.take_over()
+        log.info("%s: working in %s, copied there as it is written", self._store.address, self.folder)
+        self.start()
+
+    def end(self) -> None:
+        """Copies everything that is left, after the run has ended; raises as `copy`."""
+        self.stop()
+        self.copy(last=True)
+        log.info("%s: everything is copied", self._store.address)
+
+    @contextmanager
+    def saving_what_failed(self) -> Iterator[None]:
+        """Copies everything if an error leaves the block, which is raised whether or not that succeeds."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            try:
+                self.copy(last=True)
+            except (ValueError, OSError) as error:
+                log.warning("%s", error)
+            raise
+
+    def copy_and_pause(self) -> None:
+        """Copies everything, and then nothing until `resume` is called; raises as `copy`."""
+        self._copying.acquire()
+        try:
+            self._copy_all(last=True)
+            self._check_mark()  # also if there was nothing to copy
+        except BaseException:
+            self._copying.release()
+            raise
+        self._paused = True
+
+    def resume(self) -> None:
+        """Ends the pause if `copy_and_pause` began one."""
+        if self._paused:
+            self._paused = False
+            self._copying.release()
 
     # ---- At the start ----
 
@@ -125,7 +162,7 @@ class Mirror:
         Raises:
           ValueError: the store cannot be read, or another process of this machine uses the local folder.
         """
-        self._lock_folder()
+        self._lock = FolderLock(self.folder, self._store)
         store = Store(self._store.address, impatient=True)
         mark = _mark_of(store.read(MARK))
         known = self._read_notes()
@@ -136,7 +173,7 @@ class Mirror:
         whole = self.folder.with_name(f"{self.folder.name}.incoming")
         shutil.rmtree(whole, ignore_errors=True)
         whole.mkdir()
-        names = [name for name in _complete(store.names()) if name != MARK]
+        names = whole_files(store.names())
         if names:
             log.info("reading %d files of the run in %s", len(names), store.address)
         in_parallel(lambda name: store.download(name, whole / name), names)
@@ -160,17 +197,9 @@ class Mirror:
 
     def close(self) -> None:
         """Releases the lock of the local folder."""
-        if self._lock is not None:
-            os.close(self._lock)
-
-    def _lock_folder(self) -> None:
-        """Locks the local folder against other processes of this machine."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder.with_name(f"{self.folder.name}.lock"), os.O_CREAT | os.O_RDWR)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"--workdir={self._store.address}: another process is training there") from None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
     def _read_notes(self) -> list[str]:
         """Reads which files this machine has copied; returns the marks that it may have written last."""
@@ -205,7 +234,10 @@ class Mirror:
                 self.copy()
             except Taken as error:
                 log.error("%s; it ends", error)
-                self._end_run()
+                if self._stop_run is None:
+                    self._end_run()
+                else:
+                    self._stop_run(str(error))
                 return
             except Exception as error:  # if the thread ended, the store would silently stay as it is
                 log.warning("%s; trying again in %.0f s", error or type(error).__name__, AGAIN_SECONDS)
@@ -233,6 +265,10 @@ class Mirror:
           ValueError: the store refuses.
           OSError: the local folder cannot be read.
         """
+        with self._copying:
+            self._copy_all(last)
+
+    def _copy_all(self, last: bool) -> None:
         units = self._units()
         changed = [unit for unit in units if self._differs(unit)]
         now = time.time_ns()
@@ -371,8 +407,35 @@ def _mark_of(content: bytes | None) -> str:
     return str(found["mark"]) if isinstance(found, dict) and "mark" in found else ""
 
 
-def _complete(names: list[str]) -> list[str]:
-    """Returns the names without the files of incomplete checkpoints.
+class FolderLock:
+    """Locks the local folder of a workdir against other processes of this machine.
+
+    Raises:
+      ValueError: another process holds the lock.
+    """
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(folder.with_name(f"{folder.name}.lock"), os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise ValueError(f"--workdir={store.address}: another process is training there") from None
+
+    def release(self) -> None:
+        """Releases the lock."""
+        os.close(self._file)
+
+
+def local_folder(store: Store, root: str = "") -> Path:
+    """Returns the local folder of a workdir in a store; `root` as in `Mirror`."""
+    name = f"{PurePosixPath(store.address).name}-{hashlib.sha256(store.address.encode()).hexdigest()[:12]}"
+    return Path(root or Path(default_cache_dir(), "workdirs")) / name
+
+
+def whole_files(names: list[str]) -> list[str]:
+    """Returns the names of a workdir's objects without `MARK` and the files of incomplete checkpoints.
 
     The folder of a checkpoint is named by its step, a number.
     """
@@ -383,4 +446,4 @@ def _complete(names: list[str]) -> list[str]:
         steps = [folder for folder in above if PurePosixPath(folder).name.isdigit()]
         return not steps or any(folder in whole for folder in above)
 
-    return [name for name in names if counts(name)]
+    return [name for name in names if name != MARK and counts(name)]

@@ -207,7 +207,7 @@ def folder(address: str) -> Path:
       ValueError: there are no objects at the address, or the store cannot be read.
     """
     store = Store(address, impatient=True)
-    names = _newest_alone(store.names())
+    names = newest_alone(store.names())
     if not names:
         raise ValueError(f"{address}: there is nothing")
     paths = _bring(store, names)
@@ -230,7 +230,7 @@ def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
 
 
-def _newest_alone(names: Sequence[str]) -> list[str]:
+def newest_alone(names: Sequence[str]) -> list[str]:
     """Returns the names without all checkpoints except the newest complete one of each run."""
     newest: dict[PurePosixPath, int] = {}
     steps = {}

@@ -75,7 +75,8 @@ class Epochs(Course):
 
     def went_back(self, step: int) -> None:
         """Takes over the best score of the position that the batches were moved to."""
-        past = (metrics[self._score] for metrics in read_metrics(self._folder) if "dev_loss" in metrics)
+        read = read_metrics(self._folder) if hosts.is_primary() else []
+        past = hosts.from_primary([metrics[self._score] for metrics in read if "dev_loss" in metrics])
         self._best = self._batches.position.best_among(past)
 
     def may_go_back(self) -> bool:

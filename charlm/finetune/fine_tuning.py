@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 
 from charlm.convert.model import Target
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts
+from charlm.core import followers, hosts
 from charlm.core.durable import write_json
 from charlm.core.profiling import StepProfiler
 from charlm.core.reading import read_json
@@ -43,7 +43,7 @@ from charlm.tasks.create import from_settings
 from charlm.training.assembly import Setup, assembled
 from charlm.training.first_state import Start
 from charlm.training.program import make_program
-from charlm.training.recovery import check_newest
+from charlm.training.recovery import check_newest_together
 from charlm.training.workdir import started_from
 
 log = logging.getLogger("charlm")
@@ -154,7 +154,7 @@ class FineTuning:
             log.info("%s holds a finished run: nothing to do", self._folder)
             return read_json(done)
         state = self._folder / STATE_FOLDER
-        hosts.primary_first(lambda: check_newest(state, skip_damaged) if hosts.is_primary() else None)
+        check_newest_together(state, skip_damaged)
         self._train()
         result = self._finish()
         if hosts.is_primary():
@@ -198,6 +198,7 @@ class FineTuning:
     def _finish(self) -> JsonObject:
         """Predicts with the best epoch's model, writes the predictions and returns the scores."""
         hosts.total(0)  # a barrier: after it, process 0 has written the model
+        followers.catch_up()
         best = from_pretrained(self._folder)
         self._task = self._evaluator.task = from_settings(best.metadata["task"])
         params = self._evaluator.place(best.params)

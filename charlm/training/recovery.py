@@ -8,12 +8,20 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from charlm.core import followers, hosts
 from charlm.core.checkpoint import check_whole, complete_steps
 
 log = logging.getLogger("charlm")
 
 FLAG = "--skip_damaged"
 SUFFIX = ".damaged"
+
+
+def check_newest_together(folder: Path, skip_damaged: bool) -> None:
+    """Does `check_newest` on the first process; all must call it, and all find what it leaves."""
+    hosts.primary_first(lambda: check_newest(folder, skip_damaged) if hosts.is_primary() else None)
+    if skip_damaged:
+        followers.catch_up()
 
 
 def check_newest(folder: Path, skip_damaged: bool) -> None:

@@ -28,7 +28,7 @@ from charlm.training.course import Course, Judgement
 from charlm.training.evaluate import evaluate
 from charlm.training.first_state import check_resumed, initial_state
 from charlm.training.progress import read_metrics, report_finished, report_heldout, report_start
-from charlm.training.recovery import check_newest
+from charlm.training.recovery import check_newest_together
 from charlm.training.run import Run, build, rate_of
 
 log = logging.getLogger("charlm")
@@ -76,8 +76,7 @@ def _done_before(config: ml_collections.ConfigDict, folder: Path, workdir: str, 
       ValueError: it cannot resume, or the folder cannot be written.
     """
     workdirs.check_same_config(config)
-    newest = lambda: check_newest(folder / checkpoints.FOLDER, skip_damaged) if hosts.is_primary() else None
-    hosts.primary_first(newest)
+    check_newest_together(folder / checkpoints.FOLDER, skip_damaged)
     done = workdirs.newest_step(folder)
     finished = done is not None and done >= config.train.steps
     workdirs.check_usable(folder, finished)

@@ -17,7 +17,7 @@ import ml_collections
 
 from charlm.config import check_resumable, flatten, from_dict
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts
+from charlm.core import followers, hosts
 from charlm.core.local_paths import check_path
 from charlm.core.reading import loads, read_bytes
 from charlm.core.types import JsonObject
@@ -82,6 +82,8 @@ def check_shared(folder: Path, key: str = "--workdir") -> None:
 def check_usable(folder: Path, finished: bool) -> None:
     """Checks that an unfinished run can write to its workdir, and that all processes see the same; all must call it.
 
+    Where the workdir is in an object store, each process has a folder of its own, and need not see the same.
+
     Args:
       finished: whether the folder holds a finished run, as far as this process sees. It may lie on a read-only disk.
 
@@ -90,7 +92,8 @@ def check_usable(folder: Path, finished: bool) -> None:
     """
     if hosts.total(not finished):  # unfinished on any host
         hosts.primary_first(lambda: check_writable(folder))
-        check_shared(folder)
+        if not followers.following():
+            check_shared(folder)
 
 
 @contextmanager
@@ -140,6 +143,7 @@ def opened(folder: Path) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(locked(folder)) if hosts.is_primary() else None)
+            followers.catch_up()  # with what a run before this one has written, such as an earlier stage
             yield
     finally:
         if new and hosts.is_primary():
@@ -199,7 +203,7 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
     Raises:
       ValueError: a config differs; raised on every process, and names the keys on the process where they differ.
     """
-    own = {key: value for key, value in flatten(config).items() if key not in OF_THE_HOST}
+    own = {key: followers.without_folder(value) for key, value in flatten(config).items() if key not in OF_THE_HOST}
     first = hosts.from_primary(own)
     differing = [
         f"{key} is {value}, there {first[key]}"

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from charlm.core import followers
 from charlm.core.checkpoint import find, load, load_params, read_metadata, unreported
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.state import TrainState
@@ -105,6 +106,29 @@ def test_load_reads_a_checkpoint_wherever_it_lies(saved, tmp_path):
     other = abstract(state(0)._replace(params={"dense": {"kernel": jnp.zeros((2, 4))}}))
     with pytest.raises(ValueError, match=r"unexpected dense/bias \(3,\); .*kernel is \(2, 3\), expected \(2, 4\)"):
         load(moved, other, numbers())
+
+
+def test_what_the_first_process_writes_for_all_is_what_all_would_write(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(followers, "following", lambda: True)
+    save(tmp_path, {2: 1.0, 4: None})
+    found = [sorted(path.name for path in (of / "checkpoints" / "4").iterdir()) for of in (tmp_path, saved)]
+    assert found[0] == found[1]
+    assert [path.name for path in tmp_path.glob("checkpoints/4/data/*.json")] == ["process_0-of-1.json"]
+    shutil.rmtree(tmp_path / "checkpoints" / "4" / "state")  # no checkpoint, so it is written again
+    store = Checkpoints(tmp_path)
+    assert store.latest == 2
+    data = numbers()
+    next(data)
+    store.save(4, state(4), data)
+    store.wait()
+    data = numbers()
+    got = store.restore(4, abstract(state(0)), data)
+    assert_same(got, state(4))
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(got))
+    assert list(data) == list(numbers())[1:]
+    store.remove_after(2)
+    assert steps(tmp_path) == [2]
+    store.close()
 
 
 def test_an_existing_step_is_left_as_it_is(workdir):

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import several_processes
@@ -162,6 +164,44 @@ def test_processes_that_cannot_meet(monkeypatch, arguments, message):
     monkeypatch.setattr(hosts, "WAIT_SECONDS", 0)
     with pytest.raises(ValueError, match=f"^{message}"):
         hosts.start(*arguments)
+
+
+def test_work_of_all_processes_ends_when_it_is_done_or_failed_on_one(monkeypatch):
+    """As process 1 of two, the other of which needs longer."""
+    monkeypatch.setattr(hosts, "alone", lambda: False)
+    monkeypatch.setattr(hosts, "EXCHANGE_SECONDS", 0.01)
+    monkeypatch.setattr("jax.process_index", lambda: 1)
+    others, asked, done = [[False, None], [False, None], [True, None]], [], []
+
+    def everyones(own):
+        asked.append(own)
+        return [others[min(len(asked), len(others)) - 1], own]
+
+    monkeypatch.setattr(hosts, "everyones", everyones)
+    hosts.everywhere(lambda: done.append(True))
+    assert done == [True]
+    assert len(asked) >= 3
+    assert asked[-1] == [True, None]
+
+    def fail():
+        raise OSError("the disk is full")
+
+    with pytest.raises(ValueError, match=r"^the disk is full$"):
+        hosts.everywhere(fail)
+    others[:] = [[True, "no store"]]
+    with pytest.raises(ValueError, match=r"^process 0 failed: no store$"):
+        hosts.everywhere(lambda: None)
+
+
+def test_arrays_are_gathered_on_the_first_process_alone(monkeypatch):
+    tree = {"a": jnp.arange(6.0).reshape(2, 3), "b": np.int32(3)}
+    found = hosts.on_primary(tree)
+    assert all(isinstance(x, np.ndarray) for x in found.values())
+    jax.tree.map(np.testing.assert_array_equal, found, tree)
+    monkeypatch.setattr(hosts, "is_primary", lambda: False)
+    for name, x in hosts.on_primary(tree).items():
+        assert (x.shape, x.dtype) == (np.shape(tree[name]), tree[name].dtype)
+        assert not x.any()
 
 
 @pytest.mark.slow

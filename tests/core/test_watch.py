@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,3 +77,76 @@ def test_a_process_that_fails_tells_the_others_why():
         assert end(running[1], 30) == (1, ["error: process 1: the disk is full"])
         for i in (0, 2):
             assert end(running[i], 30) == (1, [f"error: process {i}: process 1 failed: the disk is full"])
+
+
+# As a host does that waits for another one, without JAX.
+WATCHER = """
+import json, sys, time
+from pathlib import Path
+from charlm.core.watch import Watch
+address, watch = Path(sys.argv[1]), Watch(int(sys.argv[2]))
+if sys.argv[2] == "0":
+    address.with_suffix(".new").write_text(json.dumps(watch.address()))
+    address.with_suffix(".new").rename(address)
+else:
+    while not address.exists():
+        time.sleep(0.05)
+    watch.connect(json.loads(address.read_text()), ["10.9.0.1"])
+watch.start()
+print("at work", flush=True)
+time.sleep(300)
+"""
+
+
+def run_as_root(command: str) -> None:
+    done = subprocess.run(command.split(), capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"needs the right to make networks: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def networks() -> Iterator[list[str]]:
+    """Two network namespaces that a cable joins, as two hosts have."""
+    if os.geteuid() or not shutil.which("ip"):
+        pytest.skip("needs the right to make networks")
+    names = [f"charlm-{os.getpid()}-{i}" for i in range(2)]
+    ends = [f"ch{os.getpid()}{end}" for end in "ab"]
+    try:
+        for name in names:
+            run_as_root(f"ip netns add {name}")
+        run_as_root(f"ip link add {ends[0]} type veth peer name {ends[1]}")
+        for i, (name, end) in enumerate(zip(names, ends, strict=True)):
+            run_as_root(f"ip link set {end} netns {name}")
+            run_as_root(f"ip -n {name} link set {end} name cable")
+            run_as_root(f"ip -n {name} addr add 10.9.0.{i + 1}/24 dev cable")
+            run_as_root(f"ip -n {name} link set cable up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.mark.slow
+def test_a_host_that_loses_its_network_is_noticed_within_a_minute(networks, tmp_path):
+    running = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, sys.executable, "-c", WATCHER, str(tmp_path / "address.json"), str(i)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for i, name in enumerate(networks)
+    ]  # fmt: skip
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "at work\n"
+        time.sleep(1)
+        run_as_root(f"ip -n {networks[1]} link set cable down")
+        started = time.monotonic()
+        for i, process in enumerate(running):
+            _, error = process.communicate(timeout=60)
+            assert process.returncode == 1
+            assert f"process {1 - i} died (killed, out of memory, or its host or network is gone)" in error
+            print(f"\nprocess {i} ended after {time.monotonic() - started:.1f} s")
+    finally:
+        for process in running:
+            process.kill()

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import object_stores
 import pytest
 import several_processes
 from finetune.test_fine_tuning import quickest, small, write_data
+from object_stores import BUCKET
 from several_processes import PROGRAM, Processes
 from small_run import metrics_without_timings, on_devices
 
@@ -79,6 +81,46 @@ def test_two_processes_fine_tune_as_one_stop_together_and_go_on(config, tmp_path
     trees = [jax.tree.leaves(from_pretrained(folder).params) for folder in (together, alone)]
     for a, b in zip(*trees, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+# The command, as `charlm.main` calls it, with a workdir in a store.
+STORED = (
+    PROGRAM[: PROGRAM.index("with hosts.ending")]
+    + """
+from charlm.core.followers import mirrored_by_all
+with hosts.ending_together(), mirrored_by_all(sys.argv[2]) as folder:
+    fine_tune(config, folder)
+"""
+)
+
+
+@pytest.mark.slow
+def test_two_processes_without_a_shared_folder_fine_tune_as_one(config, tmp_path, monkeypatch):
+    copy = config.copy_and_resolve_references
+    address = f"s3://{BUCKET}/runs/classes"
+    monkeypatch.setattr(several_processes, "PROGRAM", STORED)
+    with object_stores.store("s3") as objects:
+        for name in ("first", "last"):  # machines that share nothing but the store
+            monkeypatch.setenv("CHARLM_CACHE", str(tmp_path / name))
+            (tmp_path / name).mkdir()
+            run = Processes(tmp_path / name, [copy()] * 2, [address] * 2, devices=1)
+            if name == "first":
+                run.wait_for("epoch 2/3  batch 2/6")
+                run.running[1].send_signal(signal.SIGTERM)
+            assert run.end() == [0, 0], run.read(0) + run.read(1)
+        assert "resuming at step" in run.read(0)
+        left = {object_name.removeprefix("runs/classes/").split("/")[0] for object_name in objects.now}
+    assert "result.json" in left
+    assert "state" not in left
+    (together,) = (path.parent for path in (tmp_path / "last" / "workdirs").glob("*/result.json"))
+    with on_devices(2):
+        fine_tune(copy(), str(tmp_path / "alone"))
+    lines = [metrics_without_timings(folder) for folder in (together, tmp_path / "alone")]
+    assert [line["step"] for line in lines[0]] == [line["step"] for line in lines[1]]
+    results = [json.loads((folder / "result.json").read_text()) for folder in (together, tmp_path / "alone")]
+    assert results[0]["step"] == results[1]["step"]
+    for part in ("dev", "test"):
+        np.testing.assert_allclose(list(results[0][part].values()), list(results[1][part].values()), atol=1e-5)
 
 
 def test_other_examples_on_another_process_are_no_run(config, tmp_path):

@@ -25,7 +25,7 @@ from small_run import ROOT, main, metrics_without_timings, on_devices, small_con
 import charlm.training.stages
 from charlm.config import flatten, load_config_file, to_json
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts, mirror
+from charlm.core import mirror
 from charlm.core.mirror import Mirror, mirrored
 from charlm.core.sharding import path_name
 from charlm.core.stores import Store
@@ -50,9 +50,10 @@ def saved(workdir: Path) -> dict[str, bytes]:
     """Every array of the last checkpoint, and the data position."""
     folder = checkpoints.find(workdir)
     state = ocp.load_checkpointables(folder, {"state": None})["state"]
-    (position,) = (folder / "data").glob("process_*.json")
+    positions = {path.name: path.read_bytes() for path in (folder / "data").glob("process_*.json")}
+    assert positions
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {path_name(path): np.asarray(x).tobytes() for path, x in leaves} | {"data": position.read_bytes()}
+    return {path_name(path): np.asarray(x).tobytes() for path, x in leaves} | positions
 
 
 class Vanished(BaseException):
@@ -144,11 +145,6 @@ def test_the_command_takes_addresses(trained, objects, tmp_path, monkeypatch):
         assert main(*command[:-1], f"--config.init_from={ADDRESS}", "--workdir=other", cwd=tmp_path).returncode == 0
         assert checkpoints.find(given[0].init_from) == Path(given[0].init_from) / "checkpoints" / "12"
 
-    monkeypatch.setattr(hosts, "alone", lambda: False)
-    refused = main(*command, cwd=tmp_path)
-    assert refused.returncode == 1
-    assert f"--workdir={ADDRESS}: several hosts need a folder that all share" in refused.stderr
-
 
 # small_run imports the command, whose flags would be defined twice.
 CONFIG = """
@@ -160,61 +156,116 @@ def get_config():
 """
 
 
-@pytest.mark.slow
-def test_runs_killed_on_one_machine_after_another_end_as_the_one_that_never_was(tmp_path, monkeypatch):
-    """Against moto's server; each start has a cache folder of its own, so nothing but the store is left."""
+@pytest.fixture
+def server(monkeypatch):
+    """moto's server, to which addresses of S3 lead."""
     pytest.importorskip("moto.server", reason="needs an S3 server (pip install 'moto[server]')")
     url = f"http://127.0.0.1:{free_port()}"
-    server = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", url.rpartition(":")[2]])
-    try:
-        for _ in range(600):
-            try:
-                request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-                urllib.request.urlopen(request).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "any")
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        text = write_text(tmp_path / "text.txt")
-        Store(f"s3://{BUCKET}/corpus").upload(text, "text.txt")
-        config = small_config(text, tmp_path)
-        config.data.train, config.data.cache_dir = (f"s3://{BUCKET}/corpus/*.txt",), ""
-        config.train.steps, config.train.log_every, config.train.eval_every = 300, 10, 100
-        config.train.checkpoint_every = 5
-        (tmp_path / "config.py").write_text(CONFIG.format(to_json(config)))
+    command = [sys.executable, "-m", "moto.server", "-p", url.rpartition(":")[2]]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        try:
+            request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+            urllib.request.urlopen(request).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    yield
+    running.kill()
+    running.wait()
 
-        def start(workdir: str, machine: str) -> subprocess.Popen:
-            variables = {
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-                "CHARLM_CACHE": str(tmp_path / machine),
-                "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
-                "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
-            }
-            command = [sys.executable, "-m", "charlm.main", f"--config={tmp_path}/config.py", f"--workdir={workdir}"]
-            with (tmp_path / f"{machine}.log").open("wb") as log:
-                return subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
 
-        assert start(f"{ADDRESS}_unbroken", "calm").wait(600) == 0, (tmp_path / "calm.log").read_text()
-        for number in range(3):
-            process = start(ADDRESS, f"machine_{number}")
-            log = tmp_path / f"machine_{number}.log"
-            while process.poll() is None and " is copied" not in log.read_text():
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL, log.read_text()
-            shutil.rmtree(tmp_path / f"machine_{number}")
-        logs = [tmp_path / f"{name}.log" for name in ("machine_0", "machine_1", "machine_2", "last")]
-        assert start(ADDRESS, "last").wait(600) == 0, (tmp_path / "last.log").read_text()
-        resumed = [int(re.findall(r"resuming at step (\d+)", path.read_text())[0]) for path in logs[1:]]
-        print(f"\ngone on from steps {resumed}")
-        assert resumed == sorted(set(resumed))
-        folders = [next((tmp_path / name / "workdirs").glob("hlm*-*/config.json")).parent for name in ("calm", "last")]
-        one, other = map(saved, folders)
-        assert len(one) > 60
-        assert one == other
-        assert metrics_without_timings(folders[0]) == metrics_without_timings(folders[1])
-    finally:
-        server.kill()
-        server.wait()
+def stored_config(folder: Path, **changes):
+    """Writes the config of a run that reads its text from the store, with 60 checkpoints."""
+    text = write_text(folder / "text.txt")
+    Store(f"s3://{BUCKET}/corpus").upload(text, "text.txt")
+    config = small_config(text, folder)
+    config.data.train, config.data.cache_dir = (f"s3://{BUCKET}/corpus/*.txt",), ""
+    config.train.steps, config.train.log_every, config.train.eval_every = 300, 10, 100
+    config.train.checkpoint_every = 5
+    config.update_from_flattened_dict(changes)
+    (folder / "config.py").write_text(CONFIG.format(to_json(config)))
+
+
+def start(folder: Path, workdir: str, machine: str, *flags: str, devices: int = 1) -> subprocess.Popen:
+    """Starts the command on a machine: with a cache folder of its own."""
+    variables = {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+        "CHARLM_CACHE": str(folder / machine),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "programs"),
+    }
+    command = [sys.executable, "-m", "charlm.main", f"--config={folder}/config.py", f"--workdir={workdir}", *flags]
+    with (folder / f"{machine}.log").open("wb") as log:
+        return subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+
+
+def start_two(folder: Path, workdir: str, name: str) -> list[subprocess.Popen]:
+    """Starts the command on two machines that train together, NAME_0 and NAME_1."""
+    together = ["--multihost", f"--coordinator=127.0.0.1:{free_port()}", "--processes=2"]
+    return [start(folder, workdir, f"{name}_{i}", *together, f"--process={i}") for i in range(2)]
+
+
+@pytest.mark.slow
+def test_runs_killed_on_one_machine_after_another_end_as_the_one_that_never_was(tmp_path, server):
+    """Against moto's server; each start has a cache folder of its own, so nothing but the store is left."""
+    stored_config(tmp_path)
+    assert start(tmp_path, f"{ADDRESS}_unbroken", "calm").wait(600) == 0, (tmp_path / "calm.log").read_text()
+    for number in range(3):
+        process = start(tmp_path, ADDRESS, f"machine_{number}")
+        log = tmp_path / f"machine_{number}.log"
+        while process.poll() is None and " is copied" not in log.read_text():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, log.read_text()
+        shutil.rmtree(tmp_path / f"machine_{number}")
+    logs = [tmp_path / f"{name}.log" for name in ("machine_0", "machine_1", "machine_2", "last")]
+    assert start(tmp_path, ADDRESS, "last").wait(600) == 0, (tmp_path / "last.log").read_text()
+    check_ended_alike(tmp_path, logs[1:], "calm", "last")
+
+
+def check_ended_alike(folder: Path, logs: list[Path], calm: str, last: str) -> None:
+    """Checks that each start went on from a later step, and that the last left what the calm run left."""
+    resumed = [int(re.findall(r"resuming at step (\d+)", path.read_text())[0]) for path in logs]
+    print(f"\ngone on from steps {resumed}")
+    assert resumed == sorted(set(resumed))
+    folders = [next((folder / name / "workdirs").glob("hlm*-*/config.json")).parent for name in (calm, last)]
+    one, other = map(saved, folders)
+    assert len(one) > 60
+    assert one == other
+    assert metrics_without_timings(folders[0]) == metrics_without_timings(folders[1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_hosts_killed_with_nothing_left_but_the_store_end_as_the_ones_that_never_were(tmp_path, server):
+    """Each holds half of the state; process 0, process 1 and both are killed, and all disks are lost each time."""
+    stored_config(tmp_path, **{"mesh.fsdp": 2, "train.steps": 200})
+    calm = start_two(tmp_path, f"{ADDRESS}_unbroken", "calm")
+    assert [process.wait(600) for process in calm] == [0, 0], (tmp_path / "calm_0.log").read_text()
+    for number, killed in enumerate([(0,), (1,), (0, 1)]):
+        running = start_two(tmp_path, ADDRESS, f"machine_{number}")
+        log, other = (tmp_path / f"machine_{number}_{i}.log" for i in range(2))
+        while running[0].poll() is None and " is copied" not in log.read_text():
+            time.sleep(0.01)
+        for i in killed:
+            running[i].send_signal(signal.SIGKILL)
+        statuses = [process.wait(60) for process in running]
+        assert statuses == [-signal.SIGKILL if i in killed else 1 for i in range(2)], (
+            log.read_text() + other.read_text()
+        )
+        for i in range(2):
+            shutil.rmtree(tmp_path / f"machine_{number}_{i}")
+    last = start_two(tmp_path, ADDRESS, "last")
+    assert [process.wait(600) for process in last] == [0, 0], (tmp_path / "last_0.log").read_text()
+    logs = [tmp_path / f"{name}_0.log" for name in ("machine_1", "machine_2", "last")]
+    check_ended_alike(tmp_path, logs, "calm_0", "last_0")
+    assert list((tmp_path / "last_1" / "workdirs").glob("*/*")) == []
+
+    alone = start(tmp_path, ADDRESS, "alone", "--config.train.steps=205", devices=2)  # one host goes on
+    log = tmp_path / "alone.log"
+    assert alone.wait(600) == 0, log.read_text()
+    assert "resuming at step 200" in log.read_text()
