@@ -49,11 +49,12 @@ ROOMS = {
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"
 NAMES_FAMILIES = ("families", "benchmark", "table_report")  # rooms that may import a family's folder, and name it
-# `python -m` runs these: they import late, so that --help needs no JAX.
+# `python -m` runs these, or they hold what it runs: they import late, so that --help needs no JAX.
 COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
+    "charlm.predict.command_line",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )

@@ -15,7 +15,7 @@ COMMANDS = {
     "charlm.statistics.__main__": ("_run", "--model=x"),
     "charlm.robustness.__main__": ("_run", "--models=x --data=y --out=z --batch-size=7"),
     "charlm.families.char2subword.table_report": ("_run", "--checkpoint=x"),
-    "charlm.predict": ("_answer_all", "encode --checkpoint=x --batch-size=7"),
+    "charlm.predict.command_line": ("_answer_all", "encode --checkpoint=x --batch-size=7"),
 }
 
 

@@ -12,6 +12,7 @@ from charlm.config import get_config, load_config_file
 from charlm.core.checkpoint import clear_reads, find
 from charlm.core.memory import clear_exhaustion
 from charlm.finetune import run as finetuning
+from charlm.predict import command_line
 from charlm.training.loop import Loop
 from charlm.training.train import train
 
@@ -52,8 +53,8 @@ def test_in_fine_tuning(tmp_path, monkeypatch):
 
 
 def test_in_prediction(monkeypatch, capsys):
-    monkeypatch.setattr(charlm.predict, "_answer_all", ask_for_too_much)
-    assert charlm.predict.main(["encode", "--checkpoint=x", "--batch-size=7", "a text"]) == 1
+    monkeypatch.setattr(command_line, "_answer_all", ask_for_too_much)
+    assert command_line.main(["encode", "--checkpoint=x", "--batch-size=7", "a text"]) == 1
     assert capsys.readouterr().err == f"error: {ASKED}lower --batch-size (now 7)\n"
 
 

@@ -1,0 +1,109 @@
+"""The options of `python -m charlm.predict`, and the checks that need no model.
+
+Open it to add a command or an option, or to see why one is refused before a model is loaded. It needs no JAX.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Literal
+
+from charlm.core.reading import read_text
+from charlm.families.predict_options import add_options
+from charlm.families.predictor import LENGTH_DIGITS
+
+MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while they are ranked
+
+
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """Returns the parser of the command line; `args.command` is the name of the command."""
+    parser = argparse.ArgumentParser(prog="python -m charlm.predict", description=description)
+    commands = parser.add_subparsers(dest="command", required=True)
+    encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
+    fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
+    score = commands.add_parser(
+        "score", help="log-probability (nats) of each piece after those before it; bits per character"
+    )
+    generate = commands.add_parser("generate", help="how each text goes on, written from left to right")
+    near = commands.add_parser("neighbors", help="subwords whose rows are nearest to the vector made of a string")
+    tag = commands.add_parser("tag", help="a tag for every word, with offsets")
+    classify = commands.add_parser("classify", help="a class for each text, and the probability of each class")
+    measure = commands.add_parser("measure", help="a number for each text")
+    reply = commands.add_parser("answer", help="answers to questions, with their places in a context")
+    rank = commands.add_parser("rank", help="how well each passage answers a query")
+    whole = commands.add_parser(
+        "predict", help="what any fine-tuned model predicts for files of examples in the format of its task"
+    )
+    of_texts = (encode, fill, score, generate, near, tag, classify, measure, reply, rank)
+    for command in (*of_texts, whole):
+        command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
+    for command in of_texts:
+        command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
+    whole.add_argument("file", nargs="+", help="files of examples, as data.test of fine-tuning; labels are not used")
+    for command in (classify, measure):
+        command.add_argument("--pair", help="second text of each pair; default: single texts, or lines TEXT<tab>PAIR")
+    reply.add_argument("--context", required=True, help="file of the text that holds the answers")
+    reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
+    rank.add_argument("--query", required=True, help="the query that the passages are to answer")
+    for command in (encode, score, generate, tag, classify, measure, reply, rank, whole):
+        command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
+    for command in (encode, fill, tag, classify, measure, reply, rank, whole):
+        add_options(command)
+    encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
+    encode.add_argument(
+        "--unit", choices=("words", "pieces"), default="words", help="what the vectors are of (default: %(default)s)"
+    )
+    encode.add_argument(
+        "--stats",
+        action="store_true",
+        help="say at the end how many words were in the cache, for a model that reads words from their characters",
+    )
+    fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
+    near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
+    among = fill.add_mutually_exclusive_group()
+    among.add_argument(
+        "--words",
+        help="file of words, one a line, to choose from; none: the frequent ones of the training text that lie "
+        "beside the model, or all that it can write",
+    )
+    among.add_argument("--any", action="store_true", help="choose among all spellings, if the model spells words")
+    fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
+    score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
+    score.add_argument("--total-only", action="store_true", help="leave the pieces out")
+    generate.add_argument("--max-new", type=int, default=40, help="most tokens to add (default: %(default)s)")
+    generate.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest token (default)")
+    generate.add_argument("--top-k", type=int, default=0, help="draw only among this many tokens; 0: all (default)")
+    generate.add_argument("--top-p", type=float, default=1.0, help="draw among tokens of this probability (default: 1)")
+    generate.add_argument("--seed", type=int, default=0, help="seed of the draws (default: %(default)s)")
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that are wrong for any model."""
+    for name in ("top", "batch_size"):
+        if getattr(args, name, 1) < 1:
+            raise ValueError(f"--{name.replace('_', '-')}={getattr(args, name)}: expected at least 1")
+    if getattr(args, "top", 1) > MOST_ANSWERS:
+        raise ValueError(f"--top={args.top}: expected at most {MOST_ANSWERS}")
+    if getattr(args, "words", None):
+        read_words(args.words)
+    if args.command == "fill-mask":
+        word_length(args.length)
+    if args.command == "answer":
+        read_text(args.context)
+
+
+def word_length(text: str) -> int | Literal["auto"]:
+    """Returns the number of characters that --length asks for; ValueError unless it is positive or "auto"."""
+    digits = text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS
+    if text != "auto" and not (digits and int(text) > 0):
+        raise ValueError(f'--length={text}: expected a positive number of characters or "auto"')
+    return "auto" if text == "auto" else int(text)
+
+
+def read_words(path: str) -> set[str]:
+    """Returns the words of the file that --words names; ValueError if it cannot be read."""
+    try:
+        return set(read_text(path).split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--words={path} cannot be read: {error}") from error
