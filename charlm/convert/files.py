@@ -101,6 +101,18 @@ def find_state(path: str | os.PathLike[str]) -> Path:
     return found[0]
 
 
+def state_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Returns the files that `read_state` reads: one file, or an index and its shards.
+
+    Raises:
+      ValueError: there is no state dict, or its index is damaged; shards may be missing.
+    """
+    first = find_state(path)
+    if first.suffix != ".json":
+        return [first]
+    return [first, *(first.parent / shard for shard in _shards(first, _weight_map(first)))]
+
+
 def read_state(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Returns the tensors of a file or folder by name, in their stored order and dtype.
 
@@ -149,14 +161,9 @@ def _stored(path: Path, start: int, name: str, about: JsonObject) -> Stored:
 
 
 def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
-    content = read_json(index)
-    names = content.get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")
+    names = _weight_map(index)
     state: dict[str, Tensor] = {}
-    for shard in sorted(set(names.values())):
-        if Path(shard).name != shard or shard.endswith(".json"):
-            raise ValueError(f"{index}: the shard {_shortened(shard)!r} is not a file beside it")
+    for shard in _shards(index, names):
         try:
             present = (index.parent / shard).is_file()
         except OSError as error:
@@ -170,6 +177,23 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
     if missing := sorted(names.keys() - state.keys()):
         raise ValueError(f"{index}: in none of its shards: {', '.join(missing)}")
     return state
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Returns the names of the files that hold the tensors of an index; ValueError if it is none."""
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")
+    return names
+
+
+def _shards(index: Path, names: Mapping[str, str]) -> list[str]:
+    """Returns the names of the shards in order; ValueError for one that cannot be a shard beside the index."""
+    found = sorted(set(names.values()))
+    for shard in found:
+        if Path(shard).name != shard or shard.endswith(".json"):
+            raise ValueError(f"{index}: the shard {_shortened(shard)!r} is not a file beside it")
+    return found
 
 
 def _read_torch(path: Path, mapped: bool) -> dict[str, Tensor]:

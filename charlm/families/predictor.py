@@ -9,18 +9,22 @@ from __future__ import annotations
 import abc
 import math
 import os
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from charlm.core.registry import load
 from charlm.core.types import Option
 from charlm.families.family import family
+from charlm.families.gaps import Length
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
     from charlm.families.pretrained import Pretrained
+
+L = TypeVar("L", bound="KnownWords")
 
 CANNOT = {  # for each ability, the message about a model without it
     "encode": "makes no vectors of texts",
@@ -29,9 +33,6 @@ CANNOT = {  # for each ability, the message about a model without it
     "generate": "generates no text",
     "neighbors": "makes no rows of a table from strings",
 }
-
-LENGTH_DIGITS = 18  # most digits of a word's length: more cannot be a length, and int() would refuse very many
-GAPS_AT_A_TIME = 8  # most rows of a call with gaps; each gap needs logits over the whole vocabulary
 
 
 class Encoding(NamedTuple):
@@ -122,7 +123,7 @@ class Predictor(abc.ABC):
     Attributes:
       name: the name of the kind of model shown to users, the title of its family.
       suited: names of the methods that models of this kind support.
-      headless: "", or for a model that supports only `encode`, the message about what it lacks.
+      missing: for each of these methods that this model lacks, the message about what it lacks.
       unknown_words: the message about words that `known_words` leaves out.
       spells: whether `fill_mask` can rank any spelling, words or not; it then takes `any_spelling=True`.
       words: the words that `fill_mask` ranks by default; None: all that the model can write.
@@ -132,7 +133,7 @@ class Predictor(abc.ABC):
 
     name: str
     suited: tuple[str, ...]
-    headless: str = ""
+    missing: Mapping[str, str] = MappingProxyType({})
     unknown_words: str = "are too long for the model or hold characters that it does not know"
     spells: bool = False
     words: KnownWords | None = None
@@ -165,7 +166,7 @@ class Predictor(abc.ABC):
     @property
     def abilities(self) -> tuple[str, ...]:
         """The names of the methods that this model supports."""
-        return ("encode",) if self.headless else self.suited
+        return tuple(ability for ability in self.suited if ability not in self.missing)
 
     def require(self, ability: str) -> None:
         """Raises ValueError, naming the model's abilities, unless the model has this ability."""
@@ -174,8 +175,8 @@ class Predictor(abc.ABC):
 
     def _refusal(self, ability: str) -> ValueError:
         can = ", ".join(name.replace("_", "-") for name in self.abilities)
-        if ability in self.suited:
-            return ValueError(f"{self.headless}; it can {can}")
+        if ability in self.suited and ability in self.missing:
+            return ValueError(f"{self.missing[ability]}; it can {can}")
         return ValueError(f"a model of the kind {self.name} {CANNOT[ability]}: it can {can}")
 
     @property
@@ -208,7 +209,7 @@ class Predictor(abc.ABC):
         self,
         text: str,
         *,
-        length: int | Literal["auto"] = "auto",
+        length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
@@ -262,18 +263,32 @@ def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -
     return texts
 
 
-def gap_length(written: str | None, length: int | Literal["auto"]) -> int | Literal["auto"]:
-    """Returns the number of characters of the word in a gap: the number in "[MASK:5]", or `length` for "[MASK]".
+def check_top(top: int) -> None:
+    """Raises ValueError unless at least one result is asked for."""
+    if top < 1:
+        raise ValueError(f"top={top}: expected at least 1")
+
+
+def prepared(
+    known: KnownWords | Iterable[str],
+    kind: type[L],
+    ours: Callable[[L], bool],
+    prepare: Callable[[KnownWords | Iterable[str]], L],
+) -> L:
+    """Returns known words as the list that a model ranks.
 
     Args:
-      written: the digits in the gap; None: there are none.
+      kind: the class of such lists; other words are prepared.
+      ours: whether the model made a list of that class.
 
     Raises:
-      ValueError: there are more than `LENGTH_DIGITS` digits.
+      ValueError: another model made the list, or `prepare` refuses the words.
     """
-    if written is not None and len(written) > LENGTH_DIGITS:
-        raise ValueError(f"[MASK:{written[:LENGTH_DIGITS]}...]: expected a length of at most {LENGTH_DIGITS} digits")
-    return length if written is None else int(written)
+    if not isinstance(known, kind):
+        return prepare(known)
+    if not ours(known):
+        raise ValueError("known: a list that another model made; see known_words")
+    return known
 
 
 def checked_list(words: KnownWords | Iterable[str]) -> list[str]:

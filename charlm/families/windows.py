@@ -18,6 +18,7 @@ from charlm.text.subwords import Subwords
 T = TypeVar("T")
 
 SHORTEST_BATCH = 16  # positions of the smallest batch
+GAPS_AT_A_TIME = 8  # most rows of a call with gaps; each gap needs logits over the whole vocabulary
 MASKS_A_ROW = 64  # most masks that are predicted in one row, since each needs logits over the vocabulary
 CPU_POSITIONS = 1024  # positions per encoder call on a CPU: with more, intermediate arrays no longer fit its caches
 
@@ -141,6 +142,39 @@ def together(rows: Iterable[Hashable], most: int = MASKS_A_ROW) -> list[list[int
     for n, row in enumerate(rows):
         by_row.setdefault(row, []).append(n)
     return [equal[at : at + most] for equal in by_row.values() for at in range(0, len(equal), most)]
+
+
+def read_gaps(
+    keys: Sequence[Hashable],
+    ids: Sequence[Sequence[int]],
+    places: Sequence[np.ndarray],
+    longest: int,
+    pad_id: int,
+    run: Callable[[list[int], np.ndarray, np.ndarray, np.ndarray], jax.Array],
+) -> list[np.ndarray]:
+    """Returns the log-probabilities [M, V] at the places of each gap; gaps in equal rows are read together.
+
+    Args:
+      keys: for each gap what its row is known by; rows of equal keys are one.
+      ids: the row.
+      places: the M positions there to predict.
+      longest: positions of the longest row.
+      run: computes log-probabilities [B, M, V] from the numbers of the first gaps of some rows, the rows' ids and mask
+        [B, L], and the positions [B, M].
+    """
+    rows = together(keys, max(1, MASKS_A_ROW // max(map(len, places), default=1)))
+    found: dict[int, np.ndarray] = {}
+    for chosen, ids_BL, mask_BL in batches([ids[row[0]] for row in rows], GAPS_AT_A_TIME, longest, pad_id):
+        at = [np.concatenate([places[n] for n in rows[r]]) for r in chosen]
+        most = max(map(len, at))
+        positions_BM = np.zeros((len(ids_BL), rounded_batch(most, max(most, longest))), np.int32)
+        for b, places_M in enumerate(at):
+            positions_BM[b, : len(places_M)] = places_M
+        log_probs = jax.device_get(run([rows[r][0] for r in chosen], ids_BL, mask_BL, positions_BM))
+        for b, r in enumerate(chosen):
+            ends = np.cumsum([len(places[n]) for n in rows[r]])
+            found |= dict(zip(rows[r], np.split(log_probs[b], ends)[:-1], strict=True))
+    return [found[n] for n in range(len(keys))]
 
 
 def rounded(n: int, limit: int | None = None) -> int:

@@ -6,11 +6,10 @@ Open it to add a command or an option, or to see why one is refused before a mod
 from __future__ import annotations
 
 import argparse
-from typing import Literal
 
 from charlm.core.reading import read_text
+from charlm.families.gaps import LENGTH_DIGITS, Length
 from charlm.families.predict_options import add_options
-from charlm.families.predictor import LENGTH_DIGITS
 
 MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while they are ranked
 
@@ -93,7 +92,7 @@ def check(args: argparse.Namespace) -> None:
         read_text(args.context)
 
 
-def word_length(text: str) -> int | Literal["auto"]:
+def word_length(text: str) -> Length:
     """Returns the number of characters that --length asks for; ValueError unless it is positive or "auto"."""
     digits = text.isascii() and text.isdigit() and len(text) <= LENGTH_DIGITS
     if text != "auto" and not (digits and int(text) > 0):

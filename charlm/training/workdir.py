@@ -22,6 +22,7 @@ from charlm.core.local_paths import check_path
 from charlm.core.reading import loads, read_bytes
 from charlm.core.types import JsonObject
 from charlm.families.objective import Objective, RunData
+from charlm.families.origin import Origin, Weights, described, origin_at, stored_origin
 from charlm.families.stored import metadata_of
 
 log = logging.getLogger("charlm")
@@ -219,16 +220,14 @@ def check_same_config(config: ml_collections.ConfigDict) -> None:
 
 
 def started_from(config: ml_collections.ConfigDict) -> JsonObject:
-    """Returns `init_from` as it was given and the identity of the checkpoint there, JSON-able."""
+    """Returns `init_from` as it was given and the identity of the model there, JSON-able."""
     given = config.init_from
-    return {"init_from": given, "checkpoint": checkpoints.identity(given) if given else None}
+    return {"init_from": given, **described(origin_at(given) if given else None)}
 
 
-def origin_of(folder: Path) -> checkpoints.Identity | None:
-    """Returns the identity of the checkpoint that the run in a folder started from; None if it is not known."""
-    stored = checkpoints.description(checkpoints.find(folder)).get("started_from") or {}
-    found = stored.get("checkpoint")
-    return checkpoints.Identity(*found) if found else None
+def origin_of(folder: Path) -> Origin | None:
+    """Returns the identity of the model that the run in a folder started from; None if it is not known."""
+    return stored_origin(checkpoints.description(checkpoints.find(folder)).get("started_from") or {})
 
 
 def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
@@ -245,7 +244,7 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
         return
     stored = checkpoints.description(checkpoints.find(folder))
     before = (stored.get("started_from") or stored["config"])["init_from"]
-    known, there = origin_of(folder), checkpoints.identity(given)
+    known, there = origin_of(folder), origin_at(given)
     if before and Path(given).resolve() == Path(before).resolve():
         if known and there and known != there:
             log.warning("%s; the run goes on from its own", _exchanged(given, there, folder, known))
@@ -262,7 +261,7 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
 
 
 def check_source_kept(config: ml_collections.ConfigDict, folder: Path) -> None:
-    """Checks that `init_from` still holds the checkpoint that the fine-tuning run in a folder started from.
+    """Checks that `init_from` still holds the model that the fine-tuning run in a folder started from.
 
     Unlike pre-training, fine-tuning reads its source whenever it is resumed.
 
@@ -270,19 +269,21 @@ def check_source_kept(config: ml_collections.ConfigDict, folder: Path) -> None:
       folder: a folder of checkpoints, or one that holds it; it may hold none.
 
     Raises:
-      ValueError: `init_from` holds another checkpoint.
+      ValueError: `init_from` holds another model.
     """
     try:
         stored = checkpoints.description(checkpoints.find(folder)).get("started_from") or {}
-        known, there = origin_of(folder), checkpoints.identity(config.init_from)
+        known = origin_of(folder)
+        there = origin_at(config.init_from) if known else None
     except ValueError:  # there is none, or it is damaged, which is reported where the run is resumed
         return
     if stored.get("init_from") == config.init_from and known and there and known != there:
         raise ValueError(f"{_exchanged(config.init_from, there, folder, known)}: choose another --workdir")
 
 
-def _exchanged(given: str, there: checkpoints.Identity, folder: Path, known: checkpoints.Identity) -> str:
-    return f"init_from={given} holds another checkpoint now ({there}) than {folder} started from ({known})"
+def _exchanged(given: str, there: Origin, folder: Path, known: Origin) -> str:
+    other = "other weights" if isinstance(there, Weights) else "another checkpoint"
+    return f"init_from={given} holds {other} now ({there}) than {folder} started from ({known})"
 
 
 def text_of(data: RunData) -> list[list[int]]:

@@ -17,7 +17,7 @@ from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.char2subword.words import full_words
-from charlm.families.predictor import Neighbor
+from charlm.families.predictor import Neighbor, check_top
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import WordPredictor
 from charlm.families.subword.gaps import Pieces
@@ -43,7 +43,8 @@ class Char2SubwordPredictor(WordPredictor):
         super().__init__(pretrained, units, Char2Subword(pretrained.config.characters), "char2subword")
         self._spelled = units.words
         if pretrained.metadata.get("rows"):
-            self._missing["neighbors"] = f"{pretrained.folder}: the table of subwords was left out of this model"
+            reason = f"{pretrained.folder}: the table of subwords was left out of this model"
+            self.missing = {**self.missing, "neighbors": reason}
         self._nearest = jax.jit(_nearest, static_argnums=3)
 
     @classmethod
@@ -76,8 +77,7 @@ class Char2SubwordPredictor(WordPredictor):
         self.require("neighbors")
         if not isinstance(string, str) or not string:
             raise ValueError(f"neighbors of {string!r}: expected a string of at least one character")
-        if top < 1:
-            raise ValueError(f"top={top}: expected at least 1")
+        check_top(top)
         looks = [(index, self.tokenizer.surface(index)) for index in self.tokenizer.ids()]
         shown = {index: ("" if look.starts_word else "##") + look.chars for index, look in looks if look and look.whole}
         allowed_V = np.zeros(self.config.vocab_size, bool)

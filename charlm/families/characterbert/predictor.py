@@ -33,12 +33,12 @@ class CharacterBertPredictor(WordPredictor):
         super().__init__(pretrained, units, CharacterCNN(pretrained.config), "cnn")
         file = pretrained.folder / WORD_VOCAB_FILE
         self._vocab: WordVocab | None = None
-        if "fill_mask" not in self._missing and file.is_file():
+        if "fill_mask" not in self.missing and file.is_file():
             self._vocab = WordVocab.load(file)
             if self._vocab.size != self.config.vocab_size:
                 raise ValueError(f"{file} has {self._vocab.size} words, the model predicts {self.config.vocab_size}")
-        elif "fill_mask" not in self._missing:
-            self._missing["fill_mask"] = f"{file}, the words that this model predicts, is missing"
+        elif "fill_mask" not in self.missing:
+            self.missing = {"fill_mask": f"{file}, the words that this model predicts, is missing"}
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> CharacterBertPredictor:

@@ -7,7 +7,6 @@ change how such spellings are ranked.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -21,20 +20,20 @@ from charlm.core.types import Params
 from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
 from charlm.families.family import UNNAMED, family
+from charlm.families.gaps import Length, around_gaps
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
-    GAPS_AT_A_TIME,
     Encoding,
     Fill,
     KnownWords,
     Predictor,
+    check_top,
     checked_list,
     checked_texts,
-    gap_length,
     list_to_cache,
 )
-from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call, together
+from charlm.families.windows import GAPS_AT_A_TIME, of_like_length, one_ahead, rounded, rows_a_call, together
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
@@ -44,7 +43,6 @@ from charlm.text.words import get_splitter
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
-MASK_PATTERN = re.compile(r"\[MASK(?::(\d+))?\]")  # "[MASK]", or "[MASK:5]" for a word of five characters
 WORD_PARTS = ("embed", "intra_word")  # the parameters that the vector of a word depends on
 OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about the mean length of a word
 
@@ -85,7 +83,8 @@ class HLMPredictor(Predictor):
         self.name = family(config.get("family", UNNAMED)).title
         self._params = params
         if "output_kernel" not in params.get("head", {}):
-            self.headless = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
+            reason = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
+            self.missing = {"fill_mask": reason}
         shape = model_config(config)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
         self._buckets = inference_slots(self._slots)
@@ -104,7 +103,7 @@ class HLMPredictor(Predictor):
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
         predict = lambda p, kept, batch: applied(model, {"params": p, PROJECTED: {"hlm": kept}})(batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
-        self.words = None if words is None or self.headless else self.known_words(words)
+        self.words = None if words is None or "fill_mask" in self.missing else self.known_words(words)
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
@@ -174,7 +173,7 @@ class HLMPredictor(Predictor):
         self,
         text: str,
         *,
-        length: int | Literal["auto"] = "auto",
+        length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
         any_spelling: bool = False,
@@ -197,18 +196,12 @@ class HLMPredictor(Predictor):
         if any_spelling and known is not None:
             raise ValueError("any_spelling=True ranks no list of words; leave known out")
         known = None if any_spelling else self._list(self.words if known is None else known)
-        words, gaps, at = [], [], 0
-        for match in MASK_PATTERN.finditer(text):
-            words += self._split(text[at : match.start()])
-            wanted = gap_length(match[1], length)
-            if wanted != "auto":
-                self._check_length(wanted)  # before a word of that length is made
+        # Lengths are checked before words of such lengths are made.
+        parts, lengths = around_gaps(text, length, check=self._check_length)
+        words, gaps = self._split(parts[0]), []
+        for wanted, part in zip(lengths, parts[1:], strict=True):
             gaps.append((len(words), wanted))
-            words.append("?" * (OTHER_MASK_LENGTH if wanted == "auto" else wanted))
-            at = match.end()
-        words += self._split(text[at:])
-        if not gaps:
-            raise ValueError(f'no "[MASK]" in the text {text!r}')
+            words += ["?" * (OTHER_MASK_LENGTH if wanted == "auto" else wanted), *self._split(part)]
         hidden = frozenset(position for position, _ in gaps)
         asked = [WordGap(words, position, wanted, hidden) for position, wanted in gaps]
         found: dict[int, list[Fill]] = {}
@@ -256,8 +249,7 @@ class HLMPredictor(Predictor):
     ) -> list[list[Fill]]:
         """Returns for each gap the words that `fill` would, but computes all gaps in one batch."""
         self.require("fill_mask")
-        if top < 1:
-            raise ValueError(f"top={top}: expected at least 1")
+        check_top(top)
         known = self._list(known)
         sentences: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}  # number, characters, labels; each once
         asked, lengths = [], []

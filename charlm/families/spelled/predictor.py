@@ -18,22 +18,24 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
 from charlm.core.types import Params, Tree
+from charlm.families.gaps import Length, around_gaps
 from charlm.families.predictor import (
-    GAPS_AT_A_TIME,
     Encoding,
     Fill,
     KnownWords,
     Predictor,
+    check_top,
     checked_list,
     checked_texts,
     list_to_cache,
+    prepared,
 )
 from charlm.families.pretrained import Pretrained, encoder_alone
 from charlm.families.spelled.model import SpelledLM
 from charlm.families.spelled.units import SpelledUnits, WordUnits
-from charlm.families.subword.gaps import Gap, around_gaps
+from charlm.families.subword.gaps import Gap
 from charlm.families.units import Encoded, Joined
-from charlm.families.windows import Text, Window, batches, read_windows, rounded_batch, together, window_around
+from charlm.families.windows import Text, Window, batches, read_gaps, read_windows, window_around
 from charlm.nn.apply import applied
 
 
@@ -126,9 +128,8 @@ class WordPredictor(Predictor):
         self.pretrained, self.config = pretrained, pretrained.config
         self.name = pretrained.title
         self._units = units
-        self._missing: dict[str, str] = {}
         if not isinstance(pretrained.model, SpelledLM):
-            self._missing["fill_mask"] = f"this {self.name} has no head that predicts words"
+            self.missing = {"fill_mask": f"this {self.name} has no head that predicts words"}
             pretrained = encoder_alone(pretrained)
         self._longest = self.config.longest
         model, self._params = pretrained.model, pretrained.params
@@ -154,16 +155,6 @@ class WordPredictor(Predictor):
     @abc.abstractmethod
     def anything(self) -> Fills:
         """All candidates that the head predicts."""
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        """The methods that this model can answer."""
-        return tuple(ability for ability in self.suited if ability not in self._missing)
-
-    def _refusal(self, ability: str) -> ValueError:
-        can = ", ".join(name.replace("_", "-") for name in self.abilities)
-        reason = self._missing.get(ability)
-        return super()._refusal(ability) if reason is None else ValueError(f"{reason}; it can {can}")
 
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
@@ -227,7 +218,7 @@ class WordPredictor(Predictor):
         self,
         text: str,
         *,
-        length: int | Literal["auto"] = "auto",
+        length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
@@ -240,12 +231,9 @@ class WordPredictor(Predictor):
           ValueError: the model fills no gaps, the text has no gap, or an argument is out of range.
         """
         self.require("fill_mask")
-        if top < 1:
-            raise ValueError(f"top={top}: expected at least 1")
-        if isinstance(known, EntryWords) and known.units is not self._units:
-            raise ValueError("known: a list that another model made; see known_words")
-        if known is not None and not isinstance(known, EntryWords):
-            known = self.known_words(known)
+        check_top(top)
+        if known is not None:
+            known = prepared(known, EntryWords, lambda words: words.units is self._units, self.known_words)
         units = self._units.fresh()
         read, gaps = self._gaps(text, length, units)
         fills = self.anything if known is None else known
@@ -254,10 +242,10 @@ class WordPredictor(Predictor):
             for gap, log_probs_V in zip(gaps, self._predict(read, gaps, units), strict=True)
         ]
 
-    def _gaps(self, text: str, length: int | Literal["auto"], units: WordUnits) -> tuple[Text, list[Gap]]:
+    def _gaps(self, text: str, length: Length, units: WordUnits) -> tuple[Text, list[Gap]]:
         """Returns the words of a text with the mask token at each gap, and the gaps."""
         mask, code = units.mask
-        parts, lengths = around_gaps(text, mask, length)
+        parts, lengths = around_gaps(text, length, mask)
         encoded = units.encode(parts)
         codes, gaps = encoded[0].content.tolist(), []
         for wanted, part in zip(lengths, encoded[1:], strict=True):
@@ -268,16 +256,11 @@ class WordPredictor(Predictor):
     def _predict(self, read: Text, gaps: Sequence[Gap], units: WordUnits) -> list[np.ndarray]:
         """Returns for each gap the log-probabilities [V] of the entries."""
         windows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
-        places = [window.before + gap.place - window.start for gap, window in zip(gaps, windows, strict=True)]
-        rows = together((window.start, window.end) for window in windows)
-        found: dict[int, np.ndarray] = {}
-        made = batches([windows[row[0]].ids for row in rows], GAPS_AT_A_TIME, self._longest, units.pad)
-        for chosen, codes_BL, mask_BL in made:
-            most = rounded_batch(max(len(rows[r]) for r in chosen), self._longest)
-            positions_BM = np.zeros((len(codes_BL), most), np.int32)
-            for b, r in enumerate(chosen):
-                positions_BM[b, : len(rows[r])] = [places[n] for n in rows[r]]
+        at = [np.array([w.before + gap.place - w.start]) for gap, w in zip(gaps, windows, strict=True)]
+        keys, rows = [(window.start, window.end) for window in windows], [window.ids for window in windows]
+
+        def run(first: list[int], codes_BL: np.ndarray, mask_BL: np.ndarray, positions_BM: np.ndarray) -> jax.Array:
             inputs, method = self._inputs(units, codes_BL, mask_BL)
-            log_probs = jax.device_get(self._fill(self._params, positions_BM, *inputs, method=method))
-            found |= {n: log_probs[b, m] for b, r in enumerate(chosen) for m, n in enumerate(rows[r])}
-        return [found[n] for n in range(len(gaps))]
+            return self._fill(self._params, positions_BM, *inputs, method=method)
+
+        return [found_1V[0] for found_1V in read_gaps(keys, rows, at, self._longest, units.pad, run)]

@@ -1,18 +1,18 @@
-"""Finds the gaps of a text and ranks the pieces or known words that may fill them; `fill_mask` uses it.
+"""Finds the gaps among the pieces of a text, and ranks the pieces or known words that may fill them.
 
-Open it to change how "[MASK]" is found in a text, or how a word of several pieces is ranked.
+`fill_mask` uses it; open it to change how a word of several pieces is ranked.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from charlm.families.predictor import Fill, KnownWords, checked_list, gap_length
+from charlm.families.gaps import Length, around_gaps
+from charlm.families.predictor import Fill, KnownWords, checked_list
 from charlm.families.windows import Text, text_of
 from charlm.text.subwords import SubwordTokenizer
 
@@ -30,12 +30,12 @@ class Gap(NamedTuple):
     """
 
     place: int
-    length: int | Literal["auto"]
+    length: Length
     spaced: bool
     first: bool
 
 
-def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+def find_gaps(text: str, tokenizer: SubwordTokenizer, length: Length) -> tuple[Text, list[Gap]]:
     """Returns the pieces of a text, with one mask token for each gap, and the gaps.
 
     A gap is "[MASK]", "[MASK:5]" for a word of five characters, or the mask token of the vocabulary.
@@ -46,7 +46,7 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
     if tokenizer.special.mask is None:
         raise ValueError("the vocabulary has no mask token: its model fills no gaps")
     mask = tokenizer.token(tokenizer.special.mask)
-    parts, lengths = around_gaps(text, mask, length)
+    parts, lengths = around_gaps(text, length, mask)
     whole = mask.join(parts)
     pieces = text_of(tokenizer.encode(whole), whole)
     places = [place for place, index in enumerate(pieces.ids) if index == tokenizer.special.mask]
@@ -54,28 +54,6 @@ def find_gaps(text: str, tokenizer: SubwordTokenizer, length: int | Literal["aut
         raise ValueError(f"{len(lengths)} gaps, but the tokenizer reads {len(places)} masks in the text {text!r}")
     found = zip(places, lengths, parts[:-1], strict=True)
     return pieces, [Gap(place, wanted, before.endswith(" "), place == 0) for place, wanted, before in found]
-
-
-def around_gaps(text: str, mask: str, length: int | Literal["auto"]) -> tuple[list[str], list[int | Literal["auto"]]]:
-    """Returns the text before, between and after its gaps, and the number of characters of the word in each gap.
-
-    Args:
-      mask: the mask token of the vocabulary.
-      length: the length for gaps that do not state one.
-
-    Raises:
-      ValueError: when there is no gap, or a length that no word has.
-    """
-    matches = list(re.finditer(rf"\[MASK(?::(\d+))?\]|{re.escape(mask)}", text))
-    if not matches:
-        also = "" if mask == "[MASK]" else f' and no "{mask}"'
-        raise ValueError(f'no "[MASK]"{also} in the text {text!r}')
-    lengths: list[int | Literal["auto"]] = [gap_length(match[1], length) for match in matches]
-    for wanted in lengths:
-        if wanted != "auto" and wanted < 1:
-            raise ValueError(f"length={wanted}: expected a positive number of characters")
-    edges = [0, *(edge for match in matches for edge in match.span()), len(text)]
-    return [text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)], lengths
 
 
 def masked(text: Text, gap: Gap, count: int, mask: int) -> Text:

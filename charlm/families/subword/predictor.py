@@ -15,15 +15,17 @@ import numpy as np
 
 from charlm.convert.heads import FINE_TUNED
 from charlm.core.types import Params, Tree
+from charlm.families.gaps import Length
 from charlm.families.predictor import (
-    GAPS_AT_A_TIME,
     Encoding,
     Fill,
     Generation,
     KnownWords,
     Predictor,
     Score,
+    check_top,
     checked_texts,
+    prepared,
     words_of,
 )
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
@@ -33,16 +35,14 @@ from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.units import check_ids
 from charlm.families.windows import (
-    MASKS_A_ROW,
     Text,
     Window,
     batches,
     one_ahead,
+    read_gaps,
     read_windows,
     rounded,
-    rounded_batch,
     text_of,
-    together,
     window_around,
 )
 from charlm.nn.apply import applied
@@ -70,7 +70,7 @@ class SubwordPredictor(Predictor):
         causal, self.name = isinstance(self.config, GPT2Config), pretrained.title
         self.suited = ("encode", "score", "generate") if causal else ("encode", "fill_mask")
         if is_encoder(pretrained) or pretrained.head in FINE_TUNED:
-            self.headless = f"this {self.name} has no head that predicts words"
+            self.missing = dict.fromkeys(self.suited[1:], f"this {self.name} has no head that predicts words")
             pretrained = encoder_alone(pretrained)
         self._longest = self.config.max_positions if causal else self.config.longest
         if self._longest <= self.tokenizer.special_count():
@@ -102,6 +102,10 @@ class SubwordPredictor(Predictor):
         """Returns the model's input arrays; `unknown`: for each row, the texts of unknown pieces by place."""
         return ids_BL, mask_BL
 
+    def _fresh(self) -> Self:
+        """Returns what reads the texts of one call: the predictor, or a copy where a call must leave no words in it."""
+        return self
+
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded model with the tokenizer whose files lie beside it."""
@@ -123,13 +127,14 @@ class SubwordPredictor(Predictor):
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
             raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
-        pieces, unknown = self._texts(texts), self.tokenizer.special.unk
+        reader, unknown = self._fresh(), self.tokenizer.special.unk
+        pieces = reader._texts(texts)
 
         def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
             ids = [window.ids for _, window in parts]
             for chosen, ids_BL, mask_BL in batches(ids, batch_size, self._longest, self._pad, encoder=self._splits):
                 under = [pieces[t].under(window, unknown) for t, window in (parts[n] for n in chosen)]
-                yield chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
+                yield chosen, self._states(self._params, *reader._inputs(ids_BL, mask_BL, under))
 
         read = read_windows(pieces, self._longest, self._width, run)
         return [
@@ -159,7 +164,7 @@ class SubwordPredictor(Predictor):
         self,
         text: str,
         *,
-        length: int | Literal["auto"] = "auto",
+        length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
     ) -> list[list[Fill]]:
@@ -174,16 +179,14 @@ class SubwordPredictor(Predictor):
           ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
         """
         self.require("fill_mask")
-        if top < 1:
-            raise ValueError(f"top={top}: expected at least 1")
-        if isinstance(known, PieceWords) and known.tokenizer is not self.tokenizer:
-            raise ValueError("known: a list that another model made; see known_words")
-        if known is not None and not isinstance(known, PieceWords):
-            known = self.known_words(known)
-        pieces, gaps = self._find_gaps(text, length)
+        check_top(top)
+        if known is not None:
+            known = prepared(known, PieceWords, lambda words: words.tokenizer is self.tokenizer, self.known_words)
+        reader = self._fresh()
+        pieces, gaps = reader._find_gaps(text, length)
         asked = [(gap, count) for gap in gaps for count in ([1] if known is None else known.counts(gap))]
         fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
-        for (gap, _), log_probs_KV in zip(asked, self._predict(pieces, asked), strict=True):
+        for (gap, _), log_probs_KV in zip(asked, reader._predict(pieces, asked), strict=True):
             if known is None:
                 self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size)
                 fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
@@ -191,7 +194,7 @@ class SubwordPredictor(Predictor):
                 fills[gap] += known.best(log_probs_KV, gap, top)
         return [sorted(fills[gap], key=lambda fill: -fill.score)[:top] for gap in gaps]
 
-    def _find_gaps(self, text: str, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+    def _find_gaps(self, text: str, length: Length) -> tuple[Text, list[Gap]]:
         return find_gaps(text, self.tokenizer, length)
 
     def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
@@ -203,21 +206,11 @@ class SubwordPredictor(Predictor):
             places.append(window.before + gap.place - window.start + np.arange(count))
             unknown.append(text.under(window, self.tokenizer.special.unk))
             keys.append((tuple(window.ids), tuple(unknown[-1].items())))
-        rows = together(keys, max(1, MASKS_A_ROW // max((count for _, count in asked), default=1)))
-        ids = [list(keys[row[0]][0]) for row in rows]
-        found: dict[int, np.ndarray] = {}
-        for chosen, ids_BL, mask_BL in batches(ids, GAPS_AT_A_TIME, self._longest, self._pad):
-            at = [np.concatenate([places[n] for n in rows[r]]) for r in chosen]
-            most = max(map(len, at))
-            positions_BM = np.zeros((len(ids_BL), rounded_batch(most, max(most, self._longest))), np.int32)
-            for b, places_M in enumerate(at):
-                positions_BM[b, : len(places_M)] = places_M
-            inputs = self._inputs(ids_BL, mask_BL, [unknown[rows[r][0]] for r in chosen])
-            log_probs = jax.device_get(self._fill(self._params, *inputs, positions_BM))
-            for b, r in enumerate(chosen):
-                ends = np.cumsum([len(places[n]) for n in rows[r]])
-                found |= dict(zip(rows[r], np.split(log_probs[b], ends)[:-1], strict=True))
-        return [found[n] for n in range(len(asked))]
+
+        def run(first: list[int], ids_BL: np.ndarray, mask_BL: np.ndarray, positions_BM: np.ndarray) -> jax.Array:
+            return self._fill(self._params, *self._inputs(ids_BL, mask_BL, [unknown[n] for n in first]), positions_BM)
+
+        return read_gaps(keys, [ids for ids, _ in keys], places, self._longest, self._pad, run)
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
         """Returns the log-probability of each piece of each text, given all pieces before it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Self
 
 import flax.linen as nn
 import jax
@@ -16,10 +16,11 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
 from charlm.core.types import Params, Tree
-from charlm.families.predictor import Encoding, Fill, KnownWords, list_to_cache
+from charlm.families.gaps import Length
+from charlm.families.predictor import list_to_cache
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import put_in, read_codes
-from charlm.families.subword.gaps import Gap, Pieces, find_gaps
+from charlm.families.subword.gaps import Gap, find_gaps
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.windows import Text, text_of
@@ -31,7 +32,10 @@ from charlm.text.subwords import Subwords, SubwordTokenizer
 
 
 class XRayEmbPredictor(SubwordPredictor):
-    """An XRayEmb with its tokenizer. With `unit="pieces"` a word that the policy selects is one piece.
+    """An XRayEmb with its tokenizer. A word that the policy selects has the state of its one position.
+
+    With `unit="pieces"` such a word is one piece, shown as the text has it. `fill_mask` fills gaps with pieces of the
+    vocabulary; the policy selects words around the gaps.
 
     A GPT-2 with XRayEmb can only encode, since the words that it reads as one position are not among the subwords that
     it predicts. Its GPT-2 alone can score and generate; `python -m charlm.convert export --backbone-only` writes it.
@@ -90,7 +94,7 @@ class XRayEmbPredictor(SubwordPredictor):
         inputs, method = read_codes(self._units, self.cache, self._module_params, ids_BL, mask_BL)
         return method, *inputs
 
-    def _fresh(self) -> XRayEmbPredictor:
+    def _fresh(self) -> Self:
         """Returns a copy for a single call, which starts without words and is discarded with those that it collects."""
         other = copy.copy(self)
         other._units = self._units.fresh()
@@ -115,42 +119,10 @@ class XRayEmbPredictor(SubwordPredictor):
             for code, (a, b) in zip(pieces.ids, pieces.offsets, strict=True)
         ]
 
-    def _find_gaps(self, text: str, length: int | Literal["auto"]) -> tuple[Text, list[Gap]]:
+    def _find_gaps(self, text: str, length: Length) -> tuple[Text, list[Gap]]:
         pieces, gaps = find_gaps(text, self.tokenizer, length)
         read, position_P = self._collapse(pieces)
         return read, [gap._replace(place=int(position_P[gap.place])) for gap in gaps]
-
-    def encode(
-        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
-    ) -> list[Encoding]:
-        """Returns words or pieces, offsets and vectors of each text; see `SubwordPredictor.encode`.
-
-        A word that the policy selects has the state of its one position, and is one piece, shown as the text has it.
-
-        Raises:
-          ValueError: `texts` is one string, `batch_size` is not positive, or there is no such unit.
-        """
-        return super(XRayEmbPredictor, self._fresh()).encode(texts, batch_size, unit)
-
-    def fill_mask(
-        self,
-        text: str,
-        *,
-        length: int | Literal["auto"] = "auto",
-        top: int = 5,
-        known: KnownWords | Iterable[str] | None = None,
-    ) -> list[list[Fill]]:
-        """Returns for each "[MASK]" the likeliest pieces or known words; see `SubwordPredictor.fill_mask`.
-
-        The policy selects words around the gaps; the gaps themselves are filled with pieces of the vocabulary.
-
-        Raises:
-          ValueError: the model fills no gaps, the text has no gap, or an argument is out of range.
-        """
-        self.require("fill_mask")
-        if self._pieces is None:
-            self._pieces = Pieces(self.tokenizer, self.config.vocab_size)
-        return super(XRayEmbPredictor, self._fresh()).fill_mask(text, length=length, top=top, known=known)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
         """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
