@@ -27,6 +27,7 @@ from charlm.families.hlm import FAMILY as HLM
 from charlm.families.objective import Objective
 from charlm.families.predictor import Predictor
 from charlm.nn.fusions import Fusion
+from charlm.predict.options import make_parser
 from charlm.tasks.base import Task
 from charlm.tasks.classification import Classification
 from charlm.tasks.create import task_named, task_of
@@ -111,7 +112,7 @@ def test_an_installed_family_is_used_and_converted_in_ways_of_its_own(found):
         ("key", "error: unknown config key shouting.sgin; did you mean shouting.sign?"),
         ("value", "error: shouting.least=0 must be at least 1"),
         ("foreign", "error: data.scheme='iob1' is of tagging, but the task is shouting"),
-        ("noise", "spaces, misspelling, vowels; did you mean vowels?"),
+        ("noise", "mobile, misspelling, vowels; did you mean vowels?"),
         ("fusion", "error: model.fusion='gatd' is not one of paper, reference, none, gated; did you mean gated?"),
         ("family", "error: family='short_hml' is not one of hlm, charbert, characterbert, char2subword, x"
                    "rayemb, short_hlm; did you mean short_hlm?"),
@@ -524,8 +525,7 @@ def test_a_part_that_is_something_else_is_refused_when_it_is_used(changes, use, 
 
 def test_the_names_that_no_option_may_have_are_those_of_charlm():
     parsers = {}
-    for module in (convert, predict):
-        parser = module._parser()
+    for module, parser in ((convert, convert._parser()), (predict, make_parser(""))):
         (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         for name, command in commands.choices.items():
             parsers[module, name] = {action.dest for action in command._actions} | {"command"}
