@@ -67,22 +67,8 @@ readonly PORT=8476    # of process 0, where the processes on GPUs meet
 readonly STOPPED=143  # exit status of a training that a signal stopped: 128 + SIGTERM
 readonly USER_ID=1000 # of the image's user
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
-
-die() {
-  printf 'error: %s\n' "$1" >&2
-  exit "${2:-2}"
-}
-
-# Quotes words so that they can be pasted into a shell.
-quote() {
-  local word line=""
-  for word in "$@"; do
-    [[ $word =~ ^[A-Za-z0-9_./:=,@%+~-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
-    line+="$word "
-  done
-  printf '%s' "${line% }"
-}
+# shellcheck source=launch/shared.sh
+source "$(dirname "${BASH_SOURCE[0]}")/shared.sh"
 
 # Quotes a text for YAML.
 text() { printf "'%s'" "${1//\'/\'\'}"; }
@@ -130,9 +116,6 @@ for argument in "$@"; do
   esac
   [[ $argument != *[$'\n\r\t']* ]] || die "$(printf '%q' "$argument"): line breaks and tabs cannot be handed on"
 done
-
-# Refuses 010, too, which bash and YAML read as 8.
-check_number() { [[ $2 =~ ^(0|[1-9][0-9]{0,5})$ ]] || die "$1=$2 is not a whole number, without zeros in front"; }
 
 # Sets `hosts`, the chips of each (`devices`), `topology`, and the name that GKE has for the kind of TPU (`kind`).
 check_accelerator() {

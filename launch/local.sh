@@ -44,22 +44,11 @@ export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1}" # read by glibc
 readonly QUICK_SECONDS=30
 readonly MULTIHOST_PAUSE=150 # more than the 100 s after which JAX takes a silent process for dead
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
-
-die() {
-  printf 'error: %s\n' "$1" >&2
-  exit 2
-}
+# shellcheck source=launch/shared.sh
+source "$(dirname "${BASH_SOURCE[0]}")/shared.sh"
 
 # Prints a command so that it can be pasted into a shell.
-show() {
-  local word line=""
-  for word in "$@"; do
-    [[ $word =~ ^[A-Za-z0-9_./:=,@%+~-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
-    line+="$word "
-  done
-  printf '%s\n' "${line% }"
-}
+show() { printf '%s\n' "$(quote "$@")"; }
 
 is_count() { [[ $1 =~ ^[0-9]{1,9}$ ]]; }
 

@@ -62,24 +62,10 @@ readonly CODE=charlm ENVIRONMENT=charlm-env ARCHIVE=charlm.tar.gz # in the home 
 readonly SSH_TRIES=10 UNKNOWN_TRIES=10                             # looks before an answer is given up
 readonly MIXED_TRIES=10                                            # looks in which hosts can end or start together
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
-
-die() {
-  printf 'error: %s\n' "$1" >&2
-  exit "${2:-2}"
-}
+# shellcheck source=launch/shared.sh
+source "$(dirname "${BASH_SOURCE[0]}")/shared.sh"
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$1" >&2; }
-
-# Quotes words so that they can be pasted into a shell.
-quote() {
-  local word line=""
-  for word in "$@"; do
-    [[ $word =~ ^[A-Za-z0-9_./:=,@%+~-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
-    line+="$word "
-  done
-  printf '%s' "${line% }"
-}
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Arguments
@@ -120,9 +106,6 @@ for argument in "$@"; do
     *) die "unexpected argument '$argument' (options are written --name=value); --help lists commands and options" ;;
   esac
 done
-
-# Refuses 010, too, which bash reads as 8.
-check_number() { [[ $2 =~ ^(0|[1-9][0-9]{0,5})$ ]] || die "$1=$2 is not a whole number, without zeros in front"; }
 
 # Sets `hosts` and `runtime`, and refuses what is not offered.
 check_accelerator() {

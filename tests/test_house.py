@@ -49,15 +49,22 @@ ROOMS = {
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"
 NAMES_FAMILIES = ("families", "benchmark", "table_report")  # rooms that may import a family's folder, and name it
-# `python -m` runs these, or they hold what it runs: they import late, so that --help needs no JAX.
+# `python -m` runs these: they import late, so that --help needs no JAX.
 COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
-    "charlm.predict.command_line",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
+# Modules that import late as commands do, and why: --help loads them, too, or they must run without JAX.
+PARTS_OF_COMMANDS = {
+    "charlm.predict.command_line": "it is what `python -m charlm.predict` runs",
+    "charlm.benchmark.counts": "a case that the benchmark's command runs itself; --help loads all of these",
+    "charlm.benchmark.standalone": "such cases",
+    "charlm.benchmark.text": "the command cuts texts with it; only one case draws words as training does",
+    "charlm.benchmark.worker": "`python -m` runs it for each path; those of PyTorch must not load JAX",
+}
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
     "charlm": "families.pretrained",
@@ -364,13 +371,13 @@ def meanings(table: Mapping[str, tuple[str, ...]], module: str) -> set[str]:
 def is_hidden(found: Import, with_jax: frozenset[str]) -> bool:
     """Whether an import inside a function stands where none may, or where it need not.
 
-    Commands import late what needs JAX, so that --help and mistakes need none; so does the benchmark, whose parent
-    process leaves JAX to its workers. A module that needs JAX itself has no reason to.
+    Commands and their parts import late what needs JAX, so that --help and mistakes need none. A module that needs JAX
+    itself has no reason to.
 
     Args:
       with_jax: the modules that cannot be imported without JAX.
     """
-    may = is_command(found.module) or room(found.module) == "benchmark"
+    may = is_command(found.module) or found.module in PARTS_OF_COMMANDS
     needs = found.target in with_jax and found.module not in with_jax
     return found.late and not (may and needs) and found.target not in IMPORTS_LATE.get(found.module, ())
 
@@ -707,6 +714,7 @@ def test_every_exception_is_used(modules, found_imports):
         for target in targets.split():
             assert any(by == module and is_in(there, f"charlm.{target}") for by, there in made), (module, target)
     late = {(found.module, found.target) for found in found_imports if found.late}
+    assert PARTS_OF_COMMANDS.keys() <= {module for module, _ in late}
     assert {(module, target) for module, targets in IMPORTS_LATE.items() for target in targets} <= late
 
 
@@ -774,6 +782,7 @@ LATE = "def run():\n    "
         ("charlm.families.family", f"{LATE}from charlm.families.pretrained import from_pretrained"),
         ("charlm.main", f"{LATE}from charlm.core.logs import start_logging"),  # needs no JAX
         ("charlm.benchmark.counts", f"{LATE}from charlm.data.corpus import prepare"),  # nor does this
+        ("charlm.benchmark.cases", f"{LATE}from charlm.core.state import TrainState"),  # no part of a command
         ("charlm.benchmark.hlm", f"import jax\n{LATE}from charlm.core.state import TrainState"),  # needs it anyway
         ("charlm.data.corpus.__main__", f"{LATE}from charlm.core.logs import start_logging"),
         ("charlm.data.corpus", f"{LATE}from charlm.core.state import TrainState"),  # no command

@@ -417,6 +417,7 @@ class TestTpu:
         )
         script.write_text(text, encoding="utf-8")
         script.chmod(0o755)
+        shutil.copy(TPU.with_name("shared.sh"), script.parent)
         done = stand.run(script, "create", *self.REQUEST, *self.WHERE, "--wait-minutes=2")
         assert done.returncode == 1
         assert "not ACTIVE after 2 minutes" in done.stderr

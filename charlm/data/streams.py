@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import grain
 import numpy as np
@@ -17,10 +17,9 @@ import numpy as np
 from charlm.core.types import JsonObject, Tree
 from charlm.data.lanes import AnyRecord, Lane, Records, lane_batches
 
-# A part of a record. The `SequenceMaker` of a family makes parts and joins them to sequences; streams only keep them.
-AnyPart: TypeAlias = Any
-# A sequence, which the `SequenceMaker` of a family makes and its `Shard` takes; streams only pass it on.
-AnySequence: TypeAlias = Any
+Part = TypeVar("Part")  # of a record; the `SequenceMaker` of a family makes parts and joins them to sequences
+Made = TypeVar("Made")  # a sequence, which the maker makes and the family's `Shard` takes
+Taken = TypeVar("Taken", contravariant=True)  # the same for the shard, which only takes sequences
 
 SAMPLE_SHARDS = 24  # shards that are read to measure the budgets
 
@@ -30,10 +29,10 @@ def generator(*numbers: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(numbers)))
 
 
-class SequenceMaker(Protocol):
+class SequenceMaker(Protocol[Part, Made]):
     """Builds sequences from the parts of records; a part is a sentence or a word, depending on the family."""
 
-    def parts(self, record: AnyRecord, number: int, /) -> Iterable[AnyPart]:
+    def parts(self, record: AnyRecord, number: int, /) -> Iterable[Part]:
         """Returns the parts of a record in order; each part fits into a sequence on its own.
 
         Args:
@@ -41,7 +40,7 @@ class SequenceMaker(Protocol):
         """
         ...
 
-    def filled(self, used: Any, part: AnyPart, /) -> Any:  # each maker counts what it must
+    def filled(self, used: Any, part: Part, /) -> Any:  # each maker counts what it must
         """Returns how full a sequence is after one more part, or None when the part does not fit.
 
         Args:
@@ -49,24 +48,28 @@ class SequenceMaker(Protocol):
         """
         ...
 
-    def make(self, parts: list[AnyPart], number: tuple[int, ...], /) -> AnySequence:
+    def make(self, parts: list[Part], number: tuple[int, ...], /) -> Made:
         """Returns a sequence made of some parts; random draws depend on the seed and `number` alone."""
         ...
 
-    def halves(self, sequence: AnySequence, /) -> tuple[AnySequence, AnySequence]:
+    def halves(self, sequence: Made, /) -> tuple[Made, Made]:
         """Cuts a sequence that exceeds the budgets of a shard on its own into two."""
         ...
 
-    def held(self, parts: Sequence[AnyPart], returned: Sequence[AnySequence], /) -> JsonObject:
+    def held(self, parts: Sequence[Part], returned: Sequence[Made], /) -> JsonObject:
         """Returns the parts and the whole sequences that still wait for a shard, in a form that JSON can store."""
         ...
 
-    def restored(self, state: JsonObject, /) -> tuple[Iterable[AnyPart], Iterable[AnySequence]]:
+    def restored(self, state: JsonObject, /) -> tuple[Iterable[Part], Iterable[Made]]:
         """Returns the parts and sequences that were given to `held`."""
         ...
 
 
-class SequenceStream:
+# A maker where code is the same for all families, whose parts and sequences have types of their own.
+AnyMaker: TypeAlias = SequenceMaker[Any, Any]
+
+
+class SequenceStream(Generic[Part, Made]):
     """Makes sequences from the parts of records, in order: each sequence takes parts until the next does not fit.
 
     The sequences of a lane are numbered `lane`, `lane + lanes`, `lane + 2 * lanes` and so on, and so are its records.
@@ -75,20 +78,25 @@ class SequenceStream:
     """
 
     def __init__(
-        self, records: Iterator[AnyRecord], maker: SequenceMaker, lane: int = 0, lanes: int = 1, by_record: bool = False
+        self,
+        records: Iterator[AnyRecord],
+        maker: SequenceMaker[Part, Made],
+        lane: int = 0,
+        lanes: int = 1,
+        by_record: bool = False,
     ) -> None:
         self._records, self._maker = records, maker
         self._lane, self._lanes, self._by_record = lane, lanes, by_record
-        self._parts: deque[AnyPart] = deque()
-        self._returned: deque[AnySequence] = deque()
+        self._parts: deque[Part] = deque()
+        self._returned: deque[Made] = deque()
         self._made = 0  # sequences made so far; with `by_record`, from the current record
         self._read_records = 0
 
-    def next(self) -> AnySequence | None:
+    def next(self) -> Made | None:
         """Returns the next sequence, or None when the records are used up."""
         if self._returned:
             return self._returned.popleft()
-        taken: list[AnyPart] = []
+        taken: list[Part] = []
         used = None
         while self._parts or (not (taken and self._by_record) and self._read()):
             used = self._maker.filled(used, self._parts[0])
@@ -102,11 +110,11 @@ class SequenceStream:
         self._made += 1
         return sequence
 
-    def give_back(self, *sequences: AnySequence) -> None:
+    def give_back(self, *sequences: Made) -> None:
         """Puts sequences back in front of the stream; `next` returns them first, in the given order."""
         self._returned.extendleft(reversed(sequences))
 
-    def halve(self, sequence: AnySequence) -> None:
+    def halve(self, sequence: Made) -> None:
         """Puts the halves of a sequence in front of the stream."""
         self.give_back(*self._maker.halves(sequence))
 
@@ -131,10 +139,11 @@ class SequenceStream:
     def set_state(self, state: JsonObject) -> None:
         """Restores the state that `get_state` returned."""
         self._made, self._read_records = state["made"], state["records"]
-        self._parts, self._returned = map(deque, self._maker.restored(state))
+        parts, returned = self._maker.restored(state)
+        self._parts, self._returned = deque(parts), deque(returned)
 
 
-class Shard(Protocol):
+class Shard(Protocol[Taken]):
     """Collects the sequences of one shard as long as they fit."""
 
     @property
@@ -146,7 +155,7 @@ class Shard(Protocol):
         """Returns the number of sequences in the shard."""
         ...
 
-    def add(self, sequence: AnySequence, /) -> bool:
+    def add(self, sequence: Taken, /) -> bool:
         """Takes the sequence if it fits; returns whether it did. A refused sequence changes nothing."""
         ...
 
@@ -155,10 +164,10 @@ class Shard(Protocol):
         ...
 
 
-class ShardLane:
+class ShardLane(Generic[Part, Made]):
     """A lane of `charlm.data.lanes`: it fills shards with the sequences of a stream. `start` returns an empty shard."""
 
-    def __init__(self, stream: SequenceStream, start: Callable[[], Shard]) -> None:
+    def __init__(self, stream: SequenceStream[Part, Made], start: Callable[[], Shard[Made]]) -> None:
         self._stream, self._start = stream, start
 
     def shard(self) -> tuple[Tree, bool]:
@@ -184,14 +193,14 @@ class ShardLane:
 
 def sequence_batches(
     lanes: Mapping[int, Records],
-    maker: SequenceMaker,
-    start: Callable[[], Shard],
+    maker: SequenceMaker[Part, Made],
+    start: Callable[[], Shard[Made]],
     *,
     of: int,
     accumulation: int,
     prefetch: int,
     by_record: bool = False,
-    wrap: Callable[[ShardLane, int], Lane] = lambda lane, number: lane,
+    wrap: Callable[[Lane, int], Lane] = lambda lane, number: lane,
 ) -> grain.IterDataset[Tree]:
     """Returns batches [accumulation, S', ...] with one shard for each lane of records.
 
@@ -209,8 +218,8 @@ def sequence_batches(
 
 
 def sampled(
-    records: Iterable[AnyRecord], maker: SequenceMaker, sequences: int, shards: int = SAMPLE_SHARDS
-) -> list[list[AnySequence]]:
+    records: Iterable[AnyRecord], maker: SequenceMaker[Part, Made], sequences: int, shards: int = SAMPLE_SHARDS
+) -> list[list[Made]]:
     """Returns the first sequences of the records as that many shards, to measure budgets on.
 
     A short corpus is read repeatedly, because budgets must hold whole shards.

@@ -17,7 +17,7 @@ from charlm.core.learning import Batch
 from charlm.core.types import Option
 from charlm.data.lanes import AnyRecord, Lane, Records, empty_batch
 from charlm.data.pipeline import record_lanes
-from charlm.data.streams import SequenceMaker, Shard, ShardLane, sequence_batches
+from charlm.data.streams import AnyMaker, Shard, sequence_batches
 from charlm.data.text_records import read_text_record
 from charlm.families.objective import Objective
 
@@ -59,11 +59,11 @@ class TextObjective(Objective):
         return read_text_record(data)
 
     @abc.abstractmethod
-    def maker(self, seed: int, hiding: bool) -> SequenceMaker:
+    def maker(self, seed: int, hiding: bool) -> AnyMaker:
         """Returns the maker of sequences; with `hiding`, all chosen words become the mask, none is kept or random."""
 
     @abc.abstractmethod
-    def shard(self) -> Shard:
+    def shard(self) -> Shard[Any]:  # of the family's sequences
         """Returns an empty shard."""
 
     @functools.cached_property
@@ -87,7 +87,7 @@ class TextObjective(Objective):
     def batches(
         self,
         records: Mapping[int, Records],
-        maker: Any,  # of the same class
+        maker: AnyMaker,
         *,
         accumulation: int,
         by_record: bool = False,
@@ -97,7 +97,7 @@ class TextObjective(Objective):
         wrap = lambda lane, number: self.wrapped(lane, number, by_record)
         return sequence_batches(records, maker, self.shard, **sizes, by_record=by_record, wrap=wrap)
 
-    def wrapped(self, lane: ShardLane, number: int, heldout: bool) -> Lane:
+    def wrapped(self, lane: Lane, number: int, heldout: bool) -> Lane:
         """Returns the lane that batches take their shards from: `lane`, or one that adds to its shards.
 
         Args:

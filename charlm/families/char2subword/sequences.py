@@ -42,7 +42,7 @@ class PieceSequence(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class SubwordMaker(PieceMaker):
+class SubwordMaker(PieceMaker[int, PieceSequence]):
     """Turns words into sequences; the corpus that the words come from is given elsewhere."""
 
     tokenizer: SubwordTokenizer

@@ -58,7 +58,7 @@ def hiding_of(vocab: WordVocab, rate: float, mask_share: float, random_share: fl
 
 
 @dataclasses.dataclass(frozen=True)
-class WordMaker(PieceMaker):
+class WordMaker(PieceMaker[str, WholeWordSequence]):
     """Makes sequences from given words.
 
     Attributes:

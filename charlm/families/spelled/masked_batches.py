@@ -14,7 +14,7 @@ import numpy as np
 from charlm.core.batch import WordBatch
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, labelled
 from charlm.data.budgets import budget, check_rows, check_slots, choose_buckets
-from charlm.data.streams import SequenceMaker, sampled
+from charlm.data.streams import AnyMaker, sampled
 from charlm.data.text_records import TextRecord
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 
@@ -40,7 +40,7 @@ class SpelledSequence(Protocol):
         ...
 
 
-class MaskedMaker(SequenceMaker, Protocol):
+class MaskedMaker(AnyMaker, Protocol):
     """A maker of such sequences."""
 
     @property

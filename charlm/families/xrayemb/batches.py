@@ -11,7 +11,7 @@ import numpy as np
 
 from charlm.core.types import JsonObject
 from charlm.data.batching import BatchShape, ShardPacker, bucket_of, in_rooms, spilled, word_table
-from charlm.data.streams import ShardLane
+from charlm.data.lanes import Lane
 from charlm.families.spelled.masked_batches import add_spellings, inputs_of, labels_of, spelled_rows
 from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import CycleWords, cycle_tables
@@ -143,7 +143,7 @@ def _by_bucket(sequence: XRaySequence, slots: tuple[int, ...]) -> np.ndarray:
 class XRayLane:
     """A lane of `charlm.data.lanes` that adds words of cycles to shards, chosen by the shard's number in the lane."""
 
-    def __init__(self, text: ShardLane, shape: XRayShape, cycle: CycleWords, lane: int) -> None:
+    def __init__(self, text: Lane, shape: XRayShape, cycle: CycleWords, lane: int) -> None:
         self._text, self._shape, self._cycle, self._lane = text, shape, cycle, lane
         self._made = 0  # number of shards made
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.types import JsonObject, Params
-from charlm.data.lanes import empty_batch
+from charlm.data.lanes import Lane, empty_batch
 from charlm.data.masking import Hiding
 from charlm.data.pipeline import training_records
-from charlm.data.streams import ShardLane
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.stored import metadata_of
 from charlm.families.subword.layout import config_to_dict
@@ -177,7 +176,7 @@ class SecondPretraining(TextObjective):
         """Returns an empty shard."""
         return XRayShard(self.shape, self.training_maker.pad)
 
-    def wrapped(self, lane: ShardLane, number: int, heldout: bool) -> XRayLane:
+    def wrapped(self, lane: Lane, number: int, heldout: bool) -> XRayLane:
         """Returns a lane that adds words of cycles: to held-out text some of the most frequent words."""
         return XRayLane(lane, self.shape, self._heldout_cycle if heldout else self._cycle, number)
 

@@ -84,7 +84,7 @@ class CharacterRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class XRaySequenceMaker(PieceMaker):
+class XRaySequenceMaker(PieceMaker[int, XRaySequence]):
     """Turns subwords into sequences; the corpus that they come from is given elsewhere.
 
     Attributes:
