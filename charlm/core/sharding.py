@@ -156,7 +156,8 @@ def state_sharding(state: Tree, mesh: Mesh) -> Tree:
 
     The names of optimizer moments end in the name of their parameter, so the same rules apply to them. Scalars are
     replicated. So are arrays that no rule matches, such as those of layers from other packages: this is correct on any
-    mesh but uses more memory, and the log names them.
+    mesh but uses more memory, and the log names them. A dimension that its axis does not divide, such as the narrow
+    ones of CharacterBERT's convolutions on hundreds of devices, is not sharded.
 
     Raises:
       ValueError: an array matches several rules; names it.
@@ -172,12 +173,17 @@ def state_sharding(state: Tree, mesh: Mesh) -> Tree:
             raise ValueError(f"sharding: {len(specs)} rules match {name} {leaf.shape}; one at most may")
         if not specs:
             copied.append(name)
-        return NamedSharding(mesh, specs[0] if specs else P())
+        return NamedSharding(mesh, _dividing(specs[0], leaf.shape, mesh) if specs else P())
 
     placed = jax.tree_util.tree_map_with_path(place, state)
     if copied and mesh.size > 1:
         _say_copied(tuple(name for name in copied if not re.search("/(mu|nu)/", name)))
     return placed
+
+
+def _dividing(spec: P, shape: tuple[int, ...], mesh: Mesh) -> P:
+    """Returns a partition without those axes that do not divide their dimension."""
+    return P(*(axis if axis is None or shape[n] % mesh.shape[axis] == 0 else None for n, axis in enumerate(spec)))
 
 
 @functools.cache  # warns once per set of names, because the same arrays are placed several times

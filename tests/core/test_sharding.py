@@ -141,6 +141,12 @@ def test_an_array_without_a_rule_is_copied_and_named(name, log_lines):
     assert log_lines.lines.count(f"sharding: no rule places {name}: every device holds a copy") == 1
 
 
+def test_a_dimension_that_its_axis_does_not_divide_is_not_sharded():
+    state = {"convolution_1": {"kernel": jax.ShapeDtypeStruct((1, 12, 32), np.float32)}}
+    found = [state_sharding(state, mesh_of(fsdp=size))["convolution_1"]["kernel"].spec for size in (4, 8)]
+    assert found == [P(None, "fsdp", None), P(None, None, None)]
+
+
 def test_an_array_with_two_rules_is_named(monkeypatch):
     monkeypatch.setattr("charlm.core.sharding.RULES", (*RULES, (r"query/\w+$", P())))
     state_sharding({"value": {"kernel": jnp.zeros((2, 2))}}, mesh_of())
