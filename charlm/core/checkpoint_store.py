@@ -79,7 +79,7 @@ class Checkpoints:
     ) -> None:
         self._folder = Path(workdir).absolute() / folder
         self._gathers = followers.following()
-        self._told = find_latest(self._folder)  # what `latest` was on process 0 when all were told
+        self._told = find_latest(self._folder)  # what `latest` is on process 0, as far as the others know
         if self._gathers and len(set(newest := hosts.everyones(self._told))) > 1:
             raise ValueError(f"{self._folder}: the newest checkpoints of the processes differ: steps {newest}")
         if hosts.is_primary():
@@ -143,7 +143,7 @@ class Checkpoints:
         present = step in (c.step for c in self._checkpointer.checkpoints)
         done = present and complete(self._folder / str(step))
         if self._gathers:
-            done, present, self._told = hosts.from_primary([done, present, self.latest])
+            done, present = hosts.from_primary([done, present])
         if done:
             return
         if self._gathers and present:  # incomplete; orbax would look for it on every process to overwrite it
@@ -217,6 +217,7 @@ class Checkpoints:
                     remove_folder(self.folder(step))
         hosts.total(0)  # a barrier: after it, no process finds them
         followers.catch_up()
+        self._pending, self._told = None, find_latest(self._folder)
         self._checkpointer.reload()
 
     def _add_checksums(self) -> None:
@@ -241,6 +242,7 @@ class Checkpoints:
         """
         with self._clear_errors():
             self._checkpointer.wait()
+        self._told = self._told if self._pending is None else self._pending
 
     def close(self) -> None:
         """Waits as `wait` does, then closes orbax's checkpointer."""

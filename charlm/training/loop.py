@@ -186,7 +186,9 @@ class Loop:
         # Compiled separately, so that the compiler's memory is returned before the step allocates its own. Before the
         # first step there is nothing to save, so Ctrl-C ends the process at once.
         with interrupts.deferred(until_saved=not first):
-            compiled = self._program.train_step.lower(self.state, batch).compile()
+            lowered = self._program.train_step.lower(self.state, batch)
+            hosts.everywhere(lowered.compile)  # one that steps alone gives up after half a minute on CPUs
+            compiled = lowered.compile()
         self._watchdog.progress("the compilation of a step")
         self._compiled.add(shape)
         give_memory_back()

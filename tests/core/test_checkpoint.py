@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.core import followers
+from charlm.core import followers, hosts
 from charlm.core.checkpoint import find, load, load_params, read_metadata, unreported
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.state import TrainState
@@ -126,8 +126,14 @@ def test_what_the_first_process_writes_for_all_is_what_all_would_write(saved, tm
     assert_same(got, state(4))
     assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(got))
     assert list(data) == list(numbers())[1:]
+    store.save(6, state(6), data)
+    store.wait()
+    monkeypatch.setattr(hosts, "is_primary", lambda: False)  # the others see no folder, and know it all the same
+    assert store.latest == 6
+    monkeypatch.undo()
     store.remove_after(2)
     assert steps(tmp_path) == [2]
+    assert store.latest == 2
     store.close()
 
 

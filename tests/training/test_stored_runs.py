@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import object_stores
 import pytest
+import spiky
 from finetune.test_fine_tuning import quickest, small, write_data
 from object_stores import BUCKET
 from orbax.checkpoint import v1 as ocp
@@ -269,3 +270,58 @@ def test_two_hosts_killed_with_nothing_left_but_the_store_end_as_the_ones_that_n
     log = tmp_path / "alone.log"
     assert alone.wait(600) == 0, log.read_text()
     assert "resuming at step 200" in log.read_text()
+
+
+# A run of a linear model with spikes, on two processes; each reads its half of every batch.
+SPIKY = """
+import sys
+from pathlib import Path
+import jax, numpy as np, spiky
+from charlm.core import hosts
+from charlm.core.followers import mirrored_by_all
+from charlm.core.logs import start_logging
+workdir, address, own = sys.argv[1], sys.argv[2], int(sys.argv[3])
+class Half(spiky.Numbered):
+    def __next__(self):
+        return spiky.Rows(*(x[:, 4 * own : 4 * own + 4] for x in super().__next__()))
+start_logging()
+hosts.start(address, 2, own)
+with hosts.ending_together(), mirrored_by_all(workdir) as folder:
+    spiky.train(Path(folder), spiky.spiky_config("restore"), Half({20: 60.0, 25: 60.0, 35: np.nan}), devices=2)
+"""
+
+
+@pytest.mark.slow
+def test_two_hosts_go_back_before_a_spike_also_if_killed_while_they_do(objects, tmp_path):
+    def start(workdir: str, machine: str) -> list[subprocess.Popen]:
+        address, running = f"127.0.0.1:{free_port()}", []
+        for i in range(2):
+            variables = {
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+                "CHARLM_CACHE": str(tmp_path / machine / str(i)),
+                "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+            }
+            command = [sys.executable, "-c", SPIKY, workdir, address, str(i)]
+            with (tmp_path / f"{machine}_{i}.log").open("wb") as log:
+                running.append(subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log))
+        return running
+
+    log = lambda machine: (tmp_path / f"{machine}_0.log").read_text()
+    calm = start(str(tmp_path / "calm"), "shared")  # in a folder that both share
+    assert [process.wait(300) for process in calm] == [0, 0], log("shared")
+    assert "going back to step 18" in log("shared")
+    killed = start(ADDRESS, "killed")
+    while killed[0].poll() is None and "going back to step 18" not in log("killed"):
+        time.sleep(0.005)
+    killed[0].send_signal(signal.SIGKILL)
+    assert [process.wait(60) for process in killed] == [-signal.SIGKILL, 1], log("killed")
+    for name in ("last", "again"):  # the second finds a finished run, from which nothing is left to do
+        last = start(ADDRESS, name)
+        assert [process.wait(300) for process in last] == [0, 0], log(name)
+    assert "going back to step" in log("last")
+    (folder,) = (path.parent for path in (tmp_path / "last" / "0" / "workdirs").glob("*/spikes.json"))
+    abstract = spiky.program_of(spiky.spiky_config("restore"), 1)[0].abstract_state
+    states = [checkpoints.load(checkpoints.find(of), abstract, spiky.Numbered()) for of in (folder, tmp_path / "calm")]
+    assert spiky.bits(states[0]) == spiky.bits(states[1])
+    assert metrics_without_timings(folder) == metrics_without_timings(tmp_path / "calm")
+    assert (folder / "spikes.json").read_bytes() == (tmp_path / "calm" / "spikes.json").read_bytes()
