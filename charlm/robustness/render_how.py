@@ -57,10 +57,15 @@ def _models(view: View) -> list[PageBlock]:
         return []
     header: list[RichText] = ["model", "family", "noise in training", "seed of training", "path"]
     defences = [str(model.get("defence") or "none") for model in view.results["models"]]
+    said: list[PageBlock] = []
     if any(defence != "none" for defence in defences):
         header.append("defence")
         rows = [[*row, defence] for row, defence in zip(rows, defences, strict=True)]
-    return [Table("table-models", "The models.", header, rows, texts=len(header))]
+        said.append(
+            "A model behind a defence reads text that was corrected before, clean and noisy text alike. Defences work"
+            " one after the other, in the order of their names."
+        )
+    return [Table("table-models", "The models.", header, rows, texts=len(header)), *said]
 
 
 def _kinds(view: View) -> list[PageBlock]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from urllib.parse import quote
 
 import pytest
 from small_run import python
@@ -59,6 +60,35 @@ def test_every_task_from_end_to_end(command, models, task, tmp_path):
     assert [row["kind"] for row in results["sensitivity"]] == ["drop"]
     assert results["sensitivity"][0]["changed"] > 0
     assert "--seeds=2" in results["settings"]["command"]
+
+
+def test_a_model_behind_a_defence_and_under_attack(command, models, tmp_path):
+    path, data = models.untrained("classification"), models.data("classification")
+    options = ["--noise=homoglyph:1", "--seeds=1", "--samples=20", "--batch-size=8", "--defence=nfkc"]
+    options += ["--attack=pruthi2019", "--adversarial-examples=2"]
+    status, results, error = command("--models", path, "--data", data, *options)
+    assert (status, error) == (0, "")
+    plain, defended = (model["name"] for model in results["models"])
+    assert defended == f"{plain} + nfkc"
+    assert [model["defence"] for model in results["models"]] == ["", "nfkc"]
+    assert results["clean"][plain] == results["clean"][defended], "there is nothing to correct"
+    under = {row["model"]: row["scores"] for row in results["noise"]}
+    assert under[defended]["accuracy"]["mean"] == results["clean"][plain]["accuracy"], "all letters are turned back"
+    unknown = {row["model"]: row["unknown"] for row in results["segmentation"] if row["kind"]}
+    assert unknown[plain] > unknown[defended], "what a model reads is counted behind its defence"
+    assert {row["model"] for row in results["sensitivity"]} == {plain}
+    assert [(row["model"], row["recipe"], row["examples"]) for row in results["adversarial"]] == [
+        (plain, "pruthi2019", 2),
+        (defended, "pruthi2019", 2),
+    ]
+    for row in results["adversarial"]:
+        assert row["queries"] is None or row["queries"] >= 1
+        name = quote(f"{row['model']}.pruthi2019.jsonl", safe=" ")
+        lines = (tmp_path / "out" / "adversarial" / name).read_text(encoding="utf-8")
+        assert sum(json.loads(line)["skipped"] for line in lines.splitlines()) == row["skipped"]
+    ranker, passages = models.untrained("regression"), models.data("regression")
+    error = command("--models", ranker, "--data", passages, "--attack=pruthi2019")[2]
+    assert "--attack: regression predicts numbers, which no attack makes wrong" in error
 
 
 def test_statistics_that_are_no_sums_of_scores_are_pooled(command, models):

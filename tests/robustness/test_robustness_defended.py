@@ -165,7 +165,10 @@ def test_the_report_names_defences_and_attacks(tmp_path):
         model["defence"] = defence
     entry = {"model": BERT, "recipe": "deepwordbug", "examples": 10, "clean": 0.9, "attacked": 0.25, "skipped": 1}
     results["adversarial"].append(entry | {"success": 0.75, "queries": 31.25, "words": 0.125})
-    tables = written(results, tmp_path)[0].tables
+    page, markdown = written(results, tmp_path)
+    tables = page.tables
+    assert "reads text that was corrected before" in markdown
+    assert "reads text that was corrected before" not in written(full(), tmp_path / "plain")[1]
     assert [(row[0], row[-1]) for row in tables["table-models"][1:]] == [
         (HLM, "none"),
         (BERT, "nfkc"),

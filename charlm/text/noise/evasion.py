@@ -12,6 +12,7 @@ import string
 import unicodedata
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,7 +54,7 @@ _OLDER = MappingProxyType(
 
 def homoglyph(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Replaces letters by ones of other scripts that look like them."""
-    return _exchange(characters, how, rng, lookalikes())
+    return _exchange(characters, how, rng, _lookalikes())
 
 
 def leet(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
@@ -96,11 +97,25 @@ def bidi(chars: Sequence[str], draws: Sequence[float], keyboard: Keyboard) -> Ch
     return place, place + 2, f"{_LRI}{_RLO}{_LRI}{after}{_PDI}{_LRI}{before}{_PDI}{_PDF}{_PDI}"
 
 
-def _exchange(characters: Characters, how: How, rng: np.random.Generator, table: Mapping[str, str]) -> list[Edit]:
+class _Forms(NamedTuple):
+    """Other forms of characters, and for every code point whether it has any; the last entry stands for all higher."""
+
+    of: Mapping[str, str]
+    listed: np.ndarray
+
+    @classmethod
+    def made(cls, table: Mapping[str, str]) -> _Forms:
+        codes = [ord(char) for char in table]
+        listed = np.zeros(max(codes) + 2, bool)
+        listed[codes] = True
+        return cls(table, listed)
+
+
+def _exchange(characters: Characters, how: How, rng: np.random.Generator, table: _Forms) -> list[Edit]:
     """Replaces characters of words by one of those that a table has for them; their combining marks stay."""
-    listed = np.isin(characters.codes_U, _codes(frozenset(table)))
+    listed = table.listed[np.minimum(characters.codes_U, len(table.listed) - 1)]
     hit, which = draw(characters.in_words(how.min_length) & listed, how.rate, rng)
-    forms = [table[chr(code)] for code in characters.codes_U[hit].tolist()]
+    forms = [table.of[chr(code)] for code in characters.codes_U[hit].tolist()]
     return replace_codes(
         characters, hit, [new[int(share * len(new))] for new, share in zip(forms, which.tolist(), strict=True)]
     )
@@ -120,18 +135,18 @@ def _insert_behind(characters: Characters, how: How, rng: np.random.Generator, c
 
 
 @functools.cache
-def _codes(chars: frozenset[str]) -> np.ndarray:
-    return np.array(sorted(map(ord, chars)), np.int32)
+def _lookalikes() -> _Forms:
+    return _Forms.made(lookalikes())
 
 
 @functools.cache
-def _leet() -> Mapping[str, str]:
-    return MappingProxyType(LEET | {letter.upper(): signs for letter, signs in LEET.items()})
+def _leet() -> _Forms:
+    return _Forms.made(LEET | {letter.upper(): signs for letter, signs in LEET.items()})
 
 
 @functools.cache
-def _fullwidth() -> Mapping[str, str]:
-    return MappingProxyType({char: chr(ord(char) + _FULLWIDTH) for char in string.ascii_letters + string.digits})
+def _fullwidth() -> _Forms:
+    return _Forms.made({char: chr(ord(char) + _FULLWIDTH) for char in string.ascii_letters + string.digits})
 
 
 @functools.cache
