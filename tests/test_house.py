@@ -40,6 +40,10 @@ ROOMS = {
     "benchmark": "config convert core data families nn text training",
     "plan": "config core data families finetune training",
     # What users type: these may ask for anything but each other.
+    "__main__": "core shorthand",
+    "shorthand": "config core.nearest",
+    "models": "config core families.family",
+    "doctor": "core",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
@@ -54,6 +58,8 @@ COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
+    "charlm.models",
+    "charlm.doctor",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
@@ -67,12 +73,16 @@ ALSO_IMPORTS = {
 }
 # What these may import late although it needs no JAX.
 IMPORTS_LATE = {
+    "charlm.__main__": (
+        "charlm.shorthand",
+    ),  # it loads the configs, which the help of other commands need not wait for
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
 }
 NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
-# These import by name: the tables and extras what they are given, configs their files, the benchmark's processes their
-# paths.
+# These import by name: the command `charlm` the others, the tables and extras what they are given, configs their files,
+# the benchmark's processes their paths.
 IMPORTS_BY_NAME = (
+    "charlm.__main__",  # it runs the commands
     "charlm.core.registry",
     "charlm.core.entries",  # it looks for modules, and imports none
     "charlm.core.extras",
