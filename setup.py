@@ -59,6 +59,7 @@ setup(
         "tokenizers>=0.21",
         "numpy>=1.26",
         "absl-py>=2.1",
+        "tqdm>=4.66",
     ],
     extras_require=EXTRAS,
 )

