@@ -81,7 +81,7 @@ def flags_of(command: str, arguments: Sequence[str]) -> list[str]:
         name = Path(spec.partition(":")[0]).stem
         raise ValueError(f"the config {name} {what} a model: charlm {other} {name} ...")
     keys = () if config is None else flatten(config)
-    return rest + [f"--config.{_key(name, keys)}={value}" for name, value in settings]
+    return rest + [f"--config.{full_name(name, keys)}={value}" for name, value in settings]
 
 
 def _settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -139,8 +139,12 @@ def _load(spec: str) -> ml_collections.ConfigDict | None:
         return None
 
 
-def _key(name: str, keys: Collection[str]) -> str:
-    """Returns the full name of a key; a name that no key has stays as it is, and the module reports it."""
+def full_name(name: str, keys: Collection[str]) -> str:
+    """Returns the full name of a config key, such as that of "lr"; a name that no key has stays as it is.
+
+    Raises:
+      ValueError: several of `keys` have the name.
+    """
     if name in keys:
         return name
     section, _, leaf = name.rpartition(".")
@@ -149,5 +153,5 @@ def _key(name: str, keys: Collection[str]) -> str:
         return f"{section}.{leaf}" if f"{section}.{leaf}" in keys else name
     found = [key for key in keys if key.rpartition(".")[2] == leaf]
     if len(found) > 1:
-        raise ValueError(f"--set {name}: which of {', '.join(found)}?")
+        raise ValueError(f"{name}: which of {', '.join(found)}?")
     return found[0] if found else name

@@ -44,6 +44,7 @@ ROOMS = {
     "shorthand": "config core.nearest",
     "models": "config core families.family",
     "doctor": "core",
+    "api": "config convert.heads core families finetune shorthand text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
@@ -65,7 +66,7 @@ COMMANDS = (
 )
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
-    "charlm": "families.pretrained",
+    "charlm": "api core.called families.pretrained finetune",
     "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
     "charlm.data.beam.__main__": "cli families.lookup",
     "charlm.data.corpus.__main__": "cli families.lookup",
@@ -73,6 +74,7 @@ ALSO_IMPORTS = {
 }
 # What these may import late although it needs no JAX.
 IMPORTS_LATE = {
+    "charlm": ("charlm.api.noise", "charlm.finetune"),  # whoever does not ask for them need not wait for them
     "charlm.__main__": (
         "charlm.shorthand",
     ),  # it loads the configs, which the help of other commands need not wait for

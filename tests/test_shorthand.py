@@ -52,7 +52,7 @@ def test_the_flags_that_a_short_form_stands_for(command, given, expected):
         ("train", "hlm_base:tiny --set", r"^--set : expected KEY=VALUE"),
         ("train", "hlm_base:tiny --set lr", r"^--set lr: expected KEY=VALUE"),
         ("train", "hlm_base:tiny --train", r"^--train needs a value"),
-        ("train", "char2subword_base --set lr=1", r"^--set lr: which of .*optim.learning_rate.*\?"),
+        ("train", "char2subword_base --set lr=1", r"^lr: which of .*optim.learning_rate.*\?"),
     ],
 )
 def test_mistakes(command, given, message):

@@ -56,21 +56,22 @@ class ProgressBar:
           speed: units a second; 0.0: not known yet.
         """
         if self._bar is None:
-            self._open(step)
+            self._bar = self._open(step)
         said = ([] if loss != loss else [f"loss {loss:.4f}"]) + ([f"{speed:,.0f} {self._unit}/s"] if speed else [])
         self._bar.set_postfix_str("  ".join(said), refresh=False)
         self._bar.update(step - self._bar.n)
 
-    def _open(self, step: int) -> None:
+    def _open(self, step: int) -> Any:  # a `tqdm`
         # Imported here, since only people on a terminal need it.
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
         options = {"initial": step, "bar_format": FORMAT, "dynamic_ncols": True, "leave": False}
-        self._bar = tqdm(total=self._steps, file=sys.stderr, **options)
-        self._stack.callback(self._bar.close)
+        bar = tqdm(total=self._steps, file=sys.stderr, **options)
+        self._stack.callback(bar.close)
         if any(getattr(handler, "stream", None) is sys.stderr for handler in log.handlers):
             self._stack.enter_context(logging_redirect_tqdm([log]))  # log lines appear above the bar
+        return bar
 
 
 @contextmanager
