@@ -72,8 +72,11 @@ def flags_of(command: str, arguments: Sequence[str]) -> list[str]:
     rest, settings = _settings(arguments)
     if rest and not rest[0].startswith("-"):
         rest[0] = f"--config={_spec(rest[0], command)}"
+    if "--config" in rest[:-1]:  # as absl reads it
+        at = rest.index("--config")
+        rest[at : at + 2] = [f"--config={rest[at + 1]}"]
     spec = next((flag.partition("=")[2] for flag in rest if flag.startswith("--config=")), "")
-    if not spec and "--config" not in rest:
+    if not spec:
         raise ValueError(f"no config: charlm {command} {_TOLD[command][2]} ...; charlm models lists them")
     config = _load(spec)
     if config is not None and command != "plan" and is_fine_tuning(config) != (command == "finetune"):

@@ -15,6 +15,7 @@ TAG = "--config=configs/tag.py"
     [
         ("train", "hlm_base:tiny --workdir runs/hlm", [TINY, "--workdir", "runs/hlm"]),
         ("train", f"{TINY} --config.seed=3", [TINY, "--config.seed=3"]),
+        ("train", "--plain --config configs/hlm_base.py:tiny --set seed=1", ["--plain", TINY, "--config.seed=1"]),
         ("train", "hlm_base:tiny --set optim.learning_rate=1e-4", [TINY, "--config.optim.learning_rate=1e-4"]),
         ("train", "hlm_base:tiny --set lr=1e-4", [TINY, "--config.optim.learning_rate=1e-4"]),
         ("train", "hlm_base:tiny --set=lr=1 --plain", [TINY, "--plain", "--config.optim.learning_rate=1"]),

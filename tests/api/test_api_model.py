@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from robustness.conftest import Models
-from small_run import ROOT
+from small_run import ROOT, on_devices
 from tiny_models import release
 
 import charlm
@@ -164,3 +164,19 @@ def test_options_and_mistakes(tmp_path):
     assert charlm.load(release("bert"), dropout=0.25).pretrained.config.dropout == 0.25
     with pytest.raises(ValueError, match="nowhere"):
         charlm.load(tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_readme_run(trained, tmp_path, monkeypatch, capsys):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## Use it from Python")[2]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    trained.copy(tmp_path / "runs" / "hlm")
+    monkeypatch.chdir(tmp_path)
+    with on_devices(1):
+        exec(compile(code, "README.md", "exec"), {})
+    words, shapes, word, found = capsys.readouterr().out.splitlines()
+    assert words.startswith("('teh', 'frist', 'elment') ((0, 3), (4, 9)")
+    assert shapes == "(3, 16) (16,)"
+    assert len(word) == 4
+    assert found.startswith("Class(label=")
