@@ -16,6 +16,7 @@ from typing import Any
 from charlm.core import hosts
 
 FORMAT = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}{postfix}  ETA {remaining}"
+USUAL_WIDTH, USUAL_HEIGHT = 80, 24  # of terminals that do not tell their size
 
 _plain = False  # whether the command line asked for plain output
 
@@ -66,12 +67,20 @@ class ProgressBar:
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
-        options = {"initial": step, "bar_format": FORMAT, "dynamic_ncols": True, "leave": False}
-        bar = tqdm(total=self._steps, file=sys.stderr, **options)
+        size = {"dynamic_ncols": True} if _has_a_size() else {"ncols": USUAL_WIDTH, "nrows": USUAL_HEIGHT}
+        bar = tqdm(total=self._steps, file=sys.stderr, initial=step, bar_format=FORMAT, leave=False, **size)
         self._stack.callback(bar.close)
         if any(getattr(handler, "stream", None) is sys.stderr for handler in log.handlers):
             self._stack.enter_context(logging_redirect_tqdm([log]))  # log lines appear above the bar
         return bar
+
+
+def _has_a_size() -> bool:
+    """Returns whether the terminal tells its size; tqdm draws nothing on one of 0 columns, as containers have."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

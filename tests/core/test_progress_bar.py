@@ -41,6 +41,7 @@ def test_the_bar_shows_steps_loss_speed_and_the_time_left(monkeypatch):
         shown = terminal.getvalue().split("\r")[-1]
     assert shown.startswith(" 42% |")
     assert "| 42/100, loss 2.3457  12,346 words/s  ETA 00:0" in shown
+    assert len(shown) == 80
     assert not terminal.getvalue().split("\r")[-2].strip()  # in the end it is wiped out
 
 
