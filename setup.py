@@ -39,6 +39,7 @@ setup(
     # The files of configs/ are installed as charlm/configs, where --config=configs/NAME.py finds them from any folder.
     packages=[*find_packages(include=["charlm", "charlm.*"]), "charlm.configs"],
     package_dir={"charlm.configs": "configs"},
+    entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
         "charlm": ["py.typed"],
         "charlm.robustness": ["*.css"],
@@ -59,6 +60,7 @@ setup(
         "tokenizers>=0.21",
         "numpy>=1.26",
         "absl-py>=2.1",
+        "tqdm>=4.66",
     ],
     extras_require=EXTRAS,
 )

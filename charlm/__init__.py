@@ -1,24 +1,53 @@
 """charlm: language models that look inside words, in JAX and Flax.
 
-Importing it gives `from_pretrained` and `Pretrained` (`charlm.families.pretrained`), and imports no JAX until one of
-them is used. `charlm.main` is the command that trains, `charlm.predict` the one that applies a model.
+    model = charlm.load("runs/hlm")  # any model: a workdir, a checkpoint, a folder of Hugging Face
+    model("Return the [MASK] of the list.")
+    tagger = charlm.finetune(model, train=rows, task="tag")
+    charlm.noise("keyboard:0.1")("I did not see the cat.")
+
+Importing it gives these functions (`charlm.api`), `from_pretrained` and `Pretrained` (`charlm.families.pretrained`),
+and imports no JAX until one of them is used. `charlm.main` is the command that trains, `charlm.predict` the one that
+applies a model.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from charlm.core.called import give
 
 if TYPE_CHECKING:
+    from charlm.api.model import Model, load
+    from charlm.api.noise import noise
+    from charlm.api.training import finetune
     from charlm.families.pretrained import Pretrained, from_pretrained
 
 __version__ = "0.1.0"
-__all__ = ["Pretrained", "from_pretrained"]
+__all__ = ["Model", "Pretrained", "finetune", "from_pretrained", "load", "noise"]
 
 
 def __getattr__(name: str) -> object:
     """Imports the models when they are asked for: the command lines' help needs no JAX."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import charlm.families.pretrained
+    if name in ("Model", "load"):
+        from charlm.api import model as found
+    elif name == "noise":
+        from charlm.api import noise as found
+    elif name in ("Pretrained", "from_pretrained"):
+        from charlm.families import pretrained as found
+    elif name == "finetune":  # a package, which can be called
+        import charlm.finetune
 
-    return getattr(charlm.families.pretrained, name)
+        return charlm.finetune
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(found, name)
+
+
+def _finetune(*args: Any, **options: Any) -> Model:  # those of the function
+    """Calls the function of `charlm.api.training`, which a call of the package `charlm.finetune` stands for."""
+    from charlm.api import training
+
+    return training.finetune(*args, **options)
+
+
+give("charlm.finetune", _finetune)

@@ -33,6 +33,11 @@ _SKIP_DAMAGED = flags.DEFINE_bool(
     False,
     "If the newest checkpoint of the run is damaged, set it aside as STEP.damaged and go on from the one before it.",
 )
+_PLAIN = flags.DEFINE_bool(
+    "plain",
+    False,
+    "Show no progress bar; without a terminal, or with the environment variable NO_COLOR, there is none.",
+)
 _MULTIHOST = flags.DEFINE_bool(
     "multihost",
     False,
@@ -69,9 +74,12 @@ def main(config: ml_collections.ConfigDict) -> None:
     use_one_arena()
     from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
     from charlm.core.followers import mirrored_by_all
+    from charlm.core.progress_bar import use_plain_output
     from charlm.finetune.run import fine_tune
     from charlm.training.stages import pretrain
 
+    if _PLAIN.value:
+        use_plain_output()
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)

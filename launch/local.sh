@@ -94,6 +94,7 @@ if [[ -z $workdir ]]; then # as charlm.main names it
 fi
 [[ $workdir != *://* ]] || die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that"
 readonly log=$workdir/log${me:+.$me}.txt state_file=$workdir/launch_state${me:+.$me}
+export CHARLM_LOG_FILE=$log # charlm keeps a log there itself, if nobody else does
 command=("$python" -m charlm.main ${together[@]+"${together[@]}"} "--config=$config" "--workdir=$workdir")
 command+=(${overrides[@]+"${overrides[@]}"})
 

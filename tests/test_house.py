@@ -40,6 +40,11 @@ ROOMS = {
     "benchmark": "config convert core data families nn text training",
     "plan": "config core data families finetune training",
     # What users type: these may ask for anything but each other.
+    "__main__": "core shorthand",
+    "shorthand": "config core.nearest",
+    "models": "config core families.family",
+    "doctor": "core",
+    "api": "config convert.heads core families finetune shorthand text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
@@ -54,6 +59,8 @@ COMMANDS = (
     "charlm",
     "charlm.main",
     "charlm.predict",
+    "charlm.models",
+    "charlm.doctor",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
@@ -67,7 +74,7 @@ PARTS_OF_COMMANDS = {
 }
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
-    "charlm": "families.pretrained",
+    "charlm": "api core.called families.pretrained finetune",
     "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
     "charlm.data.beam.__main__": "cli families.lookup",
     "charlm.data.corpus.__main__": "cli families.lookup",
@@ -75,12 +82,17 @@ ALSO_IMPORTS = {
 }
 # What these may import late although it needs no JAX.
 IMPORTS_LATE = {
+    "charlm": ("charlm.api.noise", "charlm.finetune"),  # whoever does not ask for them need not wait for them
+    "charlm.__main__": (
+        "charlm.shorthand",
+    ),  # it loads the configs, which the help of other commands need not wait for
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
 }
 NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
-# These import by name: the tables and extras what they are given, configs their files, the benchmark's processes their
-# paths.
+# These import by name: the command `charlm` the others, the tables and extras what they are given, configs their files,
+# the benchmark's processes their paths.
 IMPORTS_BY_NAME = (
+    "charlm.__main__",  # it runs the commands
     "charlm.core.registry",
     "charlm.core.entries",  # it looks for modules, and imports none
     "charlm.core.extras",

@@ -125,6 +125,11 @@ class TestLocal:
         one_line_error(stand.run(LOCAL, *arguments), *parts)
         assert stand.lines() == []
 
+    def test_charlm_knows_that_its_output_is_logged(self, stand: Stand) -> None:
+        stand.program("python", 'echo "$CHARLM_LOG_FILE"')
+        assert self.run(stand).returncode == 0
+        assert (stand.workdir / "log.txt").read_text(encoding="utf-8") == f"{stand.workdir}/log.txt\n"
+
     def test_a_good_run_is_started_once_and_logged(self, stand: Stand) -> None:
         stand.program("python", "echo out; echo err >&2")
         done = self.run(stand, "--config.seed=3")

@@ -16,6 +16,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import ml_collections
@@ -105,14 +106,38 @@ def load_config_file(spec: str) -> ml_collections.ConfigDict:
       ValueError: the file does not exist (see `find_config_file`), or it defines no get_config.
     """
     path, _, variant = find_config_file(spec).partition(":")
-    module_spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
-    if module_spec is None or module_spec.loader is None or not Path(path).is_file():
+    module = _module_of(path)
+    return module.get_config(variant) if variant else module.get_config()
+
+
+def carried_configs() -> dict[str, ConfigFile]:
+    """Returns the config files of charlm by their names without ".py", such as "hlm_base", in alphabetical order."""
+    found = {}
+    for path in sorted(CARRIED.glob("[a-z]*.py")):
+        module = _module_of(str(path))
+        line = (module.__doc__ or "").partition("\n")[0].partition(": python -m")[0].removesuffix(".")
+        found[path.stem] = ConfigFile(line, tuple(getattr(module, "VARIANTS", ())), is_fine_tuning(module.get_config()))
+    return found
+
+
+class ConfigFile(NamedTuple):
+    """A config file of charlm: a line about it, the names of its variants, and whether it is for fine-tuning."""
+
+    line: str
+    variants: tuple[str, ...]
+    fine_tunes: bool
+
+
+def _module_of(path: str) -> ModuleType:
+    """Returns the module of a config file; ValueError if the file does not exist, or defines no get_config."""
+    spec = importlib.util.spec_from_file_location(f"config_{Path(path).stem}", path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
         raise ValueError(f"--config: {no_config_file(path)}")
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     if not hasattr(module, "get_config"):
         raise ValueError(f"--config: {path} defines no get_config()")
-    return module.get_config(variant) if variant else module.get_config()
+    return module
 
 
 def apply_variants(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -28,11 +29,15 @@ T = TypeVar("T")
 
 
 class TaggedText(NamedTuple):
-    """The words of a text, their character offsets (start, end) in it, and their tags."""
+    """The words of a text, their character offsets (start, end) in it, their tags, and how probable each tag is.
+
+    A probability is NaN if the model cannot read the word, or if its task does not tell.
+    """
 
     words: list[str]
     offsets: list[Span]
     tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
 
 
 class FineTuned:
@@ -126,8 +131,16 @@ class FineTuned:
                     ends.append((at, at + len(word)))
                     at += len(word) + 1
                 offsets.append(ends)
-        predicted = self._predict("tag", [TaggedExample(str(n), "", tuple(w)) for n, w in enumerate(words)])
-        return [TaggedText(w, o, tags) for w, o, tags in zip(words, offsets, predicted, strict=True)]
+        self.require("tag")
+        if not words:
+            return []
+        prepared = self.evaluator.prepare([TaggedExample(str(n), "", tuple(w)) for n, w in enumerate(words)])
+        logits = self.evaluator.logits(self.params, prepared)
+        predicted = self.task.predict(prepared.examples, prepared.rows, logits)
+        probable = self.task.word_probabilities(prepared.examples, prepared.rows, logits)
+        if probable is None:
+            probable = [(math.nan,) * len(tags) for tags in predicted]
+        return [TaggedText(*found) for found in zip(words, offsets, predicted, probable, strict=True)]
 
     def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[ClassPrediction]:
         """Returns the likeliest class and the probabilities of all classes for each text (with its pair, if any)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -106,7 +107,16 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     if summary[ALL_FOLDS]:
         means = (f"{name} {value['mean']:.4f}" for name, value in summary[ALL_FOLDS].items())
         log.info("%s, all folds together: %s", TEST, "  ".join(means))
+    _say_what_next(config, task, next(iter(places.values())))
     return summary
+
+
+def _say_what_next(config: ml_collections.ConfigDict, task: AnyTask, folder: Path) -> None:
+    """Logs a command that uses a model of a finished run, and one that measures it under typos."""
+    data = shlex.join(config.data.test or config.data.dev or ("FILE",))
+    quoted = shlex.quote(str(folder))
+    log.info("try it: %s", task.use.format(workdir=quoted))
+    log.info("under typos: python -m charlm.robustness --models %s --data %s --out %s_report", quoted, data, quoted)
 
 
 def first_run(

@@ -12,6 +12,7 @@ hlm_case) is measured at that rate only, and KIND:RATE at RATE only. What was me
 from __future__ import annotations
 
 import argparse
+import logging
 import shlex
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from charlm.robustness.recipes import RECIPES
 from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
 from charlm.text.defences import DEFENCES
 from charlm.text.noise import KINDS
+
+log = logging.getLogger("charlm")
 
 
 class _Line(Protocol):
@@ -93,7 +96,8 @@ def _run(options: JsonObject) -> int:
     from charlm.robustness.render import write_report
 
     start_logging()
-    write_report(measure(**options), Path(options["out"]))
+    *_, page = write_report(measure(**options), Path(options["out"]))
+    log.info("report: %s", page)
     return 0
 
 

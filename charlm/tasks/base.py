@@ -74,6 +74,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
       head: the head that a model of this task has, one of `charlm.convert.heads.FINE_TUNED`.
       ability: the method of `charlm.finetune.predictor.FineTuned` that predicts with a model of this task, and the
         command of `charlm.predict`; "predict" reads files, for tasks without a method of their own.
+      use: a command that uses the trained model, with {workdir} in it.
       metric: the score that decides which of two models is better; larger is better.
       labels: the possible labels, in the order of the logits; () if the task predicts a number or a place.
       scored_with: the module of an optional package that the scores need, "" for none; final once labels are known.
@@ -86,6 +87,7 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     name: ClassVar[str]
     head: ClassVar[str]
     ability: ClassVar[str] = "predict"
+    use: ClassVar[str] = "python -m charlm.predict predict --checkpoint={workdir} FILE"
     metric: str
     labels: tuple[str, ...] = ()
     scored_with: str = ""
@@ -178,6 +180,17 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """
 
     # Predictions and scores
+
+    def word_probabilities(
+        self, examples: Sequence[Example], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[tuple[float, ...]] | None:
+        """Returns how probable the prediction for each word is, for each example; None: the task cannot tell.
+
+        Args:
+          examples, rows, logits: as in `predict`.
+        """
+        del examples, rows, logits
+        return None
 
     @abc.abstractmethod
     def predict(

@@ -129,6 +129,7 @@ class Classification(TextTask[ClassPrediction]):
     name = "classification"
     head = SEQUENCE_CLASSIFICATION
     ability = "classify"
+    use = "python -m charlm.predict classify --checkpoint={workdir} 'A text with a tpyo.'"
     scored_with = "sklearn.metrics"
 
     def __init__(self, columns: Columns, labels: Sequence[str] = (), metric: str = "accuracy") -> None:
@@ -248,6 +249,7 @@ class Regression(TextTask[float]):
     name = "regression"
     head = SEQUENCE_CLASSIFICATION
     ability = "measure"
+    use = "python -m charlm.predict measure --checkpoint={workdir} 'A text with a tpyo.'"
     metric = "pearson"
     scored_with = "scipy.stats"
 

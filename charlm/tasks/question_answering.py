@@ -70,6 +70,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     name = "question_answering"
     head = heads.QUESTION_ANSWERING
     ability = "answer"
+    use = "python -m charlm.predict answer --checkpoint={workdir} --context=FILE 'A question?'"
     metric = "f1"
     fields = ("question",)
     hundredths = ("exact", "f1")

@@ -35,6 +35,7 @@ class Ranking(TextTask[float]):
     name = "ranking"
     head = SEQUENCE_CLASSIFICATION
     ability = "rank"
+    use = "python -m charlm.predict rank --checkpoint={workdir} --query='A query' 'A passage.'"
     metric = "mrr"
 
     @property

@@ -54,6 +54,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     name = "tagging"
     head = TOKEN_CLASSIFICATION
     ability = "tag"
+    use = "python -m charlm.predict tag --checkpoint={workdir} 'A text with a tpyo.'"
     fields = ("words",)
     by_word = True
 
@@ -180,6 +181,20 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         for row, scores_LN in zip(rows, logits, strict=True):
             best[row.example][row.places.words] = scores_LN[row.places.positions].argmax(axis=-1)
         return [tuple(self.labels[n] for n in numbers) for numbers in best]
+
+    def word_probabilities(
+        self, examples: Sequence[TaggedExample], rows: Sequence[Row], logits: Sequence[np.ndarray]
+    ) -> list[tuple[float, ...]]:
+        """Returns the probability of the likeliest tag of every word, the softmax over its tags.
+
+        NaN for a word that the model cannot read.
+        """
+        found = [np.full(len(example.words), np.nan) for example in examples]
+        for row, scores_LN in zip(rows, logits, strict=True):
+            scores_WN = scores_LN[row.places.positions].astype(np.float64)
+            totals_W = np.logaddexp.reduce(scores_WN, axis=-1)
+            found[row.example][row.places.words] = np.exp(scores_WN.max(axis=-1) - totals_W)
+        return [tuple(probabilities.tolist()) for probabilities in found]
 
     def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Returns the accuracy of tags, and precision, recall and F1 of entities, or else macro F1 of tags."""

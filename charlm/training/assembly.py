@@ -14,7 +14,7 @@ from pathlib import Path
 import ml_collections
 
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts
+from charlm.core import hosts, run_log
 from charlm.core.checkpoint_store import Checkpoints
 from charlm.core.frozen import at_start
 from charlm.core.local_store import LocalCheckpoints
@@ -100,6 +100,7 @@ def assembled(setup: Setup) -> Iterator[tuple[Loop, int, list[float]]]:
         writer = goodput = None
         if hosts.is_primary():
             setup.write_start()
+            run_log.begin()
             # A new run evaluates step 0 again, so lines of step 0 are removed, too.
             writer = MetricWriter(folder, resume_step=start or -1)
             stack.callback(writer.close)

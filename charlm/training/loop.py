@@ -22,6 +22,7 @@ from charlm.core.frozen_cost import share_left
 from charlm.core.learning import Batch
 from charlm.core.memory import give_memory_back, keep_between_steps
 from charlm.core.profiling import StepProfiler
+from charlm.core.progress_bar import ProgressBar, progress_bar
 from charlm.core.spikes import Seen
 from charlm.core.state import TrainState
 from charlm.core.step import Sums, mean_loss
@@ -83,6 +84,8 @@ class Loop:
         self._share = 1.0  # of the cost of a step: what frozen parameters leave
         # Of the last step: its number, sums and norm, and whether to go back to a checkpoint if it is a spike.
         self._unread: tuple[int, Sums, jax.Array | Seen, bool] | None = None
+        self._bar: ProgressBar | None = None
+        self._loss = math.nan  # the latest that was read
         self._compiled: set[tuple[tuple[int, ...], ...]] = set()  # batch shapes whose program is compiled
 
     def run(self, start: int, unreported: list[float]) -> bool:
@@ -97,7 +100,7 @@ class Loop:
           NonFiniteLoss: training diverged.
         """
         self._since = SinceReport(self._learning, unreported)
-        with self._watchdog:
+        with self._watchdog, progress_bar(self._course.steps, self._learning.unit) as self._bar:
             self._saving.begin(start)
             self._going_back.pass_over(start)
             over = self._steps(start)
@@ -172,6 +175,8 @@ class Loop:
         if new:  # leave the step with the compilation out of the reported speed
             jax.block_until_ready(self.state)
             self._since.forget_speed()
+        if self._bar is not None:
+            self._bar.show(step, self._loss, self._since.speed)
 
     def _compile(self, batch: Batch) -> bool:
         """Compiles the step if the batch has a new shape; returns whether it has."""
@@ -229,6 +234,7 @@ class Loop:
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise self._not_finite(step, f"loss {loss}, gradient norm {norm}")
         self._since.add(sums, float(norm))
+        self._loss = loss
 
     def _go_back(self, back: GoBack) -> int:
         """Goes back to a checkpoint and past the batches up to a spike; returns the checkpoint's step."""

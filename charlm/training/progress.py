@@ -84,6 +84,11 @@ class SinceReport:
         before, self._taken = self._taken, time.perf_counter() - self._started
         return max(self._taken - before, 0.0)
 
+    @property
+    def speed(self) -> float:
+        """Units a second of this process; 0.0 before the first step whose speed counts."""
+        return self.units / max(time.perf_counter() - self._started, 1e-9)
+
     def add(self, sums: Sums, norm: float) -> None:
         """Adds the sums and the gradient norm of a step."""
         added = [*(float(x) for x in sums), norm, 1.0]

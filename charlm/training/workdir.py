@@ -17,7 +17,7 @@ import ml_collections
 
 from charlm.config import check_resumable, flatten, from_dict
 from charlm.core import checkpoint as checkpoints
-from charlm.core import followers, hosts
+from charlm.core import followers, hosts, run_log
 from charlm.core.local_paths import check_path
 from charlm.core.reading import loads, read_bytes
 from charlm.core.types import JsonObject
@@ -132,7 +132,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[None]:
-    """Creates the folder of a run and locks it during the block; all processes must enter it.
+    """Creates the folder of a run, locks it and keeps its log during the block; all processes must enter it.
 
     If the run could not begin, so that the folder is new and still empty after the block, it is removed.
 
@@ -145,6 +145,8 @@ def opened(folder: Path) -> Iterator[None]:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(locked(folder)) if hosts.is_primary() else None)
             followers.catch_up()  # with what a run before this one has written, such as an earlier stage
+            if hosts.is_primary():
+                stack.enter_context(run_log.kept(folder))
             yield
     finally:
         if new and hosts.is_primary():

@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import functools
 import gzip
+import io
 import json
 import math
 import os
@@ -104,6 +105,23 @@ def test_a_profile_that_cannot_be_written_ends_before_anything_is_done(trained, 
     with pytest.raises(ValueError, match=r"--profile=.*file/x cannot be written: Not a directory"):
         train(trained.config, str(tmp_path / "run"), profile=str(tmp_path / "file" / "x"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_keeps_its_log_and_shows_a_bar_on_a_terminal(trained, same_run, tmp_path, log_lines, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    train(trained.config, str(tmp_path / "run"))
+    assert "| 1/12" in terminal.getvalue()
+    log = tmp_path / "run" / "log.txt"
+    assert [line[20:] for line in log.read_text().splitlines()] == log_lines.lines
+    assert any(line.startswith("try it: ") for line in log_lines.lines)
+    before = snapshot(tmp_path / "run")
+    train(trained.config, str(tmp_path / "run"))  # a finished run is left as it is
+    assert snapshot(tmp_path / "run") == before
+    assert_ended_as_unbroken(trained, tmp_path / "run")
 
 
 def test_a_run_learns_and_says_so(trained):

@@ -1,0 +1,53 @@
+"""Typos from Python: `charlm.noise("keyboard:0.1")` returns a function of texts.
+
+Open it to change what that function takes; the kinds of noise are those of `charlm.text.noise`.
+"""
+
+# To Python, a text is also an iterable of texts; here it is always one.
+# pyright: reportOverlappingOverload=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import overload
+
+from charlm.text.noise import Noise, Noiser
+from charlm.text.noise.misspellings import Misspellings
+
+
+class NoisyText:
+    """Puts noise into texts: the same text always gets the same noise, whatever other texts come with it.
+
+    Args:
+      spec: kind[:rate[:shortest word]][@language], such as "keyboard:0.1"; `python -m charlm.robustness --help` lists
+        the kinds.
+      seed: another seed gives other typos.
+      misspellings: file of misspellings, for the kind "misspelling".
+
+    Raises:
+      ValueError: there is no such kind (the message names the nearest one), or the rate is out of range.
+    """
+
+    def __init__(self, spec: str, seed: int = 0, misspellings: str = "") -> None:
+        words = Misspellings.read(misspellings) if misspellings else None
+        self._noiser = Noiser(Noise.parse(spec), seed, words)
+
+    @overload
+    def __call__(self, texts: str) -> str: ...
+
+    @overload
+    def __call__(self, texts: Iterable[str]) -> list[str]: ...
+
+    def __call__(self, texts: str | Iterable[str]) -> str | list[str]:
+        """Returns a text with noise, or a list of them for several texts."""
+        if isinstance(texts, str):
+            return self._noiser.text(texts, key=texts).text
+        return [self._noiser.text(text, key=text).text for text in texts]
+
+    def __repr__(self) -> str:
+        return f"charlm.noise({str(self._noiser.noise)!r}, seed={self._noiser.seed})"
+
+
+def noise(spec: str, seed: int = 0, misspellings: str = "") -> NoisyText:
+    """Returns a function that puts noise into a text or several; see `NoisyText`."""
+    return NoisyText(spec, seed, misspellings)

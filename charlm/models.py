@@ -1,0 +1,58 @@
+"""Lists the families of models, and the configs that charlm carries with their variants: python -m charlm.models
+
+Open it to change what the list says.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+from charlm.config import carried_configs
+from charlm.core.commands import run_command
+from charlm.families.family import families
+
+WIDTH = 120  # columns of the list
+
+
+def lines() -> list[str]:
+    """Returns the lines of the list."""
+    found = ["families:"]
+    for one in families():
+        trained = "pre-training, " if one.objectives else ""
+        found.append(f"  {one.name:<20} {one.title:<14} {trained}fine-tuning, prediction, conversion")
+    configs = carried_configs()
+    for fine_tunes, title in (
+        (False, "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
+        (True, "configs of fine-tuning, charlm finetune CONFIG[:VARIANT] --model MODEL --train FILE:"),
+    ):
+        found += ["", title]
+        for name, file in configs.items():
+            if file.fine_tunes != fine_tunes:
+                continue
+            found.append(f"  {name:<20} {file.line}")
+            if file.variants:
+                variants = f"variants: {', '.join(file.variants)}"
+                found += textwrap.wrap(variants, WIDTH, initial_indent=" " * 23, subsequent_indent=" " * 33)
+    return [
+        *found,
+        "",
+        "A plus sign joins variants: classify:xrayemb+stochastic. The texts on top of the files explain them.",
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints the list; returns the exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+
+    def show() -> int:
+        if unexpected := [one for one in arguments if one not in ("-h", "--help")]:
+            raise ValueError(f"unexpected argument {unexpected[0]!r}: the command takes none")
+        print("\n".join(lines()))
+        return 0
+
+    return run_command(show, "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

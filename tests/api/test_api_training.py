@@ -1,0 +1,126 @@
+"""Tests fine-tuning on rows: what the files say that are written, and that a model comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from finetune.tiny_tasks import sentences
+from small_run import on_devices
+from tiny_models import release
+
+import charlm
+from charlm.api import training
+from charlm.tasks.create import task_of
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Returns a function that fine-tunes, but for the training, and returns the config that it would have."""
+    seen = []
+    monkeypatch.setattr(training, "fine_tune", lambda config, workdir: seen.append(config) or {"runs": {}})
+    monkeypatch.setattr(training, "load", lambda workdir, batch_size: None)
+
+    def ask(*args, **options):
+        charlm.finetune(release("bert"), *args, **options)
+        return seen[-1]
+
+    return ask
+
+
+def read(config, part="train"):
+    """Returns the examples as the run would read them, without their places."""
+    task = task_of(config)
+    return [one._replace(place="", id="") for one in task.read(config.data[part], training=True)]
+
+
+class Table:
+    """As much of a pandas.DataFrame as is used."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def to_dict(self, orient):
+        assert orient == "records"
+        return self.rows
+
+
+def test_rows_of_texts(asked, tmp_path):
+    rows = [('the cat, "said" he\n', "animal"), ("a town", "place")]
+    config = asked(rows, rows[1:], task="classify", workdir=tmp_path)
+    assert [(one.text, one.pair, one.label) for one in read(config)] == [
+        (rows[0][0], None, "animal"), ("a town", None, "place"),
+    ]  # fmt: skip
+    assert [one.label for one in read(config, "dev")] == ["place"]
+    assert Path(config.data.train[0]).parent.parent == tmp_path
+    as_dicts = [{"label": label, "text": text, "other": 1} for text, label in rows]
+    assert read(asked(as_dicts, task="classify", workdir=tmp_path)) == read(config)
+    assert read(asked(Table(as_dicts), task="classify", workdir=tmp_path)) == read(config)
+
+
+def test_rows_of_pairs_and_numbers(asked, tmp_path):
+    config = asked([("a", "b", 1), ("c", "d", 2.5)], task="regress:tiny", workdir=tmp_path)
+    assert [(one.text, one.pair, one.label) for one in read(config)] == [("a", "b", 1.0), ("c", "d", 2.5)]
+    assert config.optim.learning_rate == 1e-3  # that of the variant
+
+
+def test_rows_of_words(asked, tmp_path):
+    config = asked(iter([(["the", "cat"], ["O", "B-X"]), (["#"], ["O"])]), task="tag", workdir=tmp_path)
+    assert [(one.words, one.tags) for one in read(config)] == [(("the", "cat"), ("O", "B-X")), (("#",), ("O",))]
+
+
+def test_rows_of_questions(asked, tmp_path):
+    rows = [("who ?", "the cat sat", "cat"), {"question": "where ?", "context": "the cat sat", "answer": None}]
+    found = read(asked(rows, task="answer", workdir=tmp_path))
+    assert found[0].answers == ((("cat", 4)),)
+    assert (found[1].answers, found[1].impossible) == ((), True)
+
+
+def test_rows_of_passages(asked, tmp_path):
+    rows = [("q1", "the cat", 1), ("q2", "a town", 0), ("q1", "a mat", 0), ("q2", "a dog", 1)]
+    found = read(asked(rows, task="rank", workdir=tmp_path))
+    assert [(one.text, one.pair, one.label) for one in found] == [rows[0], rows[2], rows[1], rows[3]]
+    assert found[0].group == found[1].group != found[2].group
+
+
+def test_settings(asked, tmp_path):
+    config = asked([("a", "b")], task="classify", workdir=tmp_path, lr=1, epochs=3, noise="drop:0.1", seed=4)
+    assert (config.optim.learning_rate, config.train.epochs, config.seed) == (1.0, 3, 4)
+    assert config.data.noise == ("drop:0.1",)
+    assert asked([("a", "b")], task="classify", workdir=tmp_path, **{"data.dev_share": 0.5}).data.dev_share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([("a",)], {}, r"^train, row 0: it lacks text, label: expected text, pair, label, got \('a',\)"),
+        (["ab"], {}, r"^train, row 0: it lacks text, label"),
+        ([{"text": "a", "class": "b"}], {}, r"^train, row 0: it lacks label: .*, got the keys 'text', 'class'"),
+        ([], {}, r"^train: expected rows, found none"),
+        ([("a", "b"), ("a", "b", "c")], {}, r"^train, row 1: expected a pair in all rows or in none"),
+        ([("a", "b")], {"epoch": 3}, r"^there is no setting 'epoch'; did you mean epochs\?"),
+        ([("a", "b")], {"epochs": "many"}, r"^epochs='many': "),
+        ([("a", "b")], {"epochs": 0}, r"^train.epochs=0 must be at least 1"),
+        ([("a b", ["O"])], {"task": "tag"}, r"^train, row 0: expected a list of words and a list of as many tags"),
+        ([(["a b"], ["O"])], {"task": "tag"}, r"^train, row 0: expected words and tags without spaces, got 'a b'"),
+        ([("q", "the cat", "dog")], {"task": "answer"}, r"^train, row 0: the answer 'dog' is not in the context"),
+    ],
+)
+def test_mistakes(asked, tmp_path, rows, options, message):
+    with pytest.raises(ValueError, match=message):
+        asked(rows, workdir=tmp_path, **{"task": "classify"} | options)
+
+
+def test_a_fine_tuned_model_comes_back(tmp_path):
+    rows = [tuple(zip(*sentence, strict=True)) for sentence in sentences(16)]
+    with on_devices(1):
+        tagger = charlm.finetune(
+            charlm.load(release("bert")), rows, rows[:4], task="tag", workdir=tmp_path / "run",
+            epochs=1, batch_size=16, eval_batch_size=16, max_length=16,
+        )  # fmt: skip
+    assert tagger.path == str(tmp_path / "run")
+    assert tagger.task == "tagging"
+    (words, _), *_ = rows
+    assert [tag.word for tag in tagger.tag([list(words)])[0]] == list(words)
