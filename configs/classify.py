@@ -39,14 +39,14 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of CharBERT, section 4.2."""
+    """Sets the values of CharBERT, section 4.1."""
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 8
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of XRayEmb on emoji (section 5.1); the epoch is chosen by macro F1."""
+    """Sets the values of XRayEmb on emoji (section 4.2); the epoch is chosen by macro F1."""
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
     config.data.metric = "macro_f1"

@@ -6,7 +6,7 @@
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; also with .gz.
 
 Variants: "" as HLM was fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert"
-(section 4.2) and "xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
+(section 4.1) and "xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
 `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 xrayemb+stochastic.
 """
@@ -39,14 +39,14 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of CharBERT, section 4.2."""
+    """Sets the values of CharBERT, section 4.1."""
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 3
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of XRayEmb, section 5.1."""
+    """Sets the values of XRayEmb, section 4.2."""
     config.optim.head_learning_rate = 1e-3
     config.train.patience = 4
 

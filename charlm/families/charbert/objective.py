@@ -182,7 +182,7 @@ class NoisyLanguageModelling(TextObjective):
 
     @staticmethod
     def weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:
-        """Returns the numbers of labels of both losses, which have equal weight (section 3.5)."""
+        """Returns the numbers of labels of both losses, which have equal weight (released code)."""
         return label_weights(batch)
 
     def summarize(self, sums: NoisySums) -> dict[str, float]:
