@@ -23,7 +23,7 @@ from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
-from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss
+from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss, write_confusion
 from charlm.tasks.classification import learned
 from charlm.tasks.columns import column
 from charlm.text.noise import Noiser
@@ -31,6 +31,8 @@ from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
 
+ENTITY_METRICS = ("f1", "accuracy", "macro_f1")  # values of `metric`
+TAG_METRICS = ("accuracy", "macro_f1", "weighted_f1")
 CONTEXT_SHARE = 4  # on each side, a window gives up to 1 / CONTEXT of its room to context
 
 
@@ -49,6 +51,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
       scheme: "auto", "iob1", "iob2", "iobes", or "none" if tags mark no entities. Entities are learned as IOB2.
       labels: the tags; (): the tags of the training data.
       entities: whether tags mark entities; None: `learn_labels` finds out from the training data.
+      metric: the main score, one of those that `scores` returns; "": F1 of entities, else the share of correct tags.
     """
 
     name = "tagging"
@@ -64,14 +67,15 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         scheme: str = "auto",
         labels: Sequence[str] = (),
         entities: bool | None = None,
+        metric: str = "",
     ) -> None:
-        self.word, self.tag, self.scheme = word, tag, scheme
+        self.word, self.tag, self.scheme, self._metric = word, tag, scheme, metric
         self.labels, self.entities = tuple(labels), entities
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the scheme that a config names."""
-        return cls(config.data.word, config.data.tag, config.data.scheme)
+        return cls(config.data.word, config.data.tag, config.data.scheme, metric=config.data.metric)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
@@ -80,8 +84,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
-        """The main score: entity F1 if tags mark entities, else the share of correct tags."""
-        return "f1" if self.entities else "accuracy"
+        """The main score: the one asked for; else entity F1 if tags mark entities, or the share of correct tags."""
+        return self._metric or ("f1" if self.entities else "accuracy")
 
     @property
     def outputs(self) -> int:
@@ -89,7 +93,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return len(self.labels)
 
     def settings(self) -> JsonObject:
-        """Returns name, columns, scheme, tags, and whether they mark entities."""
+        """Returns name, columns, scheme, tags, whether they mark entities, and the main score if one was asked for."""
         return {
             "name": self.name,
             "word": self.word,
@@ -97,7 +101,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             "scheme": self.scheme,
             "labels": list(self.labels),
             "entities": self.entities,
-        }
+        } | ({"metric": self._metric} if self._metric else {})
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; tags of entities are converted to IOB2."""
@@ -182,7 +186,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return [tuple(self.labels[n] for n in numbers) for numbers in best]
 
     def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """Returns the accuracy of tags, and precision, recall and F1 of entities, or else macro F1 of tags."""
+        """Returns the accuracy of tags; precision, recall and F1 of entities, or else macro and weighted F1 of tags."""
         gold = [list(example.tags or ()) for example in examples]
         return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, predictions)
 
@@ -196,6 +200,14 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             return "entities", metrics.per_example_entities(gold, predictions, types=types)
         beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # tags that do not occur in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
+
+    def check_scores(self) -> None:
+        """Checks that predictions can be scored; see `Task.check_scores`."""
+        super().check_scores()
+        known = ENTITY_METRICS if self.entities else TAG_METRICS
+        if self.metric not in known:
+            what = "mark entities" if self.entities else "mark no entities"
+            raise ValueError(f"data.metric={self.metric}, but the tags {what}; expected one of {', '.join(known)}")
 
     def is_labelled(self, example: TaggedExample) -> bool:
         """Says whether the tags are known."""
@@ -223,8 +235,15 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def write(
         self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> None:
-        """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence."""
+        """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence.
+
+        If tags are known and mark no entities, a table says how often each was predicted for each (`write_confusion`).
+        """
         write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
+        if not self.entities and all(example.tags is not None for example in examples):
+            gold = [tag for example in examples for tag in example.tags or ()]
+            found = [tag for tags in predictions for tag in tags]
+            write_confusion(folder / f"{name}.confusion.tsv", gold, found, self.labels)
 
     def noised(self, example: TaggedExample, noiser: Noiser, key: str) -> tuple[TaggedExample, NoisedWords]:
         """Returns the sentence with noise; if noise cuts a word into several, each of them has a tag."""
