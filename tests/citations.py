@@ -109,8 +109,8 @@ def citations(root: Path = ROOT) -> Iterator[Citation]:
 def citations_in(text: str, name: str) -> Iterator[Citation]:
     """Yields the citations of one text.
 
-    The paper is the one named last before it in the paragraph, else the one named after it in the same brackets,
-    else that of the folder or heading.
+    The paper is the one named after it in the same brackets, else the one named last before it in the paragraph, else
+    that of the folder or heading.
 
     Args:
       name: the file's path, from the root.
@@ -129,12 +129,12 @@ def _paper_of(text: str, start: int, end: int, name: str) -> str:
     )
     before = re.split(r"\n\n|\n[-#|]", before)[-1]
     known = {key: paper.named for key, paper in PAPERS.items()} | {"other": OTHERS}
-    last = {key: max((m.end() for m in re.finditer(named, before)), default=-1) for key, named in known.items()}
-    if max(last.values()) >= 0:
-        return max(last, key=lambda key: last[key])
     for key, named in known.items():
         if re.search(named, after):
             return key
+    last = {key: max((m.end() for m in re.finditer(named, before)), default=-1) for key, named in known.items()}
+    if max(last.values()) >= 0:
+        return max(last, key=lambda key: last[key])
     folders = {key: (key,) for key in PAPERS} | _FOLDERS
     for key, parts in folders.items():
         if any(part in name for part in parts):
