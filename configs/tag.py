@@ -7,9 +7,10 @@ Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .i
 
 Variants: "" as HLM was fine-tuned on NCBI-disease, "wnut16" as on W-NUT16 (section 4.3); "reference" as in HLM's
 released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "lince_lid", "lince_pos" and "lince_ner" for
-LinCE's tasks, on which Char2Subword was compared (section 4); "tiny" for models of a million parameters; and the setups
-of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus
-sign: xrayemb+stochastic.
+LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies single words in their sentences,
+by cross-validation (novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a million parameters;
+and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants
+with a plus sign: xrayemb+stochastic.
 """
 
 import ml_collections
@@ -57,6 +58,14 @@ def xrayemb(config: ml_collections.ConfigDict) -> None:
     config.train.patience = 4
 
 
+def novel_words(config: ml_collections.ConfigDict) -> None:
+    """Sets values for new words in their sentences, as those of NYTWIT in XRayEmb: other words have the tag "_"."""
+    config.optim.head_learning_rate = 1e-3
+    config.data.scheme = "none"
+    config.data.skip_labels = ("_",)
+    config.data.folds = 10
+
+
 def lince_lid(config: ml_collections.ConfigDict) -> None:
     """Chooses the epoch by the weighted F1 of languages, Char2Subword's score (Table 4)."""
     lince_pos(config)
@@ -91,4 +100,4 @@ RECIPES: dict[str, Variant] = {
     "xrayemb": xrayemb,
     **LINCE,
 }
-VARIANTS = {**RECIPES, "tiny": tiny, **SETUPS}
+VARIANTS = {**RECIPES, "novel_words": novel_words, "tiny": tiny, **SETUPS}

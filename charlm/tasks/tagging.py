@@ -51,6 +51,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
       scheme: "auto", "iob1", "iob2", "iobes", or "none" if tags mark no entities. Entities are learned as IOB2.
       labels: the tags; (): the tags of the training data.
       entities: whether tags mark entities; None: `learn_labels` finds out from the training data.
+      skip_labels: tags of words that are neither learned nor scored, and only read, such as the words around a new one;
+        not beside tags that mark entities.
       metric: the main score, one of those that `scores` returns; "": F1 of entities, else the share of correct tags.
     """
 
@@ -68,19 +70,23 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         labels: Sequence[str] = (),
         entities: bool | None = None,
         metric: str = "",
+        skip_labels: Sequence[str] = (),
     ) -> None:
         self.word, self.tag, self.scheme, self._metric = word, tag, scheme, metric
+        self.skip_labels = tuple(skip_labels)
         self.labels, self.entities = tuple(labels), entities
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the scheme that a config names."""
-        return cls(config.data.word, config.data.tag, config.data.scheme, metric=config.data.metric)
+        data = config.data
+        return cls(data.word, data.tag, data.scheme, metric=data.metric, skip_labels=data.skip_labels)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings."""
-        return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
+        lists = {name: tuple(settings.get(name, ())) for name in ("labels", "skip_labels")}
+        return cls(**{**settings, **lists})
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
@@ -93,7 +99,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return len(self.labels)
 
     def settings(self) -> JsonObject:
-        """Returns name, columns, scheme, tags, whether they mark entities, and the main score if one was asked for."""
+        """Returns name, columns, scheme, tags, whether they mark entities, and what was asked for beyond that."""
+        optional = {"metric": self._metric, "skip_labels": list(self.skip_labels)}
         return {
             "name": self.name,
             "word": self.word,
@@ -101,7 +108,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             "scheme": self.scheme,
             "labels": list(self.labels),
             "entities": self.entities,
-        } | ({"metric": self._metric} if self._metric else {})
+        } | {name: value for name, value in optional.items() if value}
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; tags of entities are converted to IOB2."""
@@ -132,9 +139,9 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
         """Sets `labels` to the tags of the examples, "O" first; for entities, both B- and I- of every type."""
-        tags = {tag for example in examples for tag in example.tags or ()}
+        tags = {tag for example in examples for tag in example.tags or ()} - {*self.skip_labels}
         if self.entities is None:
-            self.entities = self.scheme != "none" and is_iob(tags)
+            self.entities = self.scheme != "none" and not self.skip_labels and is_iob(tags)
         if self.entities:
             types = sorted({tag[2:] for tag in tags if tag != "O"})
             tags = {"O", *(f"{part}-{kind}" if kind else part for kind in types for part in "BI")}
@@ -187,14 +194,29 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Returns the accuracy of tags; precision, recall and F1 of entities, or else macro and weighted F1 of tags."""
-        gold = [list(example.tags or ()) for example in examples]
-        return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, predictions)
+        gold, found = self._counting(examples, predictions)
+        return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, found)
+
+    def _counted(self, example: TaggedExample) -> list[int]:
+        """Returns the numbers of the words that are scored."""
+        tags = example.tags or ()
+        return [n for n in range(len(example.words)) if not (tags and tags[n] in self.skip_labels)]
+
+    def _counting(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
+    ) -> tuple[list[list[str]], list[tuple[str, ...]]]:
+        """Returns the correct and the predicted tags of the words that are scored, for each sentence."""
+        if not self.skip_labels:
+            return [list(example.tags or ()) for example in examples], list(predictions)
+        places = [self._counted(example) for example in examples]
+        gold = [[(e.tags or ())[n] for n in at] if e.tags else [] for e, at in zip(examples, places, strict=True)]
+        return gold, [tuple(tags[n] for n in at) for tags, at in zip(predictions, places, strict=True)]
 
     def statistics(
         self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> tuple[str, np.ndarray]:
         """Returns the counts of entities, or of tags, for each sentence."""
-        gold = [list(example.tags or ()) for example in examples]
+        gold, predictions = self._counting(examples, predictions)
         if self.entities:
             types = {label.partition("-")[2] for label in self.labels} - {""}
             return "entities", metrics.per_example_entities(gold, predictions, types=types)
@@ -214,12 +236,13 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return example.tags is not None
 
     def scored(self, examples: Sequence[TaggedExample]) -> list[dict[str, str | tuple[str, ...]]]:
-        """Returns every word as a text of its own."""
-        return [{"words": (word,)} for example in examples for word in example.words]
+        """Returns every word that is scored as a text of its own."""
+        words = [[example.words[n] for n in self._counted(example)] for example in examples]
+        return [{"words": (word,)} for listed in words for word in listed]
 
     def word_scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> WordScores:
         """Returns which words have the correct tag."""
-        gold = [example.tags or () for example in examples]
+        gold, predictions = self._counting(examples, predictions)
         pairs = zip(gold, predictions, strict=True)
         right = np.array([a == b for tags, found in pairs for a, b in zip(tags, found, strict=True)], bool)
         return WordScores(right, metrics.entity_spans(gold, predictions) if self.entities else None)
@@ -241,8 +264,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """
         write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
         if not self.entities and all(example.tags is not None for example in examples):
-            gold = [tag for example in examples for tag in example.tags or ()]
-            found = [tag for tags in predictions for tag in tags]
+            gold, found = ([tag for tags in part for tag in tags] for part in self._counting(examples, predictions))
             write_confusion(folder / f"{name}.confusion.tsv", gold, found, self.labels)
 
     def noised(self, example: TaggedExample, noiser: Noiser, key: str) -> tuple[TaggedExample, NoisedWords]:

@@ -520,6 +520,7 @@ def test_variants_are_joined_in_their_order():
         ("classify.py:xrayemb", EMOJI),
         ("classify.py:novel_words", NYTWIT),
         ("tag.py:wnut16", {"train.epochs": 5, "optim.learning_rate": 2e-5, "data.batch_size": 16}),
+        ("tag.py:novel_words", {"data.skip_labels": ("_",), "data.scheme": "none", "data.folds": 10}),
         ("tag.py:lince_lid", {"data.metric": "weighted_f1", "data.scheme": "none"}),
         ("tag.py:lince_pos", {"data.metric": "", "data.scheme": "none"}),
         ("tag.py:lince_ner", {"data.metric": "", "data.scheme": "auto"}),

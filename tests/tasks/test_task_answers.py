@@ -129,6 +129,27 @@ def test_the_metric_of_tags_is_one_of_their_scores(metric, entities, expected):
         again.check_scores()
 
 
+def test_words_that_are_only_read_are_neither_learned_nor_scored(tmp_path):
+    """As the words around a new word that is to be classified."""
+    task = Tagging(scheme="none", skip_labels=("_",))
+    examples = [
+        TaggedExample("1", "", ("a", "covidiot", "sat"), ("_", "blend", "_")),
+        TaggedExample("2", "", ("unputdownable",), ("affix",)),
+        TaggedExample("3", "", ("b",), ("_",)),
+    ]
+    task.learn_labels(examples)
+    assert (task.labels, task.entities) == (("affix", "blend"), False)
+    again = from_settings(json.loads(json.dumps(task.settings())))
+    predictions = [("affix", "blend", "blend"), ("blend",), ("affix",)]
+    assert again.scores(examples, predictions)["accuracy"] == 0.5
+    kind, rows = again.statistics(examples, predictions)
+    assert (kind, rows.sum(axis=1).tolist()) == ("tags", [3.0, 2.0, 0.0])
+    assert again.word_scores(examples, predictions).right.tolist() == [True, False]
+    assert again.scored(examples) == [{"words": ("covidiot",)}, {"words": ("unputdownable",)}]
+    again.write(tmp_path, "dev", examples, predictions)
+    assert (tmp_path / "dev.confusion.tsv").read_text().splitlines()[1:] == ["affix\t0\t0", "blend\t1\t1"]
+
+
 @pytest.mark.parametrize(
     ("task", "examples", "predictions"),
     [
