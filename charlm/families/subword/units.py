@@ -57,6 +57,8 @@ class PieceUnits(Units[Shape, Inputs]):
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
+    _causal = False  # whether the last position represents a row
+
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         self._tokenizer = pretrained.tokenizer()
         config = pretrained.config
