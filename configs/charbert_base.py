@@ -35,7 +35,6 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.ffn = 512
     config.model.max_positions = 64
     config.model.char_hidden = 64
-    config.model.windows = (3,)
     config.model.dropout = 0.0  # a few passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
     config.optim.learning_rate = 2e-3
@@ -62,10 +61,10 @@ def reference(config: ml_collections.ConfigDict) -> None:
     config.data.noise_rate = 0.10
     config.data.batch_size = 8  # 4 on each of two GPUs
     config.model.fusion = "reference"
-    config.model.windows = (3,)
     config.model.compat_reference = True
     config.model.initializer = "bert"
     config.optim.learning_rate = 3e-5
+    config.optim.warmup_steps = 0
     config.optim.weight_decay = 0.0
 
 

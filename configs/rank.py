@@ -3,7 +3,7 @@
     python -m charlm.main --config=configs/rank.py --workdir=runs/rank --config.init_from=runs/hlm \
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
-Variants: "" as XRayEmb was fine-tuned (section 5); "tiny" for models of a million parameters; and the setups of
+Variants: "" as XRayEmb was fine-tuned (section 4.2); "tiny" for models of a million parameters; and the setups of
 `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 tiny+stochastic.
 """

@@ -3,12 +3,14 @@
     python -m charlm.main --config=configs/tag.py --workdir=runs/ner \
         --config.init_from=runs/hlm --config.data.train=train.conll --config.data.dev=dev.conll
 
-Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2; also with .gz.
+Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2, LinCE's; also with .gz.
 
-Variants: "" as HLM was fine-tuned on NCBI-disease (section 4.3); "reference" as in HLM's released script; "charbert"
-(section 4.2) and "xrayemb" as in those papers; "tiny" for models of a million parameters; and the setups of
-`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
-xrayemb+stochastic.
+Variants: "" as HLM was fine-tuned on NCBI-disease, "wnut16" as on W-NUT16 (section 4.3); "reference" as in HLM's
+released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "lince_lid", "lince_pos" and "lince_ner" for
+LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies single words in their sentences,
+by cross-validation (novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a million parameters;
+and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants
+with a plus sign: xrayemb+stochastic.
 """
 
 import ml_collections
@@ -30,6 +32,11 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     return apply_variants(config, variant, VARIANTS, "configs/tag.py", one_of=(RECIPES, POLICY_SETUPS))
 
 
+def wnut16(config: ml_collections.ConfigDict) -> None:
+    """Sets the epochs of HLM on W-NUT16 (section 4.3); it gives no rate, so it is that of NCBI-disease."""
+    config.train.epochs = 5
+
+
 def reference(config: ml_collections.ConfigDict) -> None:
     """Sets the values of the script released with HLM."""
     config.data.batch_size = 32
@@ -39,16 +46,43 @@ def reference(config: ml_collections.ConfigDict) -> None:
 
 
 def charbert(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of CharBERT, section 4.2."""
+    """Sets the values of CharBERT, section 4.1; epochs and warm-up are those of the released script."""
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 3
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of XRayEmb, section 5.1."""
+    """Sets the values of XRayEmb, section 4.2."""
     config.optim.head_learning_rate = 1e-3
     config.train.patience = 4
+
+
+def novel_words(config: ml_collections.ConfigDict) -> None:
+    """Sets values for new words in their sentences, as those of NYTWIT in XRayEmb: other words have the tag "_"."""
+    config.optim.head_learning_rate = 1e-3
+    config.data.scheme = "none"
+    config.data.skip_labels = ("_",)
+    config.data.folds = 10
+
+
+def lince_lid(config: ml_collections.ConfigDict) -> None:
+    """Chooses the epoch by the weighted F1 of languages, Char2Subword's score (Table 4)."""
+    lince_pos(config)
+    config.data.metric = "weighted_f1"
+
+
+def lince_pos(config: ml_collections.ConfigDict) -> None:
+    """Reads tags that mark no entities; the score is their accuracy (Char2Subword, Table 4)."""
+    lince_ner(config)
+    config.data.scheme = "none"
+
+
+def lince_ner(config: ml_collections.ConfigDict) -> None:
+    """Sets rates for LinCE's small sets, ours; the score is F1 of entities (Char2Subword, Table 4)."""
+    config.optim.learning_rate = 5e-5
+    config.train.epochs = 10
+    config.train.patience = 3
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
@@ -58,5 +92,12 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.train.patience = 2
 
 
-RECIPES: dict[str, Variant] = {"reference": reference, "charbert": charbert, "xrayemb": xrayemb}
-VARIANTS = {**RECIPES, "tiny": tiny, **SETUPS}
+LINCE: dict[str, Variant] = {"lince_lid": lince_lid, "lince_pos": lince_pos, "lince_ner": lince_ner}
+RECIPES: dict[str, Variant] = {
+    "wnut16": wnut16,
+    "reference": reference,
+    "charbert": charbert,
+    "xrayemb": xrayemb,
+    **LINCE,
+}
+VARIANTS = {**RECIPES, "novel_words": novel_words, "tiny": tiny, **SETUPS}

@@ -33,6 +33,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.data.batch_size = 16
     config.data.generate_share = 0.5
     config.cycle.every = 1
+    config.cycle.batches = "joined"
     config.cycle.words = 128
     config.cycle.vocabulary = 4000
     config.cycle.sampling = "sqrt"
@@ -46,6 +47,8 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     config.model.generator_hidden = 128
     config.model.dropout = 0.0  # a few passes over the text leave no time to overfit
     config.model.attention_dropout = 0.0
+    config.loss.reduction = "mean"  # the weights below go with means
+    config.loss.difference = "mean_square"
     config.loss.generation = 1.0
     config.loss.cycle_words = 1.0
     config.optim.learning_rate = 2e-3
@@ -63,6 +66,8 @@ def reference(config: ml_collections.ConfigDict) -> None:
     config.policy.learn = "stochastic:0.5"
     config.policy.generate = "masked"
     config.loss.detach = False
+    config.loss.reduction = "mean"
+    config.loss.difference = "mean_square"
     config.data.batch_size = 8
     config.model.char_embedding = 50
     config.model.char_hidden = 128

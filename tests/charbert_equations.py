@@ -104,7 +104,7 @@ def encode(p, cfg, ids, types, chars, starts, ends, real):
         block = p["encoder"][f"layer_{n}"]
         x, h = (layer(block, y, np.arange(real), cfg.heads, cfg.epsilon) for y in (x, h))
         if cfg.fusion != "none":
-            x, h = fuse(p["encoder"]["fusion" if cfg.fusion == "reference" else f"fusion_{n}"], cfg, x, h)
+            x, h = fuse(p["encoder"]["fusion" if cfg.one_fusion else f"fusion_{n}"], cfg, x, h)
     return x, h
 
 

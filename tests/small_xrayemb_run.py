@@ -62,6 +62,7 @@ def small_xrayemb_config(text: Path, cache: Path) -> Any:
     config.data.table_shards = 8
     config.data.bucket_slots = config.data.written_slots = (SLOTS,)
     config.cycle.every = 2
+    config.cycle.batches = "joined"
     config.cycle.words = 32
     config.cycle.vocabulary = 20
     config.cycle.slots = (5, SLOTS)

@@ -59,7 +59,7 @@ TIMED = (INFERENCE, TRAINING, SCALING)  # timed cases of HLM; only here PyTorch 
 RUNNERS_OF = {SCALING: INFERENCE, MEMORY: TRAINING}  # cases that use the runners of another case
 BUDGET_SHARDS = 24  # number of batches of text on which training budgets are measured
 PUBLISHED, SMOKE = "published shapes, random weights", "smoke"
-VOCABULARY = 25_000  # number of words of XRayEmb's cycles (Pinter et al., 2021, section 4.1)
+VOCABULARY = 25_000  # number of words of XRayEmb's cycles (Pinter et al., 2021, section 4)
 LONGEST = 20  # maximum characters of a word; XRayEmb cuts longer words
 MEMORY_RUNS = 2
 

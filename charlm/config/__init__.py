@@ -268,9 +268,14 @@ def split_lists(config: ml_collections.ConfigDict) -> None:
 
 
 def from_dict(values: JsonObject) -> ml_collections.ConfigDict:
-    """Returns the config stored with a run or checkpoint; keys added since then get their defaults."""
+    """Returns the config stored with a run or checkpoint; keys added since then get the values that it ran with.
+
+    These are their defaults, or what the family's `UNSTATED` says.
+    """
     given = ml_collections.ConfigDict(values)
     config = defaults_of(given)
+    if not is_fine_tuning(config):
+        config.update_from_flattened_dict(pretraining.unstated(config.family))
     known = flatten(config)
     for key, value in flatten(given).items():
         if key not in known:

@@ -168,6 +168,11 @@ def measured(family: str) -> tuple[str, ...]:
     return MEASURED + _of(family, "MEASURED", ())
 
 
+def unstated(family: str) -> JsonObject:
+    """Returns the values of keys, by full name, that runs had which were saved before these keys existed."""
+    return _of(family, "UNSTATED", {})
+
+
 def resumable(family: str) -> tuple[str, ...]:
     """Returns prefixes of full names: a key that begins with one of them may change when a run is resumed."""
     return RESUMABLE + _of(family, "RESUMABLE", ())

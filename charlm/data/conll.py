@@ -39,7 +39,8 @@ def read_tagged(
 
     There are three formats:
       "columns": columns are separated by tabs when the first line with words contains one, else by spaces. Every line
-        is a word, even one that begins with "#". Lines of -DOCSTART- separate sentences.
+        is a word, even one that begins with "#". Lines of -DOCSTART- separate sentences. If the first line is
+        "# sent_enum = 1" (LinCE), such lines separate sentences and give their ids, and columns are separated by tabs.
       "conllu": ten columns. Ranges (3-4) and empty nodes (3.1) are not words. `spaces` come from SpaceAfter=No; inside
         a contraction there is a space where its words do not spell it (in "im" = "in dem", but not in "cannot").
       "iob2": UNER's columns id, word, tag, and more. `spaces` come from the comment "# text".

@@ -14,6 +14,8 @@ from charlm.core.nearest import ALIKE, did_you_mean
 CONLL_FORMATS = ("auto", "columns", "conllu", "iob2")
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 DOCUMENT = "-DOCSTART-"  # a line that separates documents in CoNLL-2003
+# The line before every sentence of LinCE's files, which in its sentiment data holds the sentence's class, too.
+SENTENCE_NUMBER = re.compile(r"#\s*sent_enum\s*=\s*(\d+)\s*?(?:\t(.*))?")
 
 _DEFAULTS = {"columns": (0, -1), "conllu": (1, "upos"), "iob2": (1, 2)}  # default columns of word and tag
 _NUMBER = re.compile(r"\d+")
@@ -33,6 +35,8 @@ class ColumnLayout:
       tabs: whether columns are separated by tabs instead of spaces.
       comments: whether lines that begin with "#" are comments.
       width: number of columns that every line must have when a column is counted from the end; 0: any number.
+      numbered: whether sentences begin with lines such as "# sent_enum = 1" (LinCE). These are known by their shape;
+        other lines with "#", such as hashtags, are words.
     """
 
     format: str
@@ -42,14 +46,19 @@ class ColumnLayout:
     tabs: bool
     comments: bool
     width: int
+    numbered: bool = False
 
 
 @dataclasses.dataclass
 class Sentence:
-    """A sentence while it is read; `ranges` holds (ids "first-last", form, space after it) of each contraction."""
+    """A sentence while it is read; `ranges` holds (ids "first-last", form, space after it) of each contraction.
+
+    `label` is the class that stands beside the number of a sentence in LinCE's sentiment data.
+    """
 
     id: str = ""
     text: str = ""
+    label: str = ""
     numbers: list[int] = dataclasses.field(default_factory=list)
     ids: list[str] = dataclasses.field(default_factory=list)
     words: list[str] = dataclasses.field(default_factory=list)
@@ -68,18 +77,23 @@ def settle(
 ) -> ColumnLayout:
     """Returns the layout of a file; what the caller leaves open is decided by the first line that holds a word."""
     written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
-    first = next((line for line in written if not line.startswith("#")), "".join(written[:1]))
+    numbered = format in ("auto", "columns") and bool(written) and bool(SENTENCE_NUMBER.fullmatch(written[0]))
+    shaped = SENTENCE_NUMBER.fullmatch if numbered else lambda line: line.startswith("#")
+    first = next((line for line in written if not shaped(line)), "".join(written[:1]))
     cells = first.split("\t")
-    if format == "auto":
+    if numbered:
+        format = "columns"
+    elif format == "auto":
         width = len(cells) if _ID.fullmatch(cells[0]) else 0
         after_comment = written[0].startswith("#") and "\t" not in written[0] if written else False
         format = "conllu" if width == len(CONLLU) else "iob2" if width == 5 and after_comment else "columns"
     default_word, default_tag = _DEFAULTS[format]
     column, key = _tag_column(path, default_tag if tag == "auto" else tag, format)
     word = default_word if word is None else word
-    tabs = format != "columns" or len(cells) > 1
+    tabs = numbered or format != "columns" or len(cells) > 1
     width = len(_cells(first, tabs)) if min(word, column or 0) < 0 else 0
-    return ColumnLayout(format, word, column, key, tabs, format != "columns" if comments is None else comments, width)
+    comments = format != "columns" if comments is None else comments
+    return ColumnLayout(format, word, column, key, tabs, comments and not numbered, width, numbered)
 
 
 def _cells(line: str, tabs: bool) -> list[str]:
@@ -107,10 +121,11 @@ def split_sentences(path: str, lines: Sequence[tuple[int, str]], layout: ColumnL
     found, sentence = [], Sentence()
     for number, line in [*lines, (0, "")]:
         cells = _cells(line, layout.tabs)
-        if not line.strip(" \t") or (layout.format == "columns" and cells[0] == DOCUMENT):
+        opening = SENTENCE_NUMBER.fullmatch(line) if layout.numbered else None
+        if opening or not line.strip(" \t") or (layout.format == "columns" and cells[0] == DOCUMENT):
             if sentence.words:
                 found.append(sentence)
-            sentence = Sentence()
+            sentence = Sentence(id=opening[1], label=(opening[2] or "").strip()) if opening else Sentence()
         elif layout.comments and line.startswith("#"):
             _add_comment(sentence, line)
         else:

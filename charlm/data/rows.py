@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.core.reading import LINE, Held, TooLarge, loads, scaled, shown, too_large
 from charlm.core.types import Json
-from charlm.data.examples import Skipped
+from charlm.data.conll_lines import SENTENCE_NUMBER, settle, split_sentences
+from charlm.data.examples import Skipped, joined
 from charlm.data.files import open_parquet, parquet_batches
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
 from charlm.data.parts import clear_read_errors
@@ -21,6 +22,7 @@ from charlm.data.tfds_source import open_prepared, tfds_parts
 
 Column = str | int
 
+SENTENCE_COLUMNS = ("sentence", "label", "id")  # of files whose sentences begin with "# sent_enum = 1"
 JSON_EXTENSIONS = (".jsonl", ".ndjson", ".json")
 _TFDS_BATCH = 256
 
@@ -53,7 +55,8 @@ def read_rows(
     Args:
       path: a file, or "tfds:NAME[/CONFIG][:VERSION][:SPLIT]" of a prepared data set. The extension (also followed by
         .gz) decides the format: .csv; .jsonl, .ndjson and .json (one object per line, an array, or an object of
-        objects); .parquet; all other files are TSV.
+        objects); .parquet; all other files are TSV, except columns of words whose first line is "# sent_enum = 1"
+        (LinCE): their rows are sentences with the columns `SENTENCE_COLUMNS`.
       columns: name of each column, or its number from 0 (negative: from the end; TSV and CSV only).
       header: whether the first line holds names; None: yes when a column is requested by name.
       delimiter: the delimiter of TSV and CSV; None: a comma in .csv, else a tab.
@@ -72,6 +75,8 @@ def read_rows(
     if extension in JSON_EXTENSIONS:
         return _json_rows(path, columns, skipped)
     is_csv = extension == ".csv"
+    if not is_csv and _has_numbered_sentences(path):
+        return _sentence_rows(path, columns)
     delimiter = delimiter or ("," if is_csv else "\t")
     if len(delimiter) != 1:
         raise ValueError(f"{path}: delimiter={delimiter!r}: expected one character")
@@ -80,6 +85,28 @@ def read_rows(
     if header is None:
         header = any(_as_number(column) is None for column in columns)
     return _delimited_rows(path, records, columns, header)
+
+
+def _has_numbered_sentences(path: str) -> bool:
+    first = next((line for _, line in numbered_lines(path) if line.strip()), "")
+    return bool(SENTENCE_NUMBER.fullmatch(first))
+
+
+def _sentence_rows(path: str, columns: Sequence[Column]) -> Iterator[FileRow]:
+    """Yields the sentences of a file of LinCE's: words with spaces between, and the class beside the number."""
+    names, lines = _names_only(path, columns), list(numbered_lines(path))
+    if unknown := [column for column in names if column not in SENTENCE_COLUMNS]:
+        raise ValueError(
+            f"{path}: no column {unknown[0]!r} in numbered sentences; {_known(unknown[0], SENTENCE_COLUMNS)}"
+        )
+    for sentence in split_sentences(path, lines, settle(path, lines, "columns", None, None, None)):
+        number = sentence.numbers[0]
+        if "label" in names and not sentence.label:
+            raise ValueError(
+                f"{path}:{number}: no class beside the number of the sentence, as in '# sent_enum = 1\\tgood'"
+            )
+        cells = {"sentence": joined(sentence.words)[0], "label": sentence.label, "id": sentence.id}
+        yield FileRow(f"{path}:{number}", f"{os.path.basename(path)}:{number}", tuple(cells[name] for name in names))
 
 
 def _unquoted(path: str, delimiter: str, skipped: Skipped) -> Iterator[tuple[int, list[str]]]:

@@ -7,7 +7,7 @@ change the columns of the predictions.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from charlm.core.durable import replacing
 from charlm.core.nearest import ALIKE, did_you_mean
@@ -228,6 +228,12 @@ def write_tsv_predictions(
     header = list(names) if names is not None else [f"score_{i}" for i in range(width)]
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n", errors="replace") as file:
         file.writelines(_table(path, header if scores else [], examples, predicted, scores))
+
+
+def write_table(path: str, header: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
+    """Writes a table with a header; tabs and line ends in cells become spaces, the file appears when it is complete."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n", errors="replace") as file:
+        file.writelines(_line(cells) for cells in (header, *rows))
 
 
 def _table(

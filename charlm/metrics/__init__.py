@@ -7,9 +7,11 @@ module of its own.
 from charlm.metrics.answers import SPLITTING, normalized, per_example_answers, squad_scores
 from charlm.metrics.classification import (
     classification_scores,
+    confusion,
     per_example_classes,
     per_example_numbers,
     regression_scores,
+    with_others,
 )
 from charlm.metrics.compare import (
     Difference,
@@ -28,6 +30,7 @@ __all__ = [
     "Difference",
     "MeanAndSd",
     "classification_scores",
+    "confusion",
     "entity_scores",
     "entity_spans",
     "mean_and_sd",
@@ -45,4 +48,5 @@ __all__ = [
     "score_of",
     "squad_scores",
     "tag_scores",
+    "with_others",
 ]

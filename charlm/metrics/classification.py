@@ -23,7 +23,11 @@ _NO_VARIANCE = 1e-12  # a variance below this share of the sum of squares is a r
 def classification_scores(
     gold: Sequence[str], predicted: Sequence[str], *, positive: str | None = None
 ) -> dict[str, float]:
-    """Returns accuracy, macro_f1 (over the classes in `gold` or `predicted`), micro_f1 (= accuracy) and matthews.
+    """Returns accuracy, macro_f1, weighted_f1, micro_f1 (= accuracy) and matthews.
+
+    macro_f1 is the mean of F1 over the classes in `gold` or `predicted`, weighted_f1 their mean by how often each class
+    is in `gold` (the scores of LinCE's language identification). The mean recall of classes weighted like this is the
+    accuracy.
 
     Args:
       gold: the correct class of each example.
@@ -39,6 +43,7 @@ def classification_scores(
     scores = {
         "accuracy": float(metrics.accuracy_score(gold, predicted)),
         "macro_f1": float(metrics.f1_score(gold, predicted, average="macro", zero_division=0)),
+        "weighted_f1": float(metrics.f1_score(gold, predicted, average="weighted", zero_division=0)),
         "micro_f1": float(metrics.f1_score(gold, predicted, average="micro", zero_division=0)),
         "matthews": 0.0,
     }
@@ -113,6 +118,26 @@ def _label_index(gold: Sequence[str], predicted: Sequence[str], labels: Sequence
     return index
 
 
+def confusion(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> np.ndarray:
+    """Returns how often each class was predicted for each, int64 [N + more, N + more]: row predicted, column gold.
+
+    So it is laid out in Table 6 of Char2Subword (Aguilar et al., 2021).
+
+    Args:
+      labels: the classes, in the order of rows and columns; classes beyond them follow, sorted.
+    """
+    check_lengths(gold, predicted)
+    index = {label: n for n, label in enumerate(with_others(labels, gold, predicted))}
+    counts = np.zeros((len(index), len(index)), np.int64)
+    np.add.at(counts, ([index[label] for label in predicted], [index[label] for label in gold]), 1)
+    return counts
+
+
+def with_others(labels: Sequence[str], *found: Sequence[str]) -> list[str]:
+    """Returns the labels, then those among `found` that are none of them, sorted."""
+    return [*labels, *sorted({label for part in found for label in part} - {*labels})]
+
+
 def class_scores_from_sums(sums_RS: np.ndarray, positive: int | None = None) -> dict[str, np.ndarray]:
     """Returns the scores of `classification_scores` from sums of rows.
 
@@ -132,6 +157,7 @@ def class_scores_from_sums(sums_RS: np.ndarray, positive: int | None = None) -> 
     scores = {
         "accuracy": accuracy,
         "macro_f1": divide(f1.sum(-1), occurs),
+        "weighted_f1": divide((f1 * gold).sum(-1), total),
         "micro_f1": accuracy,
         "matthews": matthews,
     }

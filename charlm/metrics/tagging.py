@@ -33,14 +33,16 @@ class _Counts(NamedTuple):
 
 
 def tag_scores(gold: Tags, predicted: Tags) -> dict[str, float]:
-    """Returns accuracy over all words, and macro_f1 over the tags that occur; for tags that mark no entities.
+    """Returns accuracy over all words, and macro_f1 and weighted_f1 over the tags; for tags that mark no entities.
+
+    The scores are those of `classification_scores` for words.
 
     Raises:
       ValueError: there are no words, or sentences differ in length.
     """
     flat_gold, flat_predicted = _flat(gold, predicted)
     scores = classification_scores(flat_gold, flat_predicted)
-    return {name: scores[name] for name in ("accuracy", "macro_f1")}
+    return {name: scores[name] for name in ("accuracy", "macro_f1", "weighted_f1")}
 
 
 def _flat(gold: Tags, predicted: Tags) -> tuple[list[str], list[str]]:

@@ -106,7 +106,7 @@ def gelu(x: jax.Array) -> jax.Array:
 
 
 class CharEmbed(nn.Module):
-    """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.1).
+    """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.5).
 
     Lookup and LayerNorm run in float32, because the gradient of a frequent character sums many thousands of rows.
     """

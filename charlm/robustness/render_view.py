@@ -24,7 +24,8 @@ RESULT_KEYS = (
     *("comparisons", "groups", "segmentation", "sensitivity", "adversarial", "notes"),
 )
 _LOWER_IS_BETTER = ("mse",)
-_NAMES = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "exact": "exact match", "mse": "MSE"}
+_NAMES = {"f1": "F1", "macro_f1": "macro F1", "weighted_f1": "weighted F1", "micro_f1": "micro F1"}
+_NAMES |= {"exact": "exact match", "mse": "MSE"}
 _NAMES |= {"mrr": "MRR", "map": "MAP", "matthews": "Matthews correlation", "pearson": "Pearson correlation"}
 _NAMES |= {"spearman": "Spearman correlation"}
 _COUNTS = ("total", "HasAns_total", "NoAns_total", "queries", "queries_without_right")

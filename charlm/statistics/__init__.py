@@ -1,6 +1,7 @@
 """Statistics of texts and models: lengths in words and subwords, and numbers of parameters.
 
-The command line is `python -m charlm.statistics`; begin with `lengths` for texts and with `parameters` for models.
+The command line is `python -m charlm.statistics`; begin with `lengths` for texts, with `parameters` for models,
+and with `movement` for what training changed.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
     python -m charlm.statistics --model=vocab.txt --lowercase=no --data 'wiki/*.jsonl' --json
     python -m charlm.statistics --model=runs/char2subword
     python -m charlm.statistics --model=gpt2 --table --splitter=spaces --sample=100000 --data tweets.txt wiki.txt
+    python -m charlm.statistics --model=runs/xray --before=roberta-base
 
 This is Table 5 of Char2Subword (Aguilar et al., 2021) for any text and any subword tokenizer, and the parameter counts
 of its section 5. The model is a tokenizer's folder or file, a model's folder in the format of Hugging Face, a workdir
@@ -14,6 +15,9 @@ With --table this is Table 3 of XRayEmb (Pinter et al., 2021), with one row per 
 words, the type/word ratio, the share of distinct words that are cut into several pieces, and how many tokens the cuts
 add in all. The ratio depends on the length of a text: --sample draws sentences with the same number of words in all
 from each file.
+
+With --before it says how far training moved the parameters that both models have, as in Figure 2 of XRayEmb: the
+Euclidean distance between the values before and after, by kind of parameter and layer.
 
 All lengths are lengths of sentences. The words of CoNLL files are taken as they are, those of other files are cut by
 the splitter. Subwords are the pieces of words, without special tokens. Standard deviations are those of the sentences
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--lowercase", choices=("yes", "no"), help="whether a vocab.txt of BERT lower-cases, if no file says so")
     add("--sample", type=int, metavar="N", help="draw sentences with N words in all from each file")
     add("--seed", type=int, default=0, help=f"seed of the sample {usual}")
+    add("--before", metavar="PATH", help="the model before training: print how far its parameters moved")
     add("--table", action="store_true", help="print Table 3 of XRayEmb, as Markdown")
     add("--json", action="store_true", help="print one JSON object per line: the model, then each file")
     return parser
@@ -82,6 +87,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     check_options(vars(args), needed=("model",))
+    if args.before is not None:
+        return _show_moved(args)
     files = _files(args.data)  # check the arguments before the model, which loads slowly
     splitter = get_splitter(args.splitter, args.language)
     if args.sample is not None and args.sample < 1:
@@ -106,6 +113,17 @@ def _run(args: argparse.Namespace) -> int:
         except ValueError as error:
             raise ValueError(str(error) if path in str(error) else f"{path}: {error}") from error
         print(show(path, found), flush=True)
+    return 0
+
+
+def _show_moved(args: argparse.Namespace) -> int:
+    """Prints how far parameters moved from --before to --model."""
+    if args.data or args.table:
+        raise ValueError("--before compares two models: leave --data and --table out")
+    from charlm.statistics.movement import moved_between, table  # imported late, so that --help needs no JAX
+
+    found = moved_between(args.before, args.model)
+    print("\n".join(json.dumps(one.to_dict()) for one in found) if args.json else table(found), flush=True)
     return 0
 
 

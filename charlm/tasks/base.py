@@ -19,6 +19,7 @@ import numpy as np
 from charlm import metrics
 from charlm.core import extras
 from charlm.core.types import Array, Json, JsonObject
+from charlm.data.text_tables import write_table
 from charlm.families.units import Joined, Units
 from charlm.metrics.compare import Scores
 from charlm.text.noise import Rewriter
@@ -302,6 +303,14 @@ AnyExample: TypeAlias = Any
 # A prediction of a task that the code does not know; only the task looks into it.
 AnyPrediction: TypeAlias = Any
 AnyTask: TypeAlias = Task[AnyExample, AnyPrediction]
+
+
+def write_confusion(path: Path, gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> None:
+    """Writes a table of how often each label was predicted (rows) for each (columns); see `metrics.confusion`."""
+    names = metrics.with_others(labels, gold, predicted)
+    counts = metrics.confusion(gold, predicted, labels)
+    rows = ([name, *row] for name, row in zip(names, counts.tolist(), strict=True))
+    write_table(str(path), ["predicted", *names], rows)
 
 
 def label_loss(logits: jax.Array, labels: jax.Array, weight: jax.Array) -> TaskSums:

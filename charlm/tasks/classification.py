@@ -26,7 +26,7 @@ from charlm.data.examples import TextExample
 from charlm.data.text_tables import write_tsv_predictions
 from charlm.families.units import Encoded, Joined, Units
 from charlm.metrics.compare import Scores
-from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss
+from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss, write_confusion
 from charlm.tasks.columns import Columns
 from charlm.text.noise import Rewriter
 
@@ -123,7 +123,7 @@ class Classification(TextTask[ClassPrediction]):
     Args:
       columns: the columns of the tables.
       labels: the classes; (): the classes of the training data.
-      metric: "accuracy", "macro_f1", "matthews", or "f1" of the second of two classes.
+      metric: "accuracy", "macro_f1", "weighted_f1", "matthews", or "f1" of the second of two classes.
     """
 
     name = "classification"
@@ -230,7 +230,7 @@ class Classification(TextTask[ClassPrediction]):
     def write(
         self, folder: Path, name: str, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]
     ) -> None:
-        """Writes a table with id, class and the probability of each class."""
+        """Writes a table of ids, classes and the probability of each class, and `write_confusion`'s table."""
         write_tsv_predictions(
             str(folder / f"{name}.tsv"),
             examples,
@@ -238,6 +238,9 @@ class Classification(TextTask[ClassPrediction]):
             [p.probabilities for p in predictions],
             self.labels,
         )
+        if all(example.label is not None for example in examples):
+            gold, found = [str(example.label) for example in examples], [p.label for p in predictions]
+            write_confusion(folder / f"{name}.confusion.tsv", gold, found, self.labels)
 
 
 class Regression(TextTask[float]):

@@ -53,7 +53,7 @@ _OWN = {
     "tagging": TaskEntry(
         "a tag for every word: entities, parts of speech, languages",
         "charlm.tasks.tagging:Tagging",
-        reads=("data.word", "data.tag", "data.scheme"),
+        reads=("data.word", "data.tag", "data.scheme", "data.metric", "data.skip_labels"),
     ),
     "question_answering": TaskEntry(
         "a span of a context that answers a question, or none",

@@ -23,7 +23,7 @@ from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
-from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss
+from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss, write_confusion
 from charlm.tasks.classification import learned
 from charlm.tasks.columns import column
 from charlm.text.noise import Rewriter
@@ -31,6 +31,8 @@ from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
 log = logging.getLogger("charlm")
 
+ENTITY_METRICS = ("f1", "accuracy", "macro_f1")  # values of `metric`
+TAG_METRICS = ("accuracy", "macro_f1", "weighted_f1")
 CONTEXT_SHARE = 4  # on each side, a window gives up to 1 / CONTEXT of its room to context
 
 
@@ -49,6 +51,9 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
       scheme: "auto", "iob1", "iob2", "iobes", or "none" if tags mark no entities. Entities are learned as IOB2.
       labels: the tags; (): the tags of the training data.
       entities: whether tags mark entities; None: `learn_labels` finds out from the training data.
+      skip_labels: tags of words that are neither learned nor scored, and only read, such as the words around a new one;
+        not beside tags that mark entities.
+      metric: the main score, one of those that `scores` returns; "": F1 of entities, else the share of correct tags.
     """
 
     name = "tagging"
@@ -65,24 +70,29 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         scheme: str = "auto",
         labels: Sequence[str] = (),
         entities: bool | None = None,
+        metric: str = "",
+        skip_labels: Sequence[str] = (),
     ) -> None:
-        self.word, self.tag, self.scheme = word, tag, scheme
+        self.word, self.tag, self.scheme, self._metric = word, tag, scheme, metric
+        self.skip_labels = tuple(skip_labels)
         self.labels, self.entities = tuple(labels), entities
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the scheme that a config names."""
-        return cls(config.data.word, config.data.tag, config.data.scheme)
+        data = config.data
+        return cls(data.word, data.tag, data.scheme, metric=data.metric, skip_labels=data.skip_labels)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings."""
-        return cls(**{**settings, "labels": tuple(settings.get("labels", ()))})
+        lists = {name: tuple(settings.get(name, ())) for name in ("labels", "skip_labels")}
+        return cls(**{**settings, **lists})
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
-        """The main score: entity F1 if tags mark entities, else the share of correct tags."""
-        return "f1" if self.entities else "accuracy"
+        """The main score: the one asked for; else entity F1 if tags mark entities, or the share of correct tags."""
+        return self._metric or ("f1" if self.entities else "accuracy")
 
     @property
     def outputs(self) -> int:
@@ -90,7 +100,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return len(self.labels)
 
     def settings(self) -> JsonObject:
-        """Returns name, columns, scheme, tags, and whether they mark entities."""
+        """Returns name, columns, scheme, tags, whether they mark entities, and what was asked for beyond that."""
+        optional = {"metric": self._metric, "skip_labels": list(self.skip_labels)}
         return {
             "name": self.name,
             "word": self.word,
@@ -98,7 +109,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
             "scheme": self.scheme,
             "labels": list(self.labels),
             "entities": self.entities,
-        }
+        } | {name: value for name, value in optional.items() if value}
 
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; tags of entities are converted to IOB2."""
@@ -129,9 +140,9 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     def learn_labels(self, examples: Sequence[TaggedExample]) -> None:
         """Sets `labels` to the tags of the examples, "O" first; for entities, both B- and I- of every type."""
-        tags = {tag for example in examples for tag in example.tags or ()}
+        tags = {tag for example in examples for tag in example.tags or ()} - {*self.skip_labels}
         if self.entities is None:
-            self.entities = self.scheme != "none" and is_iob(tags)
+            self.entities = self.scheme != "none" and not self.skip_labels and is_iob(tags)
         if self.entities:
             types = sorted({tag[2:] for tag in tags if tag != "O"})
             tags = {"O", *(f"{part}-{kind}" if kind else part for kind in types for part in "BI")}
@@ -197,32 +208,56 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         return [tuple(probabilities.tolist()) for probabilities in found]
 
     def scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> dict[str, float]:
-        """Returns the accuracy of tags, and precision, recall and F1 of entities, or else macro F1 of tags."""
-        gold = [list(example.tags or ()) for example in examples]
-        return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, predictions)
+        """Returns the accuracy of tags; precision, recall and F1 of entities, or else macro and weighted F1 of tags."""
+        gold, found = self._counting(examples, predictions)
+        return (metrics.entity_scores if self.entities else metrics.tag_scores)(gold, found)
+
+    def _counted(self, example: TaggedExample) -> list[int]:
+        """Returns the numbers of the words that are scored."""
+        tags = example.tags or ()
+        return [n for n in range(len(example.words)) if not (tags and tags[n] in self.skip_labels)]
+
+    def _counting(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
+    ) -> tuple[list[list[str]], list[tuple[str, ...]]]:
+        """Returns the correct and the predicted tags of the words that are scored, for each sentence."""
+        if not self.skip_labels:
+            return [list(example.tags or ()) for example in examples], list(predictions)
+        places = [self._counted(example) for example in examples]
+        gold = [[(e.tags or ())[n] for n in at] if e.tags else [] for e, at in zip(examples, places, strict=True)]
+        return gold, [tuple(tags[n] for n in at) for tags, at in zip(predictions, places, strict=True)]
 
     def statistics(
         self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> tuple[str, np.ndarray]:
         """Returns the counts of entities, or of tags, for each sentence."""
-        gold = [list(example.tags or ()) for example in examples]
+        gold, predictions = self._counting(examples, predictions)
         if self.entities:
             types = {label.partition("-")[2] for label in self.labels} - {""}
             return "entities", metrics.per_example_entities(gold, predictions, types=types)
         beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # tags that do not occur in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])
 
+    def check_scores(self) -> None:
+        """Checks that predictions can be scored; see `Task.check_scores`."""
+        super().check_scores()
+        known = ENTITY_METRICS if self.entities else TAG_METRICS
+        if self.metric not in known:
+            what = "mark entities" if self.entities else "mark no entities"
+            raise ValueError(f"data.metric={self.metric}, but the tags {what}; expected one of {', '.join(known)}")
+
     def is_labelled(self, example: TaggedExample) -> bool:
         """Says whether the tags are known."""
         return example.tags is not None
 
     def scored(self, examples: Sequence[TaggedExample]) -> list[dict[str, str | tuple[str, ...]]]:
-        """Returns every word as a text of its own."""
-        return [{"words": (word,)} for example in examples for word in example.words]
+        """Returns every word that is scored as a text of its own."""
+        words = [[example.words[n] for n in self._counted(example)] for example in examples]
+        return [{"words": (word,)} for listed in words for word in listed]
 
     def word_scores(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> WordScores:
         """Returns which words have the correct tag."""
-        gold = [example.tags or () for example in examples]
+        gold, predictions = self._counting(examples, predictions)
         pairs = zip(gold, predictions, strict=True)
         right = np.array([a == b for tags, found in pairs for a, b in zip(tags, found, strict=True)], bool)
         return WordScores(right, metrics.entity_spans(gold, predictions) if self.entities else None)
@@ -238,8 +273,14 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def write(
         self, folder: Path, name: str, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]
     ) -> None:
-        """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence."""
+        """Writes columns: word, correct tag, predicted tag, and the character offsets of the word in the sentence.
+
+        If tags are known and mark no entities, a table says how often each was predicted for each (`write_confusion`).
+        """
         write_conll(str(folder / f"{name}.conll"), examples, predictions, offsets=True)
+        if not self.entities and all(example.tags is not None for example in examples):
+            gold, found = ([tag for tags in part for tag in tags] for part in self._counting(examples, predictions))
+            write_confusion(folder / f"{name}.confusion.tsv", gold, found, self.labels)
 
     def noised(self, example: TaggedExample, noiser: Rewriter, key: str) -> tuple[TaggedExample, NoisedWords]:
         """Returns the sentence with noise; if noise cuts a word into several, each of them has a tag."""

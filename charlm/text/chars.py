@@ -201,7 +201,7 @@ class WordEncoder:
     def __init__(self, vocab: CharVocab, char_slots: int = 20, normalize: str = "none") -> None:
         """Makes an encoder that keeps at most char_slots - 1 characters of a word.
 
-        Slot 0 of a word holds WORD_CLS (HLM, section 3.5), which the encoder does not write. `normalize` is "none" or
+        Slot 0 of a word holds WORD_CLS (HLM, section 3.1), which the encoder does not write. `normalize` is "none" or
         "nfc"; it applies to each word by itself, so the offsets of words in the text stay valid.
 
         Raises:

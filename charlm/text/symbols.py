@@ -1,7 +1,7 @@
 """The vocabulary of the characters of subwords, which CharBERT reads beside the subwords themselves.
 
 Open it to see what id a character of a subword gets; HLM's vocabulary is in `charlm.text.chars`. Source: CharBERT, Ma
-et al., COLING 2020, section 4.2, and the released code.
+et al., COLING 2020, section 4.1, and the released code.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SymbolVocab:
 
         Args:
           counts: how often each character occurs, see `count_symbols`; whitespace is left out, since tokens have none.
-          size: number of rows of the character table, including id 0 and `<unk>` (section 4.2: 1000).
+          size: number of rows of the character table, including id 0 and `<unk>` (section 4.1: 1000).
 
         Raises:
           ValueError: `size` leaves no room for a character, or a key is not a single character.

@@ -184,7 +184,10 @@ BAD_CHARBERT = [
     ({"model.char_channel": False, "model.nlm": False}, "but model.char_channel=False has none"),
     ({"model.windows": ()}, "model.windows=() must name positive numbers of tokens"),
     ({"model.windows": (3, 0)}, "model.windows=(3, 0) must name positive numbers of tokens"),
-    ({"model.fusion": "reference"}, "model.windows=(3, 4, 5), but model.fusion=reference has one window"),
+    (
+        {"model.fusion": "reference", "model.windows": (3, 4, 5)},
+        "model.windows=(3, 4, 5), but model.fusion=reference has one window",
+    ),
     ({"model.char_encoder": "embedding"}, "model.char_hidden=256, but model.char_encoder=embedding needs half of"),
     ({"data.noised_budget": -1}, "data.noised_budget=-1 must not be negative"),
 ]
@@ -417,7 +420,8 @@ CHARBERT = {
     "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.fusion": "paper",
     "model.char_encoder": "gru", "model.dropout": 0.1, "text.chars": 1000, "text.terms": 30_001, "data.mask_rate": 0.10,
     "data.mask_share": 0.8, "data.random_share": 0.1, "data.noise": "paper", "data.noise_rate": 0.15,
-    "data.batch_size": 32, "optim.learning_rate": 5e-5, "train.steps": 320_000,
+    "data.noise_of": "all", "data.batch_size": 32, "optim.learning_rate": 5e-5, "optim.warmup_steps": 10_000,
+    "optim.weight_decay": 0.01, "train.steps": 320_000, "model.shared_fusion": True, "model.windows": (3,),
 }  # fmt: skip
 RELEASED_CHARBERT = CHARBERT | {
     "model.fusion": "reference", "model.windows": (3,), "model.compat_reference": True, "data.noise": "reference",
@@ -437,6 +441,7 @@ XRAYEMB = {
     "model.generator_layers": 2, "policy.learn": "stochastic:0.15", "policy.infer": "all_multi",
     "policy.generate": "all", "loss.language": 1.0, "loss.embedding": 0.25, "loss.generation": 0.25,
     "loss.cycle_words": 0.1, "loss.cycle_sphere": 0.1, "loss.pooling": "max", "loss.detach": True,
+    "loss.reduction": "sum_per_word", "loss.difference": "euclidean",
     "cycle.every": 5000, "cycle.words": 1000, "cycle.vocabulary": 25_000, "cycle.sampling": "uniform",
     "data.mask_rate": 0.15, "data.mask_share": 0.8, "data.random_share": 0.1, "data.generate_share": 1.0,
     "data.max_length": 512, "data.batch_size": 576, "optim.learning_rate": 2e-5, "optim.warmup_steps": 1350,
@@ -445,12 +450,12 @@ XRAYEMB = {
 RELEASED_XRAYEMB = XRAYEMB | {
     "policy.learn": "stochastic:0.5", "policy.generate": "masked", "loss.detach": False, "data.batch_size": 8,
     "model.char_embedding": 50, "model.char_hidden": 128, "model.generator_hidden": 128, "cycle.every": 3000,
-    "cycle.vocabulary": 100_000,
+    "cycle.vocabulary": 100_000, "loss.reduction": "mean", "loss.difference": "mean_square",
 }  # fmt: skip
 NO_LOOPS = XRAYEMB | {"loss.cycle_words": 0.0, "loss.cycle_sphere": 0.0}
 LANGUAGE_ONLY = NO_LOOPS | {"loss.embedding": 0.0, "loss.generation": 0.0, "policy.infer": "none"}
 XRAYEMB_TASKS = {"optim.learning_rate": 2e-5, "optim.head_learning_rate": 1e-3, "optim.warmup_share": 0.1}
-EMOJI = XRAYEMB_TASKS | {"train.epochs": 3, "data.metric": "macro_f1"}
+EMOJI = XRAYEMB_TASKS | {"train.epochs": 3, "train.patience": 4, "data.metric": "accuracy"}
 NYTWIT = XRAYEMB_TASKS | {
     "data.text": "Word", "data.label": "Category", "data.fold_column": "Fold", "data.skip_labels": ("filtered",),
 }  # fmt: skip
@@ -472,7 +477,11 @@ def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
     [
         ("char2subword_base", "ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
         ("char2subword_base", "tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
-        ("classify", "charbert+tiny+xrayemb", "of reference, charbert, xrayemb choose one, not charbert+xrayemb"),
+        (
+            "classify",
+            "charbert+tiny+xrayemb",
+            "of reference, charbert, xrayemb, lince_sa choose one, not charbert+xrayemb",
+        ),
         ("rank", "stochastic+no_suffix", "of scaffolding, stochastic, no_suffix choose one, not stochastic+no_suffix"),
     ],
 )
@@ -483,7 +492,7 @@ def test_variants_that_undo_each_other_are_refused(file, variants, message):
 
 def test_variants_are_joined_in_their_order():
     joined = load_config_file(f"{CONFIGS}/classify.py:xrayemb+tiny+stochastic")
-    assert (joined.data.metric, joined.optim.learning_rate, joined.model.policy) == ("macro_f1", 1e-3, "stochastic:0.1")
+    assert (joined.data.metric, joined.optim.learning_rate, joined.model.policy) == ("accuracy", 1e-3, "stochastic:0.1")
     assert load_config_file(f"{CONFIGS}/tag.py:tiny+reference").train.epochs == 10
     assert load_config_file(f"{CONFIGS}/tag.py:reference+tiny").train.epochs == 8
 
@@ -510,9 +519,29 @@ def test_variants_are_joined_in_their_order():
         ("xrayemb_base.py:language_only", LANGUAGE_ONLY),
         ("classify.py:xrayemb", EMOJI),
         ("classify.py:novel_words", NYTWIT),
+        ("tag.py:wnut16", {"train.epochs": 5, "optim.learning_rate": 2e-5, "data.batch_size": 16}),
+        ("tag.py:novel_words", {"data.skip_labels": ("_",), "data.scheme": "none", "data.folds": 10}),
+        ("tag.py:lince_lid", {"data.metric": "weighted_f1", "data.scheme": "none"}),
+        ("tag.py:lince_pos", {"data.metric": "", "data.scheme": "none"}),
+        ("tag.py:lince_ner", {"data.metric": "", "data.scheme": "auto"}),
+        ("classify.py:lince_sa", {"data.text": "sentence", "data.label": "label", "data.metric": "accuracy"}),
+        ("classify.py:charbert", {"optim.learning_rate": 3e-5, "train.epochs": 6, "data.batch_size": 16}),
         ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4}),
     ],
 )
 def test_values_of_the_paper(file, paper):
     config = flatten(load_config_file(f"{CONFIGS}/{file}"))
     assert {key: config[key] for key in paper} == paper
+
+
+def test_runs_from_before_a_key_existed_keep_what_they_did():
+    """CharBERT's fusions were one a layer, and its rate of misspellings was one of the words that can be misspelled."""
+    now = get_config("charbert")
+    stored = now.to_dict()
+    del stored["model"]["shared_fusion"], stored["data"]["noise_of"]
+    before = from_dict(stored)
+    assert (before.model.shared_fusion, before.data.noise_of) == (False, "eligible")
+    assert (now.model.shared_fusion, now.data.noise_of) == (True, "all")
+    assert from_dict(now.to_dict()).model.shared_fusion
+    with pytest.raises(ValueError, match=r"noise_of is all, there eligible; model\.shared_fusion is True, there False"):
+        check_resumable(now, before, "runs/x")

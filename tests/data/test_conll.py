@@ -278,3 +278,40 @@ def test_written_sentences_read_back(tmp_path_factory, sentences, offsets):
     if offsets:
         starts = [example.tags for example in read_tagged(path, tag=1)]
         assert starts == [tuple(str(start) for start, _ in joined(example.words)[1]) for example in examples]
+
+
+LINCE = """# sent_enum = 1
+#hola	lang2	O
+# sent_enum	other	O
+@user	other	O
+ne New York	ne	B-LOC
+
+# sent_enum = 2
+
+# sent_enum = 3
+#	other	O
+# sent_enum = 4
+ok	lang1	O
+"""
+
+
+@pytest.mark.parametrize("comments", [None, True])
+def test_lince_numbers_its_sentences_and_keeps_hashtags(tmp_path, comments):
+    found = read(tmp_path, LINCE, comments=comments)
+    assert [example.words for example in found] == [("#hola", "# sent_enum", "@user", "ne New York"), ("#",), ("ok",)]
+    assert [example.tags for example in found] == [("O", "O", "O", "B-LOC"), ("O",), ("O",)]
+    assert [example.id for example in found] == ["1", "3", "4"]
+    assert read(tmp_path, LINCE, tag=1)[0].tags == ("lang2", "other", "other", "ne")
+
+
+def test_lince_has_tokens_without_tags_in_its_test_files(tmp_path):
+    text = "# sent_enum = 1\n#hola\nne New York\n\n# sent_enum = 2\nok\n"
+    found = read(tmp_path, text, tag=None)
+    assert [(example.words, example.tags) for example in found] == [(("#hola", "ne New York"), None), (("ok",), None)]
+    with pytest.raises(ValueError, match=r"a\.conll:2: line has 1 columns; expected at least 2"):
+        read(tmp_path, text)
+
+
+def test_numbers_of_sentences_are_words_where_the_file_does_not_begin_with_one(tmp_path):
+    found = read(tmp_path, "a\tO\n# sent_enum = 2\tO\n")
+    assert [example.words for example in found] == [("a", "# sent_enum = 2")]

@@ -261,3 +261,16 @@ def test_tfds_gives_class_names(tfds_dir, monkeypatch):
         rows(spec, ["text"])
     with pytest.raises(ValueError, match=r"column 0 is a number; expected a name"):
         rows(spec, [0])
+
+
+def test_numbered_sentences_have_their_class_beside_the_number(tmp_path):
+    text = "# sent_enum = 1\tpositive\n#que\tlang2\nbien\tlang2\n\n# sent_enum = 2\tneutral\nok\tlang1\n"
+    path = write(tmp_path / "sa.conll", text)
+    assert rows(path, ["sentence", "label"]) == [("#que bien", "positive"), ("ok", "neutral")]
+    assert [row.place for row in read_rows(str(path), ["id"])] == [f"{path}:2", f"{path}:6"]
+    path = write(tmp_path / "test.conll", text.replace("\tpositive", "").replace("\tneutral", ""))
+    assert rows(path, ["sentence"]) == [("#que bien",), ("ok",)]
+    with pytest.raises(ValueError, match=r"test\.conll:2: no class beside the number of the sentence"):
+        rows(path, ["sentence", "label"])
+    with pytest.raises(ValueError, match=r"no column 'text' in numbered sentences; columns: 'sentence'"):
+        rows(path, ["text"])

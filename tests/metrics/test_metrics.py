@@ -24,6 +24,7 @@ from charlm.metrics import (
     score_from_statistics,
     tag_scores,
 )
+from charlm.metrics.classification import confusion
 
 pytest.importorskip("sklearn")
 pytest.importorskip("scipy")
@@ -242,3 +243,12 @@ def test_strict_scores_are_those_of_the_repaired_tags():
     again = entity_scores(*kept)
     assert strict["f1"] == again["f1"]
     assert strict["macro_f1"] == again["macro_f1"]
+
+
+def test_weighted_f1_and_the_confusion_by_hand():
+    gold, predicted = ["a", "a", "a", "b"], ["a", "a", "b", "c"]
+    scores = classification_scores(gold, predicted)
+    assert scores["weighted_f1"] == pytest.approx((3 * (2 * 1 * 2 / 3 / (1 + 2 / 3)) + 1 * 0) / 4)
+    assert tag_scores([gold], [predicted])["weighted_f1"] == scores["weighted_f1"]
+    rows = ([2, 0, 0], [1, 0, 0], [0, 1, 0])  # predicted a, b and c for gold a, b and c
+    assert confusion(gold, predicted, ["a", "b"]).tolist() == [*rows]

@@ -24,6 +24,7 @@ from charlm.families.subword.bert import Bert, BertConfig
 from charlm.statistics import Lengths, read_sentences, text_statistics
 from charlm.statistics.__main__ import main
 from charlm.statistics.lengths import sample
+from charlm.statistics.movement import Moved, movements, table
 from charlm.statistics.parameters import count, open_model
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
@@ -50,6 +51,34 @@ def run(capsys, *arguments):
     """Returns what a successful command printed."""
     assert main([str(argument) for argument in arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_how_far_parameters_moved(capsys):
+    before = {"a": {"layer_0": {"kernel": np.zeros((2, 2))}, "layer_1": {"kernel": np.ones((2, 2))}}, "old": np.ones(1)}
+    after = {"a": {"layer_0": {"kernel": np.full((2, 2), 3.0)}, "layer_1": {"kernel": np.ones((2, 2))}}, "new": 1.0}
+    before["table"], after["table"] = np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])
+    found = movements(before, after)
+    assert found == [Moved("a/kernel", 0, 6.0, 4), Moved("a/kernel", 1, 0.0, 4), Moved("table", -1, 5.0, 2)]
+    assert table(found).splitlines() == [
+        "| parameters | - | 0 | 1 |",
+        "|---|---:|---:|---:|",
+        "| a/kernel |  | 6 | 0 |",
+        "| table | 5 |  |  |",
+    ]
+    with pytest.raises(ValueError, match="no parameter is in both: a/layer_0/kernel and others, new"):
+        movements(before, {"new": 1.0})
+    with pytest.raises(ValueError, match=r"table is \[1, 2\] before, \[2\] after"):
+        movements(before, {"table": np.zeros(2)})
+    assert main(["--model=x", "--before=y", "--table"]) == 1
+    assert "--before compares two models: leave --data and --table out" in capsys.readouterr().err
+
+
+def test_the_command_says_how_far_parameters_moved(release, capsys):
+    lines = run(capsys, "--model", release, "--before", release, "--json").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert {one["distance"] for one in found} == {0.0}
+    assert [one["layer"] for one in found if one["kind"].endswith("embed/token/embedding")] == [None]
+    assert {one["layer"] for one in found if one["kind"].endswith("attention/query/kernel")} > {0}
 
 
 def test_statistics_by_hand(tokenizer):

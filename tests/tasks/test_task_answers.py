@@ -106,3 +106,65 @@ def test_settings_make_the_task_anew(task):
 def test_an_unknown_task_names_the_nearest():
     with pytest.raises(ValueError, match=r"^task 'taging' is not one of classification, .*; did you mean tagging\?$"):
         from_settings({"name": "taging"})
+
+
+@pytest.mark.parametrize(
+    ("metric", "entities", "expected"),
+    [
+        ("", True, "f1"),
+        ("", False, "accuracy"),
+        ("weighted_f1", False, "weighted_f1"),
+        ("weighted_f1", True, None),
+        ("f1", False, None),
+    ],
+)
+def test_the_metric_of_tags_is_one_of_their_scores(metric, entities, expected):
+    task = Tagging(labels=("O", "B-P"), entities=entities, metric=metric)
+    again = from_settings(json.loads(json.dumps(task.settings())))
+    if expected is not None:
+        task.check_scores()
+        assert again.metric == task.metric == expected
+        return
+    with pytest.raises(ValueError, match=f"data.metric={metric}, but the tags mark"):
+        again.check_scores()
+
+
+def test_words_that_are_only_read_are_neither_learned_nor_scored(tmp_path):
+    """As the words around a new word that is to be classified."""
+    task = Tagging(scheme="none", skip_labels=("_",))
+    examples = [
+        TaggedExample("1", "", ("a", "covidiot", "sat"), ("_", "blend", "_")),
+        TaggedExample("2", "", ("unputdownable",), ("affix",)),
+        TaggedExample("3", "", ("b",), ("_",)),
+    ]
+    task.learn_labels(examples)
+    assert (task.labels, task.entities) == (("affix", "blend"), False)
+    again = from_settings(json.loads(json.dumps(task.settings())))
+    predictions = [("affix", "blend", "blend"), ("blend",), ("affix",)]
+    assert again.scores(examples, predictions)["accuracy"] == 0.5
+    kind, rows = again.statistics(examples, predictions)
+    assert (kind, rows.sum(axis=1).tolist()) == ("tags", [3.0, 2.0, 0.0])
+    assert again.word_scores(examples, predictions).right.tolist() == [True, False]
+    assert again.scored(examples) == [{"words": ("covidiot",)}, {"words": ("unputdownable",)}]
+    again.write(tmp_path, "dev", examples, predictions)
+    assert (tmp_path / "dev.confusion.tsv").read_text().splitlines()[1:] == ["affix\t0\t0", "blend\t1\t1"]
+
+
+@pytest.mark.parametrize(
+    ("task", "examples", "predictions"),
+    [
+        (Tagging(labels=("x", "y"), entities=False), [SENTENCE._replace(tags=("x", "y"))], [("y", "y")]),
+        (
+            Classification(Columns(), ("x", "y")),
+            [PAIR, PAIR._replace(label="y")],
+            [ClassPrediction("y", (0.2, 0.8)), ClassPrediction("y", (0.2, 0.8))],
+        ),
+    ],
+)
+def test_mistakes_are_written_beside_predictions(tmp_path, task, examples, predictions):
+    task.write(tmp_path, "dev", examples, predictions)
+    assert (tmp_path / "dev.confusion.tsv").read_text() == "predicted\tx\ty\nx\t0\t0\ny\t1\t1\n"
+    task.write(
+        tmp_path, "test", [type(examples[0])("1", "", ("Ada", "sat"))] if task.by_word else [ALONE], predictions[:1]
+    )
+    assert not (tmp_path / "test.confusion.tsv").exists()

@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 LOSSES = ("cosine", "distance", "neighbours", "cross_entropy")
 DISTANCES = ("norm", "mean_square")
-NEIGHBOURS = 15  # neighbours that precision is measured on (section 4.2)
+NEIGHBOURS = 15  # neighbours that precision is measured on (section 4, Figure 4)
 ROWS_AT_ONCE = 4096  # rows of the table that are scored at once
 
 

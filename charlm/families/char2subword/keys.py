@@ -53,7 +53,7 @@ _OF_CONTEXTUAL = (
 SET_BY = {CONTEXTUAL: {key: f"contextual.{key.split('.')[1]}" for key in _OF_CONTEXTUAL}}
 
 KEYS: dict[str, Key] = {
-    "stages": Key((APPROXIMATION, CONTEXTUAL, APPROXIMATION), "what a run does, in this order (section 3)"),
+    "stages": Key((APPROXIMATION, CONTEXTUAL, APPROXIMATION), "what a run does, in this order (section 4, Figure 4)"),
     "stage": Key("",
         'one stage alone, in the workdir itself: "approximation" or "contextual"; empty: all of `stages`',
         ("", *STAGES)),
@@ -73,12 +73,12 @@ KEYS: dict[str, Key] = {
     "data.bucket_slots": BUCKET_SLOTS.but(meaning="approximation: {}"),
     "data.bucket_rows": BUCKET_ROWS.but(
         meaning="approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured"),
-    "data.max_length": MAX_LENGTH.but(meaning="contextual: {} (section 4.1)"),
+    "data.max_length": MAX_LENGTH.but(meaning="contextual: {} (section 3.2)"),
     "data.mask_rate": MASK_RATE.but(meaning="contextual: share of the subwords to predict (section 3.2)"),
     "data.mask_whole": Key(False,
         "contextual: True: one draw for all characters of a subword, as in BERT; False: one each"),
-    "contextual.steps": count(1500, 'three passes of 500 updates ("a few", section 4.1)'),
-    "contextual.batch_size": BATCH_SIZE.but(2000, "sequences of an update (section 4.1)"),
+    "contextual.steps": count(1500, 'three passes of 500 updates ("a few", section 3.2)'),
+    "contextual.batch_size": BATCH_SIZE.but(2000, "sequences of an update (section 3.2)"),
     "contextual.accumulation": ACCUMULATION.but(125, "micro-batches of an update"),
     "contextual.bucket_slots": BUCKET_SLOTS,
     "contextual.bucket_rows": BUCKET_ROWS.but(

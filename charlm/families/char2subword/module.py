@@ -80,8 +80,13 @@ class CharAttention(nn.Module):
     config: Char2SubwordConfig
 
     @nn.compact
-    def __call__(self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns [U, C, D]; attention reads only the positions where mask_UC is True, the characters."""
+    def __call__(
+        self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool, probabilities: bool
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns [U, C, D], and with `probabilities` those of attention, float32 [U, H, C, C].
+
+        Attention reads only the positions where mask_UC is True, the characters.
+        """
         cfg = self.config
         U, C, D = x_UCD.shape
         K = D // cfg.heads
@@ -96,10 +101,12 @@ class CharAttention(nn.Module):
         scale = 1 / math.sqrt(D if cfg.attention_scale == "model" else K)
         drops = cfg.attention_dropout > 0 and not deterministic
         drop = nn.Dropout(cfg.attention_dropout, deterministic=False) if drops else None
-        mixed_UHCK, _ = attend(
-            cfg.attention_kernel, query, key, value, mask_UC[:, None, None], scale=scale, drop=drop, probabilities=False
-        )
-        return project("output", mixed_UHCK.swapaxes(1, 2).reshape(U, C, D))
+        mixed_UHCK, probs_UHCC = attend(
+            cfg.attention_kernel, query, key, value, mask_UC[:, None, None], scale=scale, drop=drop,
+            probabilities=probabilities,
+        )  # fmt: skip
+        output = project("output", mixed_UHCK.swapaxes(1, 2).reshape(U, C, D))
+        return output, probs_UHCC if probabilities else None
 
 
 class CharLayer(nn.Module):
@@ -108,17 +115,21 @@ class CharLayer(nn.Module):
     config: Char2SubwordConfig
 
     @nn.compact
-    def __call__(self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns the states [U, C, D]."""
+    def __call__(
+        self, x_UCD: jax.Array, mask_UC: jax.Array, deterministic: bool, probabilities: bool = False
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns the states [U, C, D], and with `probabilities` those of attention; see `CharAttention`."""
         cfg = self.config
         D = cfg.hidden
         drop = nn.Dropout(cfg.dropout, deterministic=deterministic)
         plain = cfg.residual == "plain"
         normed = layer_norm(cfg.epsilon, jnp.float32, name="attention_norm")(x_UCD)
-        x = (x_UCD if plain else normed) + drop(CharAttention(cfg, name="attention")(normed, mask_UC, deterministic))
+        attended, probs = CharAttention(cfg, name="attention")(normed, mask_UC, deterministic, probabilities)
+        x = (x_UCD if plain else normed) + drop(attended)
         normed = layer_norm(cfg.epsilon, jnp.float32, name="ffn_norm")(x)
         hidden = gelu(MixedDense(4 * D, cfg.initializer, cfg.dtype, name="ffn_in")(normed))
-        return (x if plain else normed) + drop(MixedDense(D, cfg.initializer, cfg.dtype, name="ffn_out")(hidden))
+        x = (x if plain else normed) + drop(MixedDense(D, cfg.initializer, cfg.dtype, name="ffn_out")(hidden))
+        return x, probs
 
 
 class Char2Subword(nn.Module):
@@ -130,7 +141,7 @@ class Char2Subword(nn.Module):
         cfg = self.config
         self.chars = nn.Embed(cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer))
         self.dropout = nn.Dropout(cfg.dropout)
-        layer = nn.remat(CharLayer, static_argnums=(3,)) if cfg.remat else CharLayer
+        layer = nn.remat(CharLayer, static_argnums=(3, 4)) if cfg.remat else CharLayer
         self.layer = [layer(cfg) for _ in range(cfg.layers)]
         self.projection = MixedDense(cfg.output, cfg.initializer, cfg.dtype)
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
@@ -144,11 +155,29 @@ class Char2Subword(nn.Module):
         """
         cfg = self.config
         mask_UC = chars_UC != 0
-        positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], cfg.hidden))
-        x_UCD = self.dropout(self.chars(chars_UC) + positions_CD[None], deterministic=deterministic)
-        step = lambda x_UCD, layer: layer(x_UCD, mask_UC, deterministic)
+        x_UCD = self._embedded(chars_UC, deterministic)
+        step = lambda x_UCD, layer: layer(x_UCD, mask_UC, deterministic, False)[0]
         x_UCD = in_turn(self, step, x_UCD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)
         return self.norm(_maximum(self.projection(x_UCD), mask_UC))
+
+    def attention(self, chars_UC: jax.Array) -> jax.Array:
+        """Returns how much each character reads from each other, float32 [U, layers, H, C, C] (Figure 5).
+
+        Rows are the characters that read, and add up to 1; those at padding are meaningless.
+
+        Args:
+          chars_UC: see `__call__`.
+        """
+        x_UCD, found = self._embedded(chars_UC, deterministic=True), []
+        for layer in self.layer:
+            x_UCD, probs_UHCC = layer(x_UCD, chars_UC != 0, True, True)
+            found.append(probs_UHCC)
+        return jnp.stack(found, axis=1)
+
+    def _embedded(self, chars_UC: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns the sums of characters and sinusoidal positions, [U, C, D]."""
+        positions_CD = jnp.asarray(sinusoids(chars_UC.shape[1], self.config.hidden))
+        return self.dropout(self.chars(chars_UC) + positions_CD[None], deterministic=deterministic)
 
 
 def _maximum(x_UCE: jax.Array, mask_UC: jax.Array) -> jax.Array:

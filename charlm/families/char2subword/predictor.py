@@ -7,6 +7,7 @@ subwords are found.
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,18 @@ from charlm.families.predictor import Neighbor, check_top
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import WordPredictor
 from charlm.families.subword.gaps import Pieces
+
+
+class CharAttentions(NamedTuple):
+    """How the characters of a word read each other.
+
+    Attributes:
+      chars: the characters, the mark of a full word ("##") first.
+      weights_LHCC: float32, of every layer and head: how much the character of a row reads from that of a column.
+    """
+
+    chars: tuple[str, ...]
+    weights_LHCC: np.ndarray
 
 
 class Char2SubwordPredictor(WordPredictor):
@@ -64,6 +77,21 @@ class Char2SubwordPredictor(WordPredictor):
     def anything(self) -> Pieces:
         """The entries of the vocabulary."""
         return Pieces(self.tokenizer, self.config.vocab_size)
+
+    def attention(self, string: str) -> CharAttentions:
+        """Returns the attention among the characters of a string, which is spelled as a full word (Figure 5).
+
+        Raises:
+          ValueError: the string is empty.
+        """
+        if not isinstance(string, str) or not string:
+            raise ValueError(f"attention of {string!r}: expected a string of at least one character")
+        spelled, cfg = spell_word(string), self.config.characters
+        chars_1C = spell_rows([spelled], self.pretrained.vocab(), cfg.char_slots)
+        count = int((chars_1C != 0).sum())
+        apply = functools.partial(Char2Subword(cfg).apply, method="attention")
+        weights_1LHCC = jax.device_get(jax.jit(apply)({"params": self._module_params}, chars_1C[:, :count]))
+        return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
         """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector of a string.

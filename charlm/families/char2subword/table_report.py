@@ -3,7 +3,7 @@
     python -m charlm.table_report --checkpoint=runs/c2s
     python -m charlm.table_report --checkpoint=runs/clean --checkpoint=runs/noise --json > report.jsonl
 
-The measures are those of Aguilar et al. (2021), section 4.2 and Table 2. Accuracy is the share of entries whose own row
+The measures are those of Aguilar et al. (2021), section 4 and Table 2. Accuracy is the share of entries whose own row
 has the largest product with the module's vector. Precision@k is the share of the k rows nearest to the entry's row,
 itself included, that are also among the k rows nearest to the vector, by cosine. Average precision is the mean of
 precision@1 to @15. All rows are candidates. The typos are the six of Table 1, one in each of some words of the

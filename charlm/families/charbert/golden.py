@@ -18,7 +18,6 @@ from charlm.core.trees import flat
 from charlm.core.types import AnyModel, Params
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.tensors import ON_BERT, ON_ROBERTA, CharBertLayout
-from charlm.families.fusions import FUSIONS
 
 __all__ = ["ATOL", "find_cases", "outputs"]
 
@@ -80,7 +79,7 @@ def _pretraining(case: Case, batch: CharBertBatch) -> NamedOutputs:
     yield "embeddings_out", Ours(seen["embed/__call__"][0])
     yield "char_gru_all_hiddens", Ours(seen["char/states"][0])
     yield "char_embeddings_out", Ours(seen["char/__call__"][0])
-    shared = FUSIONS[model.config.fusion].shared  # one module, called for every layer
+    shared = model.config.one_fusion  # one module, called for every layer
     for n in range(model.config.layers):
         both_BCLD = seen["encoder/transformer"][n]
         name, call = ("fusion", n) if shared else (f"fusion_{n}", 0)

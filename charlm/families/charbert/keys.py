@@ -52,8 +52,10 @@ KEYS: dict[str, Key] = {
     "data.noise": Key("paper",
         '"paper": drop, add, swap inside (section 3.5); "reference": the released code\'s changes',
         ("paper", "reference")),
-    "data.noise_rate": NOISE_RATE.but(0.15,
-        'share of words misspelled (section 4.1; code: 0.10), "paper": of two letters or more', least=0, below=1),
+    "data.noise_rate": NOISE_RATE.but(0.15, "share of words misspelled (section 4.1; code: 0.10)", least=0, below=1),
+    "data.noise_of": Key("all",
+        '"paper": the share is one of "all" words (section 4.1), or of the "eligible", of two letters or more',
+        ("all", "eligible")),
     "data.noised_budget": natural(0,
         "most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus"),
     "model.backbone": BACKBONE.but(
@@ -71,7 +73,8 @@ KEYS: dict[str, Key] = {
         '"gru" (section 3.3) or "embedding" (Table 4, w/o GRU; char_hidden half of hidden)', ("gru", "embedding")),
     "model.fusion": Key("paper",
         'where the channels meet: "paper", "reference", "none", or one of the fusions below', FUSIONS),
-    "model.windows": WINDOWS.but(meaning="{} of the fusion; released code: (3,)"),
+    "model.shared_fusion": Key(True, "all layers share one fusion, as the 5 M parameters of section 4.1 imply"),
+    "model.windows": WINDOWS.but((3,), "{} of the fusion (released code; the paper gives none)"),
     "model.nlm": Key(True, "predict misspelled words (section 3.5); False: MLM reads both channels (Table 4, w/o NLM)"),
     "model.shared_head_norm": Key(False, "both prediction heads have one LayerNorm (released code on RoBERTa)"),
     "model.compat_reference": Key(False, 'padding and "#" as in the released code, for its weights and numbers'),
@@ -79,9 +82,11 @@ KEYS: dict[str, Key] = {
 VALUES: JsonObject = {  # CharBERT's defaults of shared keys
     "text.splitter": "rules",  # close to the NLTK words of the released code
     "data.batch_size": 32,
-    "optim.warmup_steps": 0,
+    "optim.warmup_steps": 10_000,  # BERT's, as its weight decay: section 4.1 takes the backbone's settings; code: 0
     "train.steps": 320_000,
 }
+# What runs did that do not state a key, because they were saved before it existed, or with another default.
+UNSTATED: JsonObject = {"model.shared_fusion": False, "data.noise_of": "eligible"}
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

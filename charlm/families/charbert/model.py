@@ -42,11 +42,14 @@ class CharBertConfig(BertConfig):
       word_vocab_size: size of the word vocabulary that noisy language modelling predicts.
       char_encoder: "gru"; "embedding": rows of the table instead of states of a GRU (Table 4, w/o GRU). A token is then
         the rows of its first and last character, so `char_hidden` must be half of `hidden`.
-      fusion: how the channels are mixed, a name of `charlm.families.fusions.FUSIONS`. "paper": each layer has a fusion
-        of its own with tanh and a GELU layer for each channel (section 3.4); "reference": all layers share one fusion,
-        a linear convolution that is added to both channels (released code); "none": no mixing (Table 4, w/o HI).
+      fusion: how the channels are mixed, a name of `charlm.families.fusions.FUSIONS`. "paper": tanh and a GELU layer
+        for each channel (section 3.4); "reference": a linear convolution that is added to both channels (released
+        code), always shared; "none": no mixing (Table 4, w/o HI).
+      shared_fusion: whether all layers share one fusion. The 5 M parameters of section 4.1 are explained only by this:
+        on BERT-base "paper" has 6.7 M of them with windows=(3,), 7.9 M with (3, 4, 5), and 71.6 M and 85.8 M if each
+        layer has a fusion of its own; "reference" has 5.5 M. Models from before this field had no sharing.
       windows: widths in tokens of the fusion's convolutions, which share its `hidden` filters. The paper gives no
-        widths; (3, 4, 5) are those of Kim (2014), whom it follows. The released code has (3,).
+        widths; the released code has (3,), and Kim (2014), whom the paper follows, (3, 4, 5).
       nlm: whether the character channel is trained by noisy language modelling. If not, masked tokens are predicted
         from both channels (Table 4, w/o NLM; section 4.6).
       shared_head_norm: whether both prediction heads share one LayerNorm (released code on RoBERTa).
@@ -60,6 +63,7 @@ class CharBertConfig(BertConfig):
     word_vocab_size: int = 30001
     char_encoder: Literal["gru", "embedding"] = "gru"
     fusion: str = "paper"
+    shared_fusion: bool = False
     windows: tuple[int, ...] = (3, 4, 5)
     nlm: bool = True
     shared_head_norm: bool = False
@@ -86,6 +90,11 @@ class CharBertConfig(BertConfig):
                 f"charbert: char_hidden={self.char_hidden}, but char_encoder='embedding' needs half of "
                 f"hidden={self.hidden}"
             )
+
+    @property
+    def one_fusion(self) -> bool:
+        """Whether one fusion serves all layers."""
+        return self.shared_fusion or FUSIONS[self.fusion].shared
 
 
 class CharBertOutput(NamedTuple):
@@ -147,10 +156,9 @@ class CharBertEncoder(nn.Module):
     def setup(self) -> None:
         cfg = self.config
         self.layer = [block_class(cfg.remat)(cfg.block) for _ in range(cfg.layers)]
-        entry = FUSIONS[cfg.fusion]
         if layer := layer_of(cfg.fusion):
             fusion = nn.remat(layer) if cfg.remat else layer
-            self.fusion = fusion(cfg) if entry.shared else [fusion(cfg) for _ in range(cfg.layers)]
+            self.fusion = fusion(cfg) if cfg.one_fusion else [fusion(cfg) for _ in range(cfg.layers)]
 
     def __call__(
         self,

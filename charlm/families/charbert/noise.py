@@ -45,14 +45,20 @@ class WordNoise:
     """Misspells words; the changes depend only on the seed and the number of the draw, not on order or process."""
 
     def __init__(
-        self, style: Literal["paper", "reference"], rate: float, seed: int, letters: Sequence[str] = ()
+        self,
+        style: Literal["paper", "reference"],
+        rate: float,
+        seed: int,
+        letters: Sequence[str] = (),
+        of: Literal["all", "eligible"] = "eligible",
     ) -> None:
         """Prepares the noise.
 
         Args:
           style: see the module.
-          rate: share of words that are changed: in the paper's style, of words with two characters or more; in the
-            reference style, of all words, including punctuation.
+          rate: share of words that are changed; in the reference style, of all words, including punctuation.
+          of: what the rate is a share of in the paper's style, where only words of two characters or more can change:
+            these ("eligible"), or "all" words, so that more of these are changed, at most all of them.
           letters: the characters that the reference style inserts: the beginning of the character vocabulary.
 
         Raises:
@@ -63,7 +69,7 @@ class WordNoise:
         if style == "reference" and not letters:
             raise ValueError("noise of the released code: letters= names nothing to insert")
         self._style, self._rate, self._seed, self._letters = style, rate, seed, tuple(letters)
-        self._noiser = Noiser(Noise(PAPER_KIND, rate), seed)
+        self._of_all = of == "all"
 
     def words(self, words: Sequence[str], number: int) -> list[str]:
         """Returns the words, some of them misspelled.
@@ -75,7 +81,10 @@ class WordNoise:
         if not self._rate or not words:
             return list(words)
         if self._style == "paper":
-            return list(self._noiser.words(words, number).words)
+            rate = self._rate
+            if self._of_all and (eligible := sum(len(word) > 1 for word in words)):
+                rate = min(1.0, rate * len(words) / eligible)
+            return list(Noiser(Noise(PAPER_KIND, rate), self._seed).words(words, number).words)
         rng = random.Random(f"{self._seed}:{number}")
         swaps = random.Random(f"{self._seed}:{number}:swaps")
         return noise_as_released(words, self._rate, rng, swaps, self._letters)

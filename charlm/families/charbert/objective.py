@@ -28,6 +28,7 @@ from charlm.families.charbert.masking import SubwordMasking
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.charbert.noise import REFERENCE_LETTERS, WordNoise
 from charlm.families.charbert.shape import (
+    check_fusion,
     make_model,
     model_config,
     read_backbone,
@@ -61,7 +62,10 @@ class NoisyLanguageModelling(TextObjective):
         self._backbone, stored = None, None
         if config.init_from and not is_measured(config):
             self._backbone = read_backbone(config.init_from)
-            stored = None if self._backbone else stored_shape(config.init_from)
+            if self._backbone is None:
+                stored = stored_shape(config.init_from)
+                if config.model.char_channel and not config.resume:
+                    check_fusion(config)
         self._resolved = resolve(config, data, self._backbone, stored)
         self.model = make_model(model_config(config, data, self._resolved))
         self._predicts_words = config.model.char_channel and config.model.nlm
@@ -79,7 +83,7 @@ class NoisyLanguageModelling(TextObjective):
             pieces=WordPieces(data.tokenizer),
             chars=PieceChars(data.tokenizer, data.chars, self.config.model.compat_reference),
             terms=data.terms,
-            noise=WordNoise(cfg.noise, cfg.noise_rate, seed, letters),
+            noise=WordNoise(cfg.noise, cfg.noise_rate, seed, letters, cfg.noise_of),
             masking=SubwordMasking(cfg.mask_rate, *shares, mask_id, np.array(ordinary, np.int32), cfg.masking),
             length=cfg.max_length,
             slots=cfg.chars_per_piece * cfg.max_length,
@@ -182,7 +186,7 @@ class NoisyLanguageModelling(TextObjective):
 
     @staticmethod
     def weights(batch: NoisyBatch) -> tuple[jax.Array, jax.Array]:
-        """Returns the numbers of labels of both losses, which have equal weight (section 3.5)."""
+        """Returns the numbers of labels of both losses, which have equal weight (released code)."""
         return label_weights(batch)
 
     def summarize(self, sums: NoisySums) -> dict[str, float]:

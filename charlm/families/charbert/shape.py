@@ -5,6 +5,7 @@ The objective calls it at the start of a run; open it when a run takes the wrong
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -21,6 +22,20 @@ from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.start import BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS, check_room, sizes_of
 from charlm.text.symbols import SymbolVocab
+
+FUSION_KEYS = ("fusion", "shared_fusion", "windows")  # of the section `model`: they decide the fusions' parameters
+
+
+def check_fusion(config: ml_collections.ConfigDict) -> None:
+    """Checks that the CharBERT that `init_from` names has fusions as the config says; ValueError with what to set."""
+    stored = metadata_of(checkpoints.find(config.init_from, key="init_from"), ("charbert",))["model"]
+    theirs = CharBertConfig(**{name: stored[name] for name in FUSION_KEYS if name in stored})
+    ours = CharBertConfig(**{name: config.model[name] for name in FUSION_KEYS})
+    same = all(getattr(ours, name) == getattr(theirs, name) for name in ("fusion", "windows", "one_fusion"))
+    if same or ours.fusion == theirs.fusion == "none":
+        return
+    wanted = " ".join(f"--config.model.{name}={shlex.quote(str(getattr(theirs, name)))}" for name in FUSION_KEYS)
+    raise ValueError(f"init_from={config.init_from} has other fusions of its channels: set {wanted}")
 
 
 def read_backbone(source: str) -> Pretrained | None:
@@ -118,7 +133,7 @@ def model_config(config: ml_collections.ConfigDict, data: SubwordData, resolved:
     fields = BERT_KINDS[kind] | own | {"dtype": jnp.dtype(config.model.dtype)}
     if char_channel:
         return CharBertConfig(**fields, char_vocab_size=data.chars.size, word_vocab_size=data.terms.size)
-    for name in ("char_hidden", "char_encoder", "fusion", "windows", "nlm", "shared_head_norm", "compat_reference"):
+    for name in ("char_hidden", "char_encoder", *FUSION_KEYS, "nlm", "shared_head_norm", "compat_reference"):
         del fields[name]
     return BertConfig(**fields, pooler=False)
 

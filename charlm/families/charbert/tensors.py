@@ -115,7 +115,10 @@ class CharBertLayout(Layout):
     def rules_of(self, config: CharBertConfig, head: str, params: Params) -> list[Rule]:
         """Returns the rules of a head; see `Layout.rules_of`."""
         rules = super().rules_of(config, head, params)
-        if config.fusion not in FUSIONS.own:  # the released code lacks this fusion, so its parameters keep our names
+        released = config.fusion == "reference" or not config.one_fusion
+        if (
+            config.fusion not in FUSIONS.own or not released
+        ):  # the released code lacks it: its parameters keep our names
             rules = [rule for rule in rules if not _FUSION.search(rule.ours)]
             names = traverse_util.flatten_dict(params, sep="/")
             rules += [Rule(f"{_NO_NAME}{name}", name) for name in names if _FUSION.search(name)]

@@ -3,12 +3,20 @@
 Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and write the files of Hugging Face.
 """
 
+from charlm.core.keys import Key
 from charlm.families.family import Family
+from charlm.families.options import ModelOption
 
 _HERE = "charlm.families.subword"
+# XRayEmb on GPT-2 has it, too.
+LABELLED = ModelOption(
+    f"{_HERE}.gpt2:check_labelled",
+    Key("", 'GPT-2, tagging: which piece of a word has its label: "first" or "last"; empty: as the model says',
+        ("", "first", "last")),
+)  # fmt: skip
 
 
-def _family(name: str, title: str) -> Family:
+def _family(name: str, title: str, **options: ModelOption) -> Family:
     return Family(
         name=name,
         title=title,
@@ -16,7 +24,9 @@ def _family(name: str, title: str) -> Family:
         units=f"{_HERE}.units:SubwordUnits",
         predictor=f"{_HERE}.predictor:SubwordPredictor",
         golden=f"{_HERE}.golden",
+        options=options,
     )
 
 
-BERT, ROBERTA, GPT2 = _family("bert", "BERT"), _family("roberta", "RoBERTa"), _family("gpt2", "GPT-2")
+BERT, ROBERTA = _family("bert", "BERT"), _family("roberta", "RoBERTa")
+GPT2 = _family("gpt2", "GPT-2", labelled=LABELLED)

@@ -49,6 +49,7 @@ class SubwordConverter(Converter):
         """Takes the layout of the files and the family of the models."""
         self.layout = layout
         self.name, self.title = family.name, family.title
+        self.own_options = family.option_checks()
 
     @property
     def heads(self) -> Sequence[str]:

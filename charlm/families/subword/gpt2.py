@@ -8,7 +8,7 @@ model itself; its layers are in `charlm.nn.blocks`.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -24,6 +24,12 @@ from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.scan import in_turn
 
 
+def check_labelled(value: object) -> None:
+    """Raises ValueError unless the value is "first" or "last", a piece of a word."""
+    if value not in ("first", "last"):
+        raise ValueError(f"labelled={value!r} is not one of first, last")
+
+
 @dataclasses.dataclass(frozen=True)
 class GPT2Config:
     """Shape of a GPT-2. Defaults: the smallest released one.
@@ -32,6 +38,8 @@ class GPT2Config:
       max_positions: rows of the position table.
       embed_dropout: dropout rate on the embeddings; `dropout` is the rate on outputs of attention and feed-forward.
       dtype: the type of matmul inputs and states.
+      labelled: which piece of a word carries its label in tagging: the "last", which alone has read the whole word, or
+        the "first", as in XRayEmb's paper (section 4.2).
     """
 
     vocab_size: int = 50257
@@ -50,9 +58,11 @@ class GPT2Config:
     remat: bool = False
     attention_kernel: Kernel = "auto"
     scan_layers: bool = False
+    labelled: Literal["first", "last"] = "last"
 
     def __post_init__(self) -> None:
         check_block("gpt2", self)
+        check_labelled(self.labelled)
 
     @property
     def block(self) -> BlockConfig:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from charlm.convert.heads import CAUSAL_LM, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.convert.rules import Leave, Rule, dense_rules, norm_rules
-from charlm.core.types import Json, JsonObject
+from charlm.core.types import Json, JsonObject, ModelConfig
 from charlm.families.labels import label_heads
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.labels import GPT2ForLabels
@@ -21,6 +21,7 @@ _OUR_LAYER = "gpt2/decoder/layer_{n}/"
 _DENSE = {"attn.c_proj": "attention/output", "mlp.c_fc": "ffn_in", "mlp.c_proj": "ffn_out"}
 _BUILD = label_heads(GPT2ForLabels)
 _QKV = ("query", "key", "value")
+LABELLED_KEY = "charlm_labelled"  # in configs that charlm exports
 _FOURFOLD = 4  # ffn / hidden if the config does not state ffn (Radford et al., 2018, section 4.1: 3072 / 768)
 
 
@@ -64,11 +65,22 @@ def _for_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
 
 
 def _derive(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject:
-    """Adds the feed-forward width, which older configs omit."""
-    return {"ffn": _FOURFOLD * ours["hidden"]} | ours
+    """Adds the feed-forward width, which older configs omit, and the labelled piece that our exports state."""
+    labelled = {"labelled": theirs[LABELLED_KEY]} if LABELLED_KEY in theirs else {}
+    return {"ffn": _FOURFOLD * ours["hidden"]} | ours | labelled
 
 
-GPT2_LAYOUT = Layout(
+class GPT2Layout(Layout):
+    """The layout of GPT-2, whose exported configs state which piece of a word is labelled if it is not the last."""
+
+    def to_theirs(self, config: ModelConfig, head: str, original: Mapping[str, Json]) -> JsonObject:
+        """Returns their config for ours; see `Layout.to_theirs`."""
+        kept = {key: value for key, value in original.items() if key != LABELLED_KEY}
+        stated = {LABELLED_KEY: config.labelled} if config.labelled != "last" else {}
+        return super().to_theirs(config, head, kept) | stated
+
+
+GPT2_LAYOUT = GPT2Layout(
     name="gpt2",
     model_types={"gpt2": "GPT2"},
     prefix="transformer.",

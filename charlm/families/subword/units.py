@@ -46,7 +46,8 @@ class PieceUnits(Units[Shape, Inputs]):
     """Rows of pieces with special tokens, for example [CLS] pieces [SEP], as in the tokenizer's template.
 
     GPT-2 has no template: the end-of-text token closes each text. The last token, which has read everything, represents
-    the row, and a word's label is at its last piece, the only one that has read the whole word.
+    the row, and a word's label is at its last piece, the only one that has read the whole word, unless the model's
+    config says the first.
 
     Args:
       pretrained: the model.
@@ -56,12 +57,15 @@ class PieceUnits(Units[Shape, Inputs]):
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
+    _causal = False  # whether the last position represents a row
+
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         self._tokenizer = pretrained.tokenizer()
         config = pretrained.config
         check_ids(pretrained.folder, "the tokenizer has", self._tokenizer.size, config.vocab_size)
         causal = isinstance(config, GPT2Config)
-        self.labelled = "last" if causal else "first"
+        self._causal = causal
+        self.labelled = config.labelled if causal else "first"
         self._pad = getattr(config, "pad_id", 0)
         # A model with only one segment has no row for a second one.
         self._one_type = getattr(config, "type_vocab", 1) < 2
@@ -111,7 +115,7 @@ class PieceUnits(Units[Shape, Inputs]):
             parts += [_with_type(second, template.types[1]), template.after]
         content = np.concatenate(parts)
         start = len(template.before)
-        whole = len(content) - 1 if self.labelled == "last" else 0
+        whole = len(content) - 1 if self._causal else 0
         return Joined(content, len(content), start, start + len(first) + len(template.between), whole)
 
 

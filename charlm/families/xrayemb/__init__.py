@@ -7,6 +7,7 @@ Begin with `encoder` and `decoder`, its two parts, and with `policies`, which se
 from charlm.core.keys import Key
 from charlm.families.family import Family
 from charlm.families.options import ExportForm, ImportOption, ModelOption, PredictOption
+from charlm.families.subword import LABELLED
 
 _HERE = "charlm.families.xrayemb"
 
@@ -20,6 +21,7 @@ FAMILY = Family(
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:SecondPretraining"},
     options={
+        "labelled": LABELLED,
         "policy": ModelOption(
             f"{_HERE}.policies:check_policy",
             Key("", 'XRayEmb: words read as characters, e.g. "none", "stochastic:0.1"; empty: as the model says'),

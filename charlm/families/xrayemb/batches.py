@@ -141,15 +141,19 @@ def _by_bucket(sequence: XRaySequence, slots: tuple[int, ...]) -> np.ndarray:
 
 
 class XRayLane:
-    """A lane of `charlm.data.lanes` that adds words of cycles to shards, chosen by the shard's number in the lane."""
+    """A lane of `charlm.data.lanes` that adds words of cycles to shards, chosen by the shard's number in the lane.
 
-    def __init__(self, text: Lane, shape: XRayShape, cycle: CycleWords, lane: int) -> None:
-        self._text, self._shape, self._cycle, self._lane = text, shape, cycle, lane
+    Args:
+      empty: a shard without text, for steps that have cycles alone.
+    """
+
+    def __init__(self, text: Lane, shape: XRayShape, cycle: CycleWords, lane: int, empty: XRayBatch) -> None:
+        self._text, self._shape, self._cycle, self._lane, self._empty = text, shape, cycle, lane, empty
         self._made = 0  # number of shards made
 
     def shard(self) -> tuple[XRayBatch, bool]:
-        """Returns the next shard, and whether it holds a subword."""
-        shard, filled = self._text.shard()
+        """Returns the next shard, and whether it holds a subword or, instead of text, words of cycles."""
+        shard, filled = (self._empty, True) if self._cycle.alone(self._made) else self._text.shard()
         words_KC = self._cycle.of(self._lane, self._shape.shards, self._made) if filled else self._cycle.none()
         self._made += 1
         return with_cycle(shard, words_KC, self._shape), filled

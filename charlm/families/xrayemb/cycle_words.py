@@ -24,11 +24,12 @@ class CycleWords:
       rows_NC: uint16, words as `charlm.families.xrayemb.chars` encodes them, the most frequent first.
       counts_N: how often each word occurs.
       size: K, words of a shard in steps with cycles.
-      every: steps from one with cycles to the next.
+      every: steps on text from one with cycles to the next.
       micro_batches: micro-batches of a step.
       seed: seed of the draws.
       sampling: probability of a word: the same for all ("uniform"), in proportion to its count ("frequency") or to the
         square root of its count ("sqrt").
+      apart: whether steps with cycles have no text, and stand between those of text.
       in_order: for evaluation: every shard has words, and all words take turns instead of being drawn. Evaluation may
         stop before all had a turn, where its text ends or at `train.eval_words`.
     """
@@ -41,6 +42,7 @@ class CycleWords:
     seed: int
     sampling: str = "uniform"
     in_order: bool = False
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.sampling not in SAMPLING:
@@ -67,6 +69,13 @@ class CycleWords:
         """Returns the rows of a shard without words: zeros, uint16 [K, C]."""
         return np.zeros((self.size, self.rows_NC.shape[1]), np.uint16)
 
+    def alone(self, shard: int) -> bool:
+        """Says whether a lane's shard has words of cycles and no text."""
+        return self.apart and not self.in_order and self.size > 0 and self._in_turn(shard)
+
+    def _in_turn(self, shard: int) -> bool:
+        return (shard // self.micro_batches + 1) % (self.every + self.apart) == 0
+
     def of(self, lane: int, lanes: int, shard: int) -> np.ndarray:
         """Returns the words of a lane's shard, uint16 [K, C]; zeros in steps without cycles.
 
@@ -78,7 +87,7 @@ class CycleWords:
         if self.in_order:
             words_KC = self.rows_NC[self.by_length_N[(shard * lanes + lane) % self.windows :: self.windows]]
             return np.concatenate([words_KC, self.none()])[: self.size]
-        if (shard // self.micro_batches + 1) % self.every:
+        if not self._in_turn(shard):
             return self.none()
         seeds = np.random.SeedSequence((self.seed, lane, shard), spawn_key=(1,))  # draws of text have no spawn key
         found_K = stratified(self.ends_N, self.size, np.random.Generator(np.random.Philox(seeds)))

@@ -48,7 +48,8 @@ class XREncoderConfig:
       heads, ffn, max_positions: sizes of the Transformer.
       char_slots: characters of the longest word, both `<e>` included.
       compat_padding: padding is read as a character, as in the released code.
-      dropout: dropout of the Transformer's states and probabilities; the other kinds have no dropout.
+      dropout: dropout of the Transformer's states and probabilities, and for the other kinds, to which the authors gave
+        none, of what the projections read.
       dtype: dtype of the inputs of products; vectors are float32.
       scan_layers: whether the layers of the Transformer run as one loop, see `charlm.nn.scan`.
     """
@@ -125,6 +126,7 @@ class XREncoder(nn.Module):
         inner = 2 * cfg.hidden if cfg.kind == "lstm" else cfg.output
         widths = [inner] * (cfg.projections - 1) + [cfg.output]
         self.projection = [MixedDense(width, cfg.initializer, cfg.dtype) for width in widths]
+        self.dropout = nn.Dropout(0.0 if cfg.kind == "transformer" else cfg.dropout)
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Returns float32 [U, D]; a row of padding, which stands for no word, gives arbitrary but finite numbers.
@@ -134,7 +136,7 @@ class XREncoder(nn.Module):
         """
         x_UK = self.body(chars_UC.astype(jnp.int32), deterministic)
         for projection in self.projection:
-            x_UK = projection(jax.nn.relu(x_UK))
+            x_UK = projection(self.dropout(jax.nn.relu(x_UK), deterministic=deterministic))
         return x_UK
 
 
@@ -158,7 +160,7 @@ class Convolutions(nn.Module):
 
     @nn.compact
     def __call__(self, chars_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns float32 [U, 3 H]; there is no dropout, so `deterministic` has no effect."""
+        """Returns float32 [U, 3 H]; there is no dropout inside, so `deterministic` has no effect."""
         cfg = self.config
         C = chars_UC.shape[1]
         table_VE = nn.Embed(
@@ -218,7 +220,7 @@ class BiLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, chars_UC: jax.Array, deterministic: bool) -> jax.Array:
-        """Returns float32 [U, 2 H]; there is no dropout, so `deterministic` has no effect."""
+        """Returns float32 [U, 2 H]; there is no dropout inside, so `deterministic` has no effect."""
         cfg = self.config
         U, C = chars_UC.shape
         E = cfg.char_embedding

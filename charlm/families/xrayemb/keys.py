@@ -4,7 +4,7 @@ Open it to add a key or to see which values are allowed. Sections, tables and fo
 of EMNLP 2021, arXiv 2108.00391. Values that the paper does not give are those of the released code if it has them, else
 ours.
 
-One optimizer serves the whole run: words of the cycles are part of the same update as the text. The released code has
+One optimizer serves the whole run, also the steps of the cycles, which count among `train.steps`. The released code has
 two mistakes that are not reproduced: it uses a second optimizer for the cycles, whose learning rate falls to 0 half-way
 through the run, and it never updates biases and LayerNorms.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ml_collections
 
-from charlm.core.keys import Key, amount, count, natural
+from charlm.core.keys import Key, amount, count, natural, share
 from charlm.core.types import JsonObject
 from charlm.families.shared_keys import (
     ACTIVATION,
@@ -34,6 +34,7 @@ from charlm.families.shared_keys import (
     VOCAB_SIZE,
 )
 from charlm.families.xrayemb.policies import get_policy
+from charlm.nn.choices import INITIALIZERS
 
 ALL, MASKED = "all", "masked"  # the values of `policy.generate`
 MEASURED = (
@@ -77,6 +78,10 @@ KEYS: dict[str, Key] = {
     "model.char_slots": CHAR_SLOTS.but(22,
         "characters of the longest word, both <e> included; longer ones are cut (released code)"),
     "model.char_embedding": count(200, "width of the tables of characters (section 4.2)"),
+    "model.char_dropout": share(0.0,
+        "of XR-Enc: of its Transformer's states, else of what its projections read; -1: the authors'").but(
+        -1.0, minus_one="the authors'"),
+    "model.char_initializer": Key("", "of XR-Enc's tables and projections; empty: the authors'", ("", *INITIALIZERS)),
     "model.char_hidden": CHAR_HIDDEN.but(0,
         "filters of each width (256, section 4.2), units of an LSTM, width; 0: the authors'", least=0),
     "model.encoder_layers": natural(0, "of an LSTM or transformer; 0: the authors'"),
@@ -92,7 +97,7 @@ KEYS: dict[str, Key] = {
         '"all": every position (section 4); "masked": masked subwords alone (code\'s default)', (ALL, MASKED)),
     "loss.language": amount(1.0,
         "weight (0: left out, of all five): masked subwords, GPT-2: the next subword (section 2.1)"),
-    "loss.embedding": amount(0.25, "mean square of encoder against table (section 2.1; weights: released code)"),
+    "loss.embedding": amount(0.25, "distance of encoder from table (section 2.1; weights: released code)"),
     "loss.generation": amount(0.25, "cross entropy of the characters of every word, from its state (section 2.1)"),
     "loss.cycle_words": amount(0.1, "frequent words through encoder and generator (section 2.1)"),
     "loss.cycle_sphere": amount(0.1, "points of the unit sphere through generator and encoder (section 2.1)"),
@@ -100,10 +105,16 @@ KEYS: dict[str, Key] = {
         'how the rows of a word\'s subwords become one (footnote 10): "max", "mean" or "first"',
         ("max", "mean", "first")),
     "loss.detach": Key(True, "the table does not move towards the encoder; released code: False"),
-    "loss.reduction": Key("mean",
-        'of characters: "mean" (released code), or "sum_per_word", mean of words (section 4)',
+    "loss.reduction": Key("sum_per_word",
+        'of characters: "sum_per_word", its mean over words (section 4), or "mean" (released code)',
         ("mean", "sum_per_word")),
-    "cycle.every": count(5000, "optimizer steps from one with cycles to the next (section 4)"),
+    "loss.difference": Key("euclidean",
+        'of the embedding and the sphere: "euclidean" (sections 2.1 and 4), or "mean_square" (released code)',
+        ("euclidean", "mean_square")),
+    "cycle.every": count(5000, "steps on text from one with cycles to the next (section 4)"),
+    "cycle.batches": Key("own",
+        'cycles have steps of their "own" between those of text (section 2.1), or are "joined" to the text of a step',
+        ("own", "joined")),
     "cycle.words": count(1000, "words, and as many points of the sphere, of such a step (section 4)"),
     "cycle.vocabulary": count(25_000, "most frequent words of the corpora, from which they are drawn (section 4)"),
     "cycle.sampling": Key("uniform",
@@ -118,11 +129,16 @@ VALUES: JsonObject = {  # default values of keys that all families share
     "optim.learning_rate": 2e-5,  # released code
     "optim.warmup_steps": 1350,  # a tenth (released code)
     "optim.weight_decay": 0.0,  # released code
-    "train.steps": 13_500,  # one epoch of some 725 MB (section 4); the last column of Table 4, Wikipedia
+    # Table 4's last step of BERT on Wikipedia, where 7.8 M sequences are the lines of some 725 MB, read once (section
+    # 4). Here sequences are filled up to data.max_length, so that as many steps pass over such a corpus some 24 times;
+    # one pass takes some 560 steps: the subwords of the corpus, divided by 576 sequences of 512.
+    "train.steps": 13_500,
     "train.log_every": 50,
     "train.eval_every": 500,
     "train.checkpoint_every": 500,
 }
+# What runs did that do not state a key, because they were saved before it existed.
+UNSTATED: JsonObject = {"loss.difference": "mean_square", "cycle.batches": "joined"}
 CHOICES = {"data.masking": ("paper",)}  # the choices of a shared key that this family allows
 
 

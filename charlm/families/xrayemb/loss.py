@@ -36,6 +36,7 @@ from charlm.nn.label_sums import label_sums
 SPHERE_STREAM = 1  # number of the random stream of the sphere's points, beside that of dropout
 EVAL_SEED = 1  # seed of the sphere's points in evaluation, the same in every run
 POOLINGS = ("max", "mean", "first")
+DISTANCES = ("euclidean", "mean_square")
 
 
 class XRaySums(NamedTuple):
@@ -72,18 +73,23 @@ class XRayLosses:
       pooling: how the rows of a word's subwords become one vector.
       detach: whether gradients are kept from these rows.
       reduction: how the cross entropy of characters is averaged, see `GenerationSums.loss`.
+      distance: that of the embedding loss and of the sphere: "euclidean", the length of the difference (section 2.1),
+        or "mean_square", the mean of its squares over the width (released code).
     """
 
     weights: Mapping[str, float]
     pooling: Literal["max", "mean", "first"] = "max"
     detach: bool = True
     reduction: Literal["mean", "sum_per_word"] = "mean"
+    distance: Literal["euclidean", "mean_square"] = "mean_square"
 
     def __post_init__(self) -> None:
         if missing := [name for name in LOSSES if name not in self.weights]:
             raise ValueError(f"losses: no weight of {', '.join(missing)}")
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        if self.distance not in DISTANCES:
+            raise ValueError(f"distance={self.distance!r} is not one of {', '.join(DISTANCES)}")
 
     def label_weights(self, batch: XRayBatch) -> tuple[jax.Array, ...]:
         """Returns the divisor of each loss, float32 scalars, for a batch with any leading axes."""
@@ -150,7 +156,7 @@ class XRayLosses:
         return found
 
     def _embedding(self, model: nn.Module, vectors_SUD: jax.Array, batch: XRayBatch) -> jax.Array:
-        """Returns the sum over words of the mean squared error of the encoder's vector."""
+        """Returns the sum over words of the distance of the encoder's vector."""
         pieces_SWP = batch.learned.pieces_SWP
         rows_SWPD = model.embed_tokens(jnp.maximum(pieces_SWP, 0))
         real_SWP1 = (pieces_SWP >= 0)[..., None]
@@ -163,7 +169,7 @@ class XRayLosses:
             target_SWD = rows_SWPD[:, :, 0]
         target_SWD = jax.lax.stop_gradient(target_SWD) if self.detach else target_SWD
         vectors_SWD = jnp.take_along_axis(vectors_SUD, batch.learned.row_SW[..., None], axis=1)
-        return _squares(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0)
+        return _distances(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0, self.distance)
 
     def _of_cycles(
         self, model: nn.Module, params: Params, batch: XRayBatch, key: jax.Array, rngs: RNGSequences | None
@@ -176,7 +182,8 @@ class XRayLosses:
                 found |= _words(model, params, batch.cycle, rngs)
             if self.weights["cycle_sphere"]:
                 longest = batch.cycle[-1].shape[-1] - 2
-                found["cycle_sphere"] = _sphere(model, params, batch.points_SK.reshape(-1), longest, key, rngs)
+                real_U = batch.points_SK.reshape(-1)
+                found["cycle_sphere"] = _sphere(model, params, real_U, longest, key, rngs, self.distance)
             return found
 
         shapes = jax.eval_shape(cycles, params)
@@ -246,9 +253,15 @@ def sphere_points(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _sphere(
-    model: nn.Module, params: Params, real_U: jax.Array, longest: int, key: jax.Array, rngs: RNGSequences | None
+    model: nn.Module,
+    params: Params,
+    real_U: jax.Array,
+    longest: int,
+    key: jax.Array,
+    rngs: RNGSequences | None,
+    distance: str,
 ) -> jax.Array:
-    """Returns the sum over points of the mean squared error of the encoder's vectors.
+    """Returns the sum over points of the distance of the encoder's vectors.
 
     Args:
       real_U: bool, True at points that count.
@@ -260,18 +273,22 @@ def _sphere(
     generated = applied(model, {"params": fixed}, method="generate")(points_UD, max_steps=longest)
     rows_UC = spelled_rows(generated, config.generator.end)
     vectors_UD = applied(model, {"params": params}, rngs, method="vectors")(rows_UC, rngs is None)
-    return _squares(vectors_UD - points_UD, real_U)
+    return _distances(vectors_UD - points_UD, real_U, distance)
 
 
-def _squares(off: jax.Array, real: jax.Array) -> jax.Array:
-    """Returns the sum over real positions of the mean squares over the last axis."""
-    return jnp.where(real, (off * off).mean(axis=-1), 0).sum(dtype=jnp.float32)
+def _distances(off: jax.Array, real: jax.Array, distance: str) -> jax.Array:
+    """Returns the sum over real positions of the lengths, or mean squares, of differences over the last axis."""
+    squares = off * off
+    # The square root has no finite gradient at 0, where there is nothing left to learn.
+    length = lambda: jnp.sqrt(jnp.maximum(squares.sum(axis=-1), 1e-24))
+    found = squares.mean(axis=-1) if distance == "mean_square" else length()
+    return jnp.where(real, found, 0).sum(dtype=jnp.float32)
 
 
 def summarize(sums: XRaySums, weights: Mapping[str, float]) -> dict[str, float]:
     """Returns the metrics for the user: the weighted loss, each loss without its weight, accuracies, and rebuilt words.
 
-    The embedding loss and that of the sphere are mean squares, the others are in nats.
+    The embedding loss and that of the sphere are distances or mean squares, the others are in nats.
 
     Args:
       weights: weight of each loss in `LOSSES`.

@@ -72,7 +72,8 @@ class SecondPretraining(TextObjective):
         self._resolved = resolve(config, data, self._start)
         self.model = make_model(model_config(config, data, self._resolved))
         weights = {name: float(config.loss[name]) for name in LOSSES}
-        self._losses = XRayLosses(weights, config.loss.pooling, config.loss.detach, config.loss.reduction)
+        loss = config.loss
+        self._losses = XRayLosses(weights, loss.pooling, loss.detach, loss.reduction, loss.difference)
         self.weights = self._losses.label_weights
         check_generate(config, self._resolved["backbone"])
         self._found = XRayWords(data.tokenizer)
@@ -123,6 +124,7 @@ class SecondPretraining(TextObjective):
             seed=self.config.seed,
             sampling=cfg.sampling,
             in_order=in_order,
+            apart=cfg.batches == "own",
         )
 
     def _shape(self) -> XRayShape:
@@ -178,7 +180,8 @@ class SecondPretraining(TextObjective):
 
     def wrapped(self, lane: Lane, number: int, heldout: bool) -> XRayLane:
         """Returns a lane that adds words of cycles: to held-out text some of the most frequent words."""
-        return XRayLane(lane, self.shape, self._heldout_cycle if heldout else self._cycle, number)
+        cycle = self._heldout_cycle if heldout else self._cycle
+        return XRayLane(lane, self.shape, cycle, number, self.shard().build())
 
     def empty(self, shards: int) -> XRayBatch:
         """Returns a batch [1, shards, ...] of padding only."""

@@ -204,6 +204,8 @@ def model_config(config: ml_collections.ConfigDict, data: XRayData, resolved: Js
     }
     unset = {"hidden": model.char_hidden, "layers": model.encoder_layers, "projections": model.projections}
     own = {name: value for name, value in unset.items() if value}
+    own |= {"dropout": model.char_dropout} if model.char_dropout >= 0 else {}
+    own |= {"initializer": model.char_initializer} if model.char_initializer else {}
     encoder = encoder_config(model.encoder, output=model.hidden, scan_layers=model.scan_layers, **characters, **own)
     layers = {"hidden": model.generator_hidden, "layers": model.generator_layers}
     generator = XRDecoderConfig(vector=model.hidden, **characters, **layers)

@@ -39,7 +39,8 @@ class XRayEmbUnits(SpelledUnits):
 
     A unit is the id of a piece, or -1 - n for word n. A given word has several units if it is not selected, or if only
     a part of it is (BERT separates punctuation). The first unit carries the word's label; with GPT-2 it is the last,
-    whose state has read the whole word. Words are kept as long as this object; see `fresh`.
+    whose state has read the whole word, unless the model's config says the first. Words are kept as long as this
+    object; see `fresh`.
 
     Args:
       pretrained: the model.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import char2subword_equations as equations
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,3 +134,29 @@ def test_sinusoids():
 def test_impossible_shapes(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SHAPE, **change)
+
+
+def test_the_equations_give_the_golden_results(tmp_path):
+    """The program that makes the golden cases writes the same again."""
+    equations.make(GOLDENS, tmp_path / "again")
+    for name in ("module_a.npz", "losses.npz"):
+        old, new = (dict(np.load(folder / name)) for folder in (GOLDENS, tmp_path / "again"))
+        assert old.keys() == new.keys()
+        for key, value in old.items():
+            np.testing.assert_allclose(new[key], value, atol=2e-6, rtol=0, err_msg=key)
+        made = {"module_a.npz": {"char_ids"}, "losses.npz": {"E", "y", "pred", "k"}}[name]
+        assert equations.results(GOLDENS)[name].keys() == old.keys() - made, "every result is computed"
+
+
+@pytest.mark.parametrize("change", [{}, {"attention_scale": "head"}, {"remat": True}])
+def test_attention_among_characters_is_that_of_the_equations(golden, change):
+    chars = golden["char_ids"][:3]
+    model = Char2Subword(dataclasses.replace(SHAPE, **change))
+    found = model.apply({"params": golden_params()}, jnp.asarray(chars), method="attention")
+    assert found.shape == (3, SHAPE.layers, SHAPE.heads, *chars.shape[1:] * 2)
+    p = {name: value.astype(np.float64) for name, value in load_file(GOLDENS / "module_a.safetensors").items()}
+    for row, probs_LHCC in zip(chars, np.asarray(found), strict=True):
+        n = int((row != 0).sum())
+        _, expected = equations.module(p, row[:n], SHAPE.layers, SHAPE.heads, change.get("attention_scale", "model"))
+        np.testing.assert_allclose(probs_LHCC[:, :, :n, :n], expected, atol=1e-5)
+        np.testing.assert_array_equal(probs_LHCC[:, :, :n, n:], 0, "padding is not read")

@@ -304,3 +304,14 @@ def test_the_other_commands(ask, tmp_path):
     _, (line,), errors = ask("fill-mask", f"--words={tmp_path / 'words.txt'}", "a [MASK]")
     assert [fill["word"] for fill in line["fills"][0]] == ["the"]
     assert "1 of 2 words are no single entries of the vocabulary; they are left out" in errors
+
+
+def test_the_attention_of_a_word(bert):
+    found = bert.attention("birds")
+    assert found.chars == tuple("##birds")
+    cfg = bert.config.characters
+    assert found.weights_LHCC.shape == (cfg.layers, cfg.heads, 7, 7)
+    np.testing.assert_allclose(found.weights_LHCC.sum(axis=-1), 1, atol=1e-5)
+    assert len(bert.attention("x" * 99).chars) == SLOTS, "long ones are cut"
+    with pytest.raises(ValueError, match="attention of '': expected a string of at least one character"):
+        bert.attention("")

@@ -30,6 +30,7 @@ REFERENCE = dataclasses.replace(TINY, fusion="reference", windows=(3,))
 CONFIGS = {
     "paper": TINY,
     "paper, windows of 1 and 2": dataclasses.replace(TINY, windows=(1, 2)),
+    "paper, one fusion": dataclasses.replace(TINY, shared_fusion=True, windows=(3,)),
     "reference": REFERENCE,
     "on roberta": dataclasses.replace(
         REFERENCE, shared_head_norm=True, position_offset=2, pad_id=1, type_vocab=1, epsilon=1e-5
@@ -277,3 +278,24 @@ def test_new_parts_begin_as_in_the_released_code():
     assert np.abs(normal[0][0]).min() > 0  # row 0 is not zero
     new = sum(x.size for x in jax.tree.leaves([params["char"], fusion]))
     assert new == 5_497_088  # the 5M of the paper, counted in the released code
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"fusion": "reference", "windows": (3,)}, 5_497_088),
+        ({"shared_fusion": True, "windows": (1, 2, 3)}, 5_500_160),
+        ({"shared_fusion": True, "windows": (3,)}, 6_679_808),
+        ({"shared_fusion": True}, 7_859_456),
+        ({"windows": (3,)}, 71_636_480),
+        ({}, 85_792_256),
+    ],
+)
+def test_parameters_beside_those_of_bert_base(fields, expected):
+    """Section 4.1 says 5 M, which nothing explains but one fusion for all layers."""
+    cfg = CharBertConfig(pooler=True, **fields)
+    one = np.zeros((1, 1), np.int32)
+    batch = CharBertBatch(one, None, None, one, one, one)
+    params = jax.eval_shape(lambda: CharBert(cfg).init(jax.random.key(0), batch)["params"])
+    bert = 108_310_272  # those of BERT-base, cased, with its pooler
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) - bert == expected

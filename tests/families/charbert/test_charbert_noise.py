@@ -124,6 +124,16 @@ def test_the_paper_changes_characters_inside_of_its_share_of_words():
     assert {len(seen) - len(word) for word, seen in changed if word == "of"} == {1}  # nothing to drop or swap inside
 
 
+@pytest.mark.parametrize(("rate", "expected"), [(0.15, 0.15), (0.9, len(LONG) / len(WORDS))])
+def test_the_share_may_be_one_of_all_words(rate, expected):
+    """Section 4.1: 15 % of the input words. Words of one character cannot change, so more of the others do."""
+    noised = WordNoise("paper", rate, seed=3, of="all").words(WORDS, 0)
+    changed = [word for word, seen in zip(WORDS, noised, strict=True) if word != seen]
+    assert len(changed) / len(WORDS) == pytest.approx(expected, abs=0.01)
+    assert set(changed) == set(LONG)
+    assert WordNoise("paper", rate, seed=3, of="all").words([".", "3"], 0) == [".", "3"]
+
+
 def test_the_reference_changes_its_share_of_all_words():
     noised = WordNoise("reference", 0.1, 3, LETTERS).words(WORDS, 0)
     changed = [word for word, seen in zip(WORDS, noised, strict=True) if word != seen]

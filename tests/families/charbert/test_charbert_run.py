@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from typing import NamedTuple
 
@@ -20,8 +21,10 @@ from charlm import from_pretrained
 from charlm.config import from_dict, load_config_file, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core.sharding import path_name
+from charlm.families.charbert import shape
 from charlm.families.charbert.loss import label_weights
-from charlm.families.charbert.shape import model_config, read_backbone, resolve
+from charlm.families.charbert.model import CharBertConfig
+from charlm.families.charbert.shape import check_fusion, model_config, read_backbone, resolve
 from charlm.families.charbert.terms import TermVocab
 from charlm.families.lookup import converter_of, prepare
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
@@ -393,6 +396,21 @@ def test_a_charbert_says_its_own_shape(charbert):
     with on_devices(1):
         run = build(config, prepare(config))
     assert run.objective.model.config == charbert.run.objective.model.config
+
+
+def test_a_charbert_with_other_fusions_says_what_to_set(charbert, monkeypatch):
+    config = charbert.config(init_from=str(charbert.workdir))
+    check_fusion(config)
+    config.model.shared_fusion = False
+    wanted = "has other fusions of its channels: set --config.model.fusion=paper --config.model.shared_fusion="
+    with pytest.raises(ValueError, match=re.escape(f"{wanted}True --config.model.windows='(3,)'") + "$"):
+        check_fusion(config)
+    config.model.shared_fusion = True
+    older = {"fusion": "paper", "windows": [3, 4, 5]}  # as it was saved before fusions could be shared
+    monkeypatch.setattr(shape, "metadata_of", lambda *_: {"model": older})
+    with pytest.raises(ValueError, match=re.escape(f"{wanted}False --config.model.windows='(3, 4, 5)'") + "$"):
+        check_fusion(config)
+    assert not CharBertConfig(**older).one_fusion
 
 
 def test_a_finished_run_says_what_it_changed(charbert, log_lines):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from subword_cases import apply, case, ours
+from tiny_models import release
 
+from charlm.data.examples import TaggedExample
+from charlm.families.lookup import units_of
+from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.gpt2 import GPT2Config, empty_cache
+from charlm.tasks.tagging import Tagging
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -137,3 +143,25 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"mask_BL is int32 \(3, 9\), expected bool"):
         model.apply({"params": params}, IDS, IDS)
     assert case("gpt2").arrays["generated"].shape == (3, 8)
+
+
+def test_a_words_label_may_be_at_its_first_piece(tmp_path):
+    """As in XRayEmb's paper; a row of texts is still read from its end."""
+    model = from_pretrained(release("gpt2"))
+    units, first = units_of(model), units_of(from_pretrained(release("gpt2"), labelled="first"))
+    words = ("supercalifragilistic", "cat")
+    (encoded,) = units.encode_words([words])
+    places = lambda units: (
+        Tagging(labels=["O"]).rows([TaggedExample("1", "f", words)], units, False)[0].places.positions
+    )
+    assert encoded.words.count(0) > 1
+    assert places(first).tolist() == [encoded.words.index(n) for n in (0, 1)]
+    assert places(units).tolist() == [len(encoded) - 1 - encoded.words[::-1].index(n) for n in (0, 1)]
+    assert first.join(encoded).whole == units.join(encoded).whole == len(encoded)
+    exported = release("gpt2", labelled="first")
+    assert json.loads((exported / "config.json").read_text())["charlm_labelled"] == "first"
+    assert "charlm_labelled" not in json.loads((release("gpt2") / "config.json").read_text())
+    assert from_pretrained(exported).config.labelled == "first"
+    assert from_pretrained(exported, labelled="last").config.labelled == "last"
+    with pytest.raises(ValueError, match="labelled='middle' is not one of first, last"):
+        from_pretrained(exported, labelled="middle")

@@ -38,6 +38,15 @@ def test_they_come_in_their_steps():
     assert (dataclasses.replace(cycle, seed=1).of(1, 4, 4) != found[4]).any()
 
 
+def test_steps_of_their_own_stand_between_those_of_text():
+    cycle = cycle_of(every=2, micro_batches=2, apart=True)
+    assert [cycle.alone(shard) for shard in range(12)] == ([False] * 4 + [True] * 2) * 2
+    assert [bool(cycle.of(0, 1, shard).any()) for shard in range(12)] == ([False] * 4 + [True] * 2) * 2
+    assert not any(cycle_of(every=2).alone(shard) for shard in range(6))
+    assert not any(dataclasses.replace(cycle, in_order=True).alone(shard) for shard in range(6))
+    assert not any(dataclasses.replace(cycle, size=0).alone(shard) for shard in range(6))
+
+
 @pytest.mark.parametrize(("sampling", "share"), [("sqrt", 0.414), ("frequency", 0.533)])
 def test_frequent_words_may_come_more_often(sampling, share):
     words = cycle_of(size=600, every=1, sampling=sampling).of(0, 1, 0)

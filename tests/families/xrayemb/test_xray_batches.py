@@ -44,7 +44,7 @@ def shape_of(maker, **changes):
 
 
 def xray_batches(records, maker, shape, cycle, accumulation=1, prefetch=0):
-    wrap = lambda lane, number: XRayLane(lane, shape, cycle, number)
+    wrap = lambda lane, number: XRayLane(lane, shape, cycle, number, XRayShard(shape, maker.pad).build())
     sizes = {"of": shape.shards, "accumulation": accumulation, "prefetch": prefetch}
     return sequence_batches(records, maker, lambda: XRayShard(shape, maker.pad), **sizes, wrap=wrap)
 
@@ -109,6 +109,24 @@ def test_every_position_and_word_is_where_it_belongs(maker):
             early += 0 < count < shape.sequences
     assert waiting == [[], []]  # nothing was left out
     assert early  # a budget closed shards before they were full
+
+
+def test_cycles_may_have_batches_of_their_own(maker):
+    """After two batches of text comes one of words alone; no text is lost, and every lane is in the same step."""
+    shape = shape_of(maker)
+    joined, apart = ([*dataset(maker, shape, apart=apart)] for apart in (False, True))
+    texts = [batch for batch in apart if batch.inputs.mask_SBL.any()]
+    assert [bool(batch.inputs.mask_SBL.any()) for batch in apart][:6] == [True, True, False] * 2
+    for batch in apart:
+        has_words = [bool(batch.cycle[1][0, lane].any()) for lane in range(2)]
+        assert has_words == [not batch.inputs.mask_SBL.any()] * 2
+        assert batch.points_SK.any() == has_words[0]
+    assert len(texts) == len(joined)
+    for one, other in zip(texts, joined, strict=True):
+        np.testing.assert_array_equal(one.inputs.ids_SBL, other.inputs.ids_SBL)
+    alone = next(batch for batch in apart if not batch.inputs.mask_SBL.any())
+    assert (alone.labels_SM < 0).all()
+    assert not any(words.chars_SGC.any() for words in alone.written)
 
 
 def small_like(maker, **changes):

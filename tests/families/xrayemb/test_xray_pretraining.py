@@ -168,6 +168,41 @@ def test_poolings(made, batch, pooling, pool):
     np.testing.assert_allclose(found, total, rtol=1e-5)
 
 
+def test_a_batch_of_cycles_alone_has_finite_gradients_of_both_parts(made, batch):
+    model, params = made
+    none = jax.tree.map(np.zeros_like, batch)
+    learned = none.learned._replace(pieces_SWP=np.full_like(batch.learned.pieces_SWP, -1))
+    labels = np.full_like(batch.labels_SM, -1)
+    alone = none._replace(cycle=batch.cycle, points_SK=batch.points_SK, learned=learned, labels_SM=labels)
+    losses = XRayLosses(WEIGHTS, reduction="sum_per_word", distance="euclidean")
+    assert [weight > 0 for weight in losses.label_weights(alone)] == [False] * 3 + [True] * 2
+    grads = jax.device_get(
+        jax.jit(jax.grad(lambda p: sum(losses.sums(model, p, alone, jax.random.key(5))[0:10:2])))(params)
+    )
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(grads))
+    moved = {name for name, tree in grads.items() if any(np.any(x) for x in jax.tree.leaves(tree))}
+    assert moved == {"xr_enc", "xr_dec"}
+
+
+def test_the_papers_distance_is_a_length(made, batch):
+    """The length of a difference in place of its mean square, for the embedding loss and the sphere."""
+    model, params = made
+    weights = dict.fromkeys(LOSSES, 0.0) | {"embedding": 1.0, "cycle_sphere": 1.0}
+    key = jax.random.key(5)
+    found = jax.jit(lambda p: XRayLosses(weights, distance="euclidean").sums(model, p, batch, key))(params)
+    points = sphere_points(jax.random.fold_in(key, 1), (S * 4, D))
+    vectors = spell(model, params, np.asarray(spelled_rows(generate(model, params, points), END)))
+    np.testing.assert_allclose(found.cycle_sphere, np.linalg.norm(vectors - points, axis=1).sum(), rtol=1e-5)
+    rows, total = np.asarray(params[model_name(params)]["embed"]["token"]["embedding"]), 0
+    for s, w in ((0, 0), (0, 1), (1, 0)):
+        pieces = batch.learned.pieces_SWP[s, w]
+        vector = spell(model, params, batch.inputs.chars[0][s])[batch.learned.row_SW[s, w]]
+        total += np.linalg.norm(vector - rows[pieces[pieces >= 0]].max(axis=0))
+    np.testing.assert_allclose(found.embedding, total, rtol=1e-5)
+    with pytest.raises(ValueError, match="distance='l2' is not one of euclidean, mean_square"):
+        XRayLosses(weights, distance="l2")
+
+
 def test_words_may_count_alike(batch):
     losses = XRayLosses(WEIGHTS, reduction="sum_per_word")
     _, _, generation, cycle, _ = losses.label_weights(batch)

@@ -143,9 +143,10 @@ def test_bfloat16_is_near_float32(kind):
         assert 1e-4 < np.linalg.norm(half - full) / np.linalg.norm(full) < 3e-2
 
 
-def test_a_transformer_drops_in_training_alone():
-    _, params = made("transformer")
-    encoder = XREncoder(dataclasses.replace(shape_of("transformer"), dropout=0.5))
+@kinds
+def test_dropout_is_in_training_alone(kind):
+    encode, params = made(kind)
+    encoder = XREncoder(dataclasses.replace(shape_of(kind), dropout=0.5))
     chars = spelled([[2, 9, 4]], 5)
 
     @jax.jit
@@ -155,6 +156,7 @@ def test_a_transformer_drops_in_training_alone():
     one, again, other = (dropped(jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - other).max() > 1e-3
+    np.testing.assert_allclose(encoder.apply({"params": params}, chars), encode(params, chars), atol=1e-5)
 
 
 @pytest.mark.parametrize(

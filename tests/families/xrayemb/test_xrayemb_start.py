@@ -68,6 +68,17 @@ def test_another_shape_is_named_with_the_way_out(changes, message):
         resolve(config, data, start)
 
 
+def test_dropout_and_initialiser_of_the_encoder_have_keys():
+    """Unset, they are the authors'; the backbone's keys are not the encoder's."""
+    config = said()
+    config.model.update({"dropout": 0.3, "initializer": "bert"})
+    encoder = start_of(config)[1].stored["encoder"]
+    assert (encoder["dropout"], encoder["initializer"]) == (0.0, "torch")
+    config.model.update({"char_dropout": 0.2, "char_initializer": "lecun"})
+    encoder = start_of(config)[1].stored["encoder"]
+    assert (encoder["dropout"], encoder["initializer"]) == (0.2, "lecun")
+
+
 @pytest.mark.parametrize("kind", ["conv", "lstm", "transformer"])
 def test_what_is_unset_is_the_authors_and_fits(kind):
     config = said()
