@@ -116,7 +116,8 @@ class DisentangledAttention(nn.Module):
         first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         R = int(rows[-1]) + 1
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
-        if choose_tiled(self.kernel, this_machine(), queries, L, K, reads) and not self.is_initializing():
+        of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
+        if choose_tiled(self.kernel, this_machine(), of_head, L, reads) and not self.is_initializing():
             table_RD = positions_RD, first, first + R
             return self._by_tiles(x_BLD, mask_BL, table_RD, rows, queries, deterministic)
 

@@ -133,7 +133,8 @@ class Attention(nn.Module):
 
     def _by_tiles(self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool) -> bool:
         _, L, D = x_BLD.shape
-        chosen = choose_tiled(self.kernel, this_machine(), L, L, D // self.heads, probabilities)
+        of_head = jax.ShapeDtypeStruct((L, D // self.heads), self.dtype)
+        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities)
         # The tiles know masks of keys alone: causal attention, and that of a cache, are the other kernels'.
         return chosen and cache is None and visible_B1QN.shape[1:3] == (1, 1) and not self.is_initializing()
 

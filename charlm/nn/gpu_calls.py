@@ -23,8 +23,7 @@ TILE = 64  # rows and columns: scores, and their products with positions, fit in
 ENOUGH = 512  # programs that keep a GPU busy: four on each of 132 multiprocessors
 # By the compiler's figures alone: with 4 warps more registers are spilled, and no GPU has run either.
 WARPS = 8
-# Bytes of a row of a tile up to which two tiles are in shared memory at once, the next one read while one is computed.
-TWO_STAGES = 128
+TWO_STAGES = 64  # numbers of a head up to which two tiles are in shared memory: the next is read while one is computed
 
 
 class _Parts(NamedTuple):
@@ -55,12 +54,11 @@ def _plan(static: StaticArgs, query: jax.Array, keys: int, tables: Tables) -> Ti
 
 def _call(
     plan: TileConfig,
-    dtype: jnp.dtype,
     kernel: Callable[..., None],  # of any number of parts of arrays
     name: str,
     **rest: Any,  # as `pl.pallas_call` types them
 ) -> Callable[..., Any]:  # arrays in, one or several out
-    stages = 2 if plan.head_dim * dtype.itemsize <= TWO_STAGES else 1
+    stages = 2 if plan.head_dim <= TWO_STAGES else 1
     params = plgpu.CompilerParams(num_warps=WARPS, num_stages=stages)
     return pl.pallas_call(kernel, compiler_params=params, interpret=plan.interpret, name=name, **rest)
 
@@ -84,7 +82,6 @@ def call_forward(
     at, H = _Parts(plan), D // plan.head_dim
     run = _call(
         plan,
-        query.dtype,
         functools.partial(gpu_tiles.forward, plan),
         "tiled_attention",
         grid=(plan.queries, H, B),
@@ -137,12 +134,12 @@ def call_backward(
 
     like = lambda *arrays: [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     of_query = _call(
-        plan, query.dtype, functools.partial(gpu_tiles.backward_of_queries, plan),
+        plan, functools.partial(gpu_tiles.backward_of_queries, plan),
         "tiled_attention_backward_of_queries",
         grid=(plan.queries, H, B), in_specs=specs(None), out_specs=[at.tile()], out_shape=like(query),
     )(*given)[0]  # fmt: skip
     of_key, of_value = _call(
-        plan, query.dtype, functools.partial(gpu_tiles.backward_of_keys, plan),
+        plan, functools.partial(gpu_tiles.backward_of_keys, plan),
         "tiled_attention_backward_of_keys",
         grid=(plan.keys, H, B), in_specs=specs(None), out_specs=[at.tile(), at.tile()], out_shape=like(key, value),
     )(*given)  # fmt: skip
@@ -155,7 +152,7 @@ def call_backward(
     own = pl.BlockSpec((None, None, None, 2, plan.tile, plan.head_dim), lambda t, h, b: (b, h, t, 0, 0, 0))
     sums = jax.ShapeDtypeStruct((parts, H, diagonals, 2, plan.tile, plan.head_dim), jnp.float32)
     of_keys, of_queries = _call(
-        plan, query.dtype, functools.partial(gpu_tiles.backward_of_positions, plan, rows),
+        plan, functools.partial(gpu_tiles.backward_of_positions, plan, rows),
         "tiled_attention_backward_of_positions",
         grid=(diagonals, H, parts), in_specs=specs(B), out_specs=[own, own], out_shape=[sums, sums],
     )(*given)  # fmt: skip

@@ -35,7 +35,7 @@ EMPTY = 1.25  # the largest tile is used that makes the window at most so many t
 # Queries or keys: the sums of gradients of one row of the batch must fit into a TPU's fast memory. Twice as many do not
 # fit into a v5p's in float32, says its compiler.
 LONGEST = 4096
-HEAD_DIMS = (16, 32, 64, 128)  # on GPUs: Triton's tiles have powers of two; larger ones leave no room for a tile
+HEAD_DIMS = (16, 32, 64, 128)  # on GPUs: Triton's tiles have powers of two
 HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
 HEADS_AXIS = "model"  # mesh axis over which heads are spread; see `charlm.core.sharding`
 
@@ -53,13 +53,17 @@ class Positions(NamedTuple):
     rows: np.ndarray
 
 
-def obstacle(queries: int, keys: int, head_dim: int, chip: Chip) -> str:
-    """Returns the reason why the kernels cannot compute attention of this size, or ""."""
+def obstacle(query: jax.Array | jax.ShapeDtypeStruct, keys: int, chip: Chip) -> str:
+    """Returns the reason why the kernels cannot compute attention of this size, or ""; `query` is of a head, [Q, K]."""
+    queries, head_dim = query.shape
     longest = max(queries, keys)
     if longest > LONGEST:
         return f"its windows have at most {LONGEST} positions, got {longest}"
     if chip == "gpu" and head_dim not in HEAD_DIMS:
         return f"its heads on GPUs are of {', '.join(map(str, HEAD_DIMS))}, got {head_dim}"
+    # In float32 heads of 128 need more shared memory than an H100 has, and those of 64 did not compile in minutes.
+    if chip == "gpu" and query.dtype != jnp.bfloat16:
+        return f"it needs bfloat16 on GPUs, got {query.dtype}"
     return ""
 
 
@@ -101,7 +105,8 @@ def tiled_attention(
     """
     _, Q, D = query_BQD.shape
     N, K = key_BND.shape[1], D // heads
-    assert interpret or not obstacle(Q, N, K, chip)  # callers ask first
+    one = jax.ShapeDtypeStruct((Q, K), query_BQD.dtype)
+    assert interpret or not obstacle(one, N, chip)  # callers ask first
     tile = tile_size(max(Q, N)) if chip == "tpu" else gpu_calls.TILE
     static = StaticArgs(heads, K, scale, threshold(rate), tile, chip, interpret)
     # Keys beyond the last one have no weight even where no key is visible.

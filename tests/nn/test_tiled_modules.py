@@ -27,32 +27,39 @@ TPU, CPU, GPU = Machine("tpu"), Machine("cpu"), Machine("gpu", (9, 0))
 # ---- The choice ----
 
 
+def of(queries: int, keys: int, head_dim: int = 64, dtype=jnp.bfloat16) -> tuple[jax.ShapeDtypeStruct, int]:
+    return jax.ShapeDtypeStruct((queries, head_dim), dtype), keys
+
+
 @pytest.mark.parametrize("size", [(128, 128), (512, 512), (128, 4096)])
 def test_tiles_are_taken_when_asked_for(size):
     for machine in (TPU, GPU, CPU):
-        assert choose_tiled(PALLAS, machine, *size, 64, False)
-        assert not choose_tiled(PALLAS, machine, *size, 64, True)  # there are no probabilities to return
+        assert choose_tiled(PALLAS, machine, *of(*size), False)
+        assert not choose_tiled(PALLAS, machine, *of(*size), True)  # there are no probabilities to return
         for asked in ("auto", EINSUM, CUDNN):
-            assert not choose_tiled(asked, machine, *size, 64, False)
+            assert not choose_tiled(asked, machine, *of(*size), False)
 
 
 @pytest.mark.parametrize("size", [(127, 512), (512, 127), (1, 20)])
 def test_short_windows_stay_with_the_reference(size):
-    assert not choose_tiled(PALLAS, TPU, *size, 64, False)
+    assert not choose_tiled(PALLAS, TPU, *of(*size), False)
 
 
 def test_where_tiles_cannot_be_computed_asking_for_them_says_why():
-    for old in (Machine("gpu", (7, 5)), Machine("gpu")):
+    for old in (Machine("gpu", (8, 0)), Machine("gpu")):
         with pytest.raises(ValueError, match=r"^attention_kernel='pallas': it needs a TPU, an NVIDIA .* got Machine"):
-            choose_tiled(PALLAS, old, 512, 512, 64, False)
+            choose_tiled(PALLAS, old, *of(512, 512), False)
     with pytest.raises(ValueError, match=r"^attention_kernel='pallas': its heads on GPUs are of 16, .* got 24$"):
-        choose_tiled(PALLAS, GPU, 512, 512, 24, False)
-    assert choose_tiled(PALLAS, TPU, 512, 512, 24, False)
+        choose_tiled(PALLAS, GPU, *of(512, 512, 24), False)
+    with pytest.raises(ValueError, match=r"^attention_kernel='pallas': it needs bfloat16 on GPUs, got float32$"):
+        choose_tiled(PALLAS, GPU, *of(512, 512, 64, jnp.float32), False)
+    assert choose_tiled(PALLAS, GPU, *of(512, 512, 128), False)
+    assert choose_tiled(PALLAS, TPU, *of(512, 512, 24), False)
     with pytest.raises(ValueError, match=r"^attention_kernel='pallas': its windows have at most 4096 .* got 4097$"):
-        choose_tiled(PALLAS, TPU, 512, 4097, 64, False)
-    assert not choose_tiled("auto", TPU, 512, 4097, 64, False)
+        choose_tiled(PALLAS, TPU, *of(512, 4097), False)
+    assert not choose_tiled("auto", TPU, *of(512, 4097), False)
     with pytest.raises(ValueError, match="attention_kernel='flash' is not one of auto, einsum, cudnn, pallas"):
-        choose_tiled("flash", TPU, 512, 512, 64, False)
+        choose_tiled("flash", TPU, *of(512, 512), False)
 
 
 # ---- Models ----
