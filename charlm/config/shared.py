@@ -54,7 +54,7 @@ COMPUTING = {
     "model.remat": Key(False,
         "recompute layer activations in the backward pass: less memory, about a third more time"),
     "model.attention_kernel": Key("auto",
-        '"auto": the best there is; "einsum": plain; "cudnn": NVIDIA\'s, at inference; "pallas": tiles, TPU', KERNELS),
+        '"auto": the best there is; "einsum": plain; "cudnn": NVIDIA\'s, at inference; "pallas": tiles', KERNELS),
     "model.scan_layers": Key(False,
         "run the layers as one loop: deep models compile faster; one more copy of their parameters and gradients"),
 }  # fmt: skip

@@ -3,9 +3,9 @@
     A[q, k] = (Q_q . K_k  +  Q_q . Kr[d]  +  Qr[d] . K_k) / sqrt(3 K),      d = bucket(q - k)
 
 There is no gather. The distances within a window are a contiguous run of rows, so both position terms are scored
-against that run and skewed into place by a reshape, which is exact and faster. On TPUs the same is done tile by tile
-inside a kernel (`charlm.nn.tiled`). HLM's encoder (`charlm.nn.transformer`) uses it; open it to change how positions
-enter the scores.
+against that run and skewed into place by a reshape, which is exact and faster. On TPUs and GPUs the same can be done
+tile by tile inside a kernel (`charlm.nn.tiled`). HLM's encoder (`charlm.nn.transformer`) uses it; open it to change how
+positions enter the scores.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class DisentangledAttention(nn.Module):
         first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
         R = int(rows[-1]) + 1
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
-        if choose_tiled(self.kernel, this_machine(), queries, L, reads) and not self.is_initializing():
+        of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
+        if choose_tiled(self.kernel, this_machine(), of_head, L, reads) and not self.is_initializing():
             table_RD = positions_RD, first, first + R
             return self._by_tiles(x_BLD, mask_BL, table_RD, rows, queries, deterministic)
 
@@ -175,7 +176,8 @@ class DisentangledAttention(nn.Module):
             positions=Positions(side_by_side(pos_key_HRK[:, ::-1]), side_by_side(pos_query_HRK), rows),
             rate=self.attention_dropout if drops else 0.0,
             seed_2=jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32) if drops else None,
-            interpret=this_machine().platform != "tpu",
+            chip=this_machine().tiles,
+            interpret=this_machine().platform == "cpu",
         )
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
 

@@ -121,7 +121,8 @@ class Attention(nn.Module):
                 heads=self.heads,
                 rate=self.dropout if drops else 0.0,
                 seed_2=jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32) if drops else None,
-                interpret=this_machine().platform != "tpu",
+                chip=this_machine().tiles,
+                interpret=this_machine().platform == "cpu",
             )
             return dense(D, D, self.initializer, self.dtype, name="output")(mixed), None, None
         query, key, value = map(heads_first, (query, key, value))
@@ -131,8 +132,9 @@ class Attention(nn.Module):
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 
     def _by_tiles(self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool) -> bool:
-        L = x_BLD.shape[1]
-        chosen = choose_tiled(self.kernel, this_machine(), L, L, probabilities)
+        _, L, D = x_BLD.shape
+        of_head = jax.ShapeDtypeStruct((L, D // self.heads), self.dtype)
+        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities)
         # The tiles know masks of keys alone: causal attention, and that of a cache, are the other kernels'.
         return chosen and cache is None and visible_B1QN.shape[1:3] == (1, 1) and not self.is_initializing()
 

@@ -3,8 +3,9 @@
 Whether a probability is kept depends on the seed, the row of the batch, the head, the query and the key, and on nothing
 else: not on the tiles, the devices or the direction (forward or backward). The bits are Threefry-2x32's with 20 rounds
 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), JAX's own default generator. One call of it gives
-the 16 bits of four probabilities, those that stand in the four quarters of a square of 256 queries and keys. Open it to
-change the generator. `charlm.nn.tiled` uses it; `kept` returns the whole mask that was drawn.
+the 16 bits of four probabilities: on TPUs those that stand in the four quarters of a square of 256 queries and keys, on
+GPUs those of four keys side by side. Open it to change the generator. `charlm.nn.tiled` uses it; `kept` returns the
+whole mask that was drawn.
 """
 
 from __future__ import annotations
@@ -92,20 +93,64 @@ def _put_together(quarters: list[tuple[jax.Array, ...]], count: int) -> jax.Arra
     return jnp.concatenate(rows, axis=0)
 
 
-def kept(seed_2: jax.Array, rows: int, heads: int, queries: int, keys: int, rate: float) -> jax.Array:
-    """Returns what is kept of all probabilities: the definition that `kept_tile` follows, for tests and studies.
+def threefry(seed: tuple[jax.Array, jax.Array], word: jax.Array, counter: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns Threefry-2x32 of two words with 20 rounds, uint32 as `counter`: Triton does not know JAX's own operation.
+
+    Args:
+      seed: two uint32 scalars.
+      word: uint32, a scalar or as `counter`.
+      counter: uint32 of any shape.
+    """
+    keys = (*seed, seed[0] ^ seed[1] ^ jnp.uint32(0x1BD11BDA))
+    x, y = jnp.broadcast_to(word + keys[0], counter.shape), counter + keys[1]
+    for group in range(5):
+        for bits in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            x += y
+            y = ((y << jnp.uint32(bits)) | (y >> jnp.uint32(32 - bits))) ^ x
+        x += keys[(group + 1) % 3]
+        y += keys[(group + 2) % 3] + jnp.uint32(group + 1)
+    return x, y
+
+
+def kept_neighbours(
+    seed: tuple[jax.Array, jax.Array], place: jax.Array, query: Scalar, key: Scalar, *, size: int, limit: int
+) -> jax.Array:
+    """Returns what is kept in a square tile of probabilities on GPUs, where four keys side by side share a call.
+
+    Args:
+      seed, place, limit: as in `kept_tile`.
+      query, key: the first query and the first key of the tile; the key is a multiple of 4.
+      size: rows and columns of the tile: a power of two, 4 or more.
+
+    Returns:
+      bool [queries, keys], `size` of each.
+    """
+    shape = size, size // 4
+    at = lambda first, axis: (jax.lax.broadcasted_iota(jnp.int32, shape, axis) + first).astype(jnp.uint32)
+    words = threefry(seed, place, (at(query, 0) << jnp.uint32(16)) | at(key >> 2, 1))
+    lower, upper = zip(*map(_both_halves, words), strict=True)
+    # The last axis is the only one along which Triton puts arrays together.
+    bits = jnp.stack([jnp.stack([low, high], axis=-1) for low, high in zip(lower, upper, strict=True)], axis=-1)
+    return bits.reshape(size, size).astype(jnp.int32) >= limit
+
+
+def kept(
+    seed_2: jax.Array, rows: int, heads: int, queries: int, keys: int, rate: float, neighbours: bool = False
+) -> jax.Array:
+    """Returns what is kept of all probabilities: the definition that kernels follow, for tests and studies.
 
     Args:
       seed_2: uint32.
       rate: the share that is dropped.
+      neighbours: whether four keys side by side share a call (`kept_neighbours`); else four quarters (`kept_tile`).
 
     Returns:
       bool [rows, heads, queries, keys]
     """
     place, query, key = jnp.ix_(*(jnp.arange(size, dtype=jnp.uint32) for size in (rows * heads, queries, keys)))
     shrunk = lambda x: x // (2 * PART) * PART + x % PART
-    counter = jnp.broadcast_to((shrunk(query) << 16) | shrunk(key), (rows * heads, queries, keys))
-    words = _words((seed_2[0], seed_2[1]), place, counter)
-    word = jnp.where(query // PART % 2 == 0, *words)
-    bits = (word >> (16 * (key // PART % 2))) & (LEVELS - 1)
+    counter = (query << 16) | (key >> 2) if neighbours else (shrunk(query) << 16) | shrunk(key)
+    words = _words((seed_2[0], seed_2[1]), place, jnp.broadcast_to(counter, (rows * heads, queries, keys)))
+    second, upper = (key % 2, key // 2 % 2) if neighbours else (query // PART % 2, key // PART % 2)
+    bits = (jnp.where(second == 0, *words) >> (16 * upper)) & (LEVELS - 1)
     return (bits >= threshold(rate)).reshape(rows, heads, queries, keys)

@@ -97,12 +97,38 @@ def gelu(x: jax.Array) -> jax.Array:
     The approximation by tanh would be 1e-3 off. This form uses erf, as PyTorch does; JAX's own form uses erfc and takes
     2.5 times as long. Below float32, erf has too few digits, so JAX's form is used.
     """
-    if x.dtype != jnp.float32:
-        return jax.nn.gelu(x, approximate=False)
+    return _gelu(x) if x.dtype == jnp.float32 else _rounded_gelu(x)
+
+
+def _gelu(x: jax.Array) -> jax.Array:
     y = 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5)))
     # Below -5.5, 1 + erf is nothing but rounding, and the true value is above -1.1e-7. Two more reasons for this form:
     # without it XLA for CPUs would fuse a whole feed-forward layer, which is slower, and NaN must pass through.
     return jnp.where(x < -5.5, 0.0, y)
+
+
+@jax.custom_vjp
+def _rounded_gelu(x: jax.Array) -> jax.Array:
+    """Returns `gelu` of an array below float32; its gradient is computed in float32 and keeps the array alone.
+
+    The gradient of JAX's form keeps or computes more arrays of the size of a feed-forward layer, which XLA for GPUs
+    writes to memory.
+    """
+    return jax.nn.gelu(x, approximate=False)
+
+
+def _rounded_gelu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _rounded_gelu(x), x
+
+
+def _rounded_gelu_backward(x: jax.Array, grad: jax.Array) -> tuple[jax.Array]:
+    y = x.astype(jnp.float32)
+    below = 0.5 * (1 + jax.lax.erf(y * math.sqrt(0.5)))
+    slope = below + y * jnp.exp(-0.5 * y * y) * (1 / math.sqrt(2 * math.pi))
+    return ((grad.astype(jnp.float32) * slope).astype(x.dtype),)
+
+
+_rounded_gelu.defvjp(_rounded_gelu_forward, _rounded_gelu_backward)
 
 
 class CharEmbed(nn.Module):

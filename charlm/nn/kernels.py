@@ -8,8 +8,9 @@ gradients always come from the reference, because cuDNN's have been NaN for some
 (pytorch#196678, cudnn-frontend#1072), and training drops probabilities anyway. For cuDNN the biases are rounded to the
 dtype of the products; in float32 they have given NaN (jax#32242).
 
-The third way are kernels of our own for TPUs, `charlm.nn.tiled`, for inference and training, with dropout. They take
-relative positions before they become biases, so the modules that can use them ask `choose` and call them themselves.
+The third way are kernels of our own for TPUs and GPUs, `charlm.nn.tiled`, for inference and training, with dropout.
+They take relative positions before they become biases, so the modules that can use them ask `choose_tiled` and call
+them themselves.
 Open this module to add a kernel, or to see why one was chosen (`choose`).
 """
 
@@ -27,6 +28,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn import tiled
 from charlm.nn.choices import KERNELS
+from charlm.nn.tile_calls import Chip
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
 _, EINSUM, CUDNN, PALLAS = KERNELS
@@ -49,6 +51,11 @@ class Machine(NamedTuple):
     platform: str
     capability: tuple[int, int] | None = None
     devices: int = 1
+
+    @property
+    def tiles(self) -> Chip:
+        """The chip whose tiles are computed (`charlm.nn.tiled`); CPUs interpret those of TPUs."""
+        return "gpu" if self.platform == "gpu" else "tpu"
 
 
 def this_machine() -> Machine:
@@ -96,16 +103,18 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
     return ""
 
 
-def choose_tiled(asked: str, machine: Machine, queries: int, keys: int, probabilities: bool) -> bool:
+def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool) -> bool:
     """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
 
     That is so where "pallas" is asked for. Windows shorter than a tile, such as the characters of a word, stay with the
-    reference even then. On a CPU "pallas" runs in an interpreter, for tests. "auto" does not take the kernels yet: for
-    a v5e, the compiler says that they take a small part of the reference's memory and traffic at 512 and 2,048 words
-    (see the README), but no TPU has run them.
+    reference even then. On a CPU "pallas" runs in an interpreter, for tests. "auto" does not take the kernels yet: the
+    compilers for TPUs and GPUs say that they take a small part of the reference's memory and traffic (see the README),
+    but no TPU or GPU has run them.
 
     Args:
       asked: as in `choose`.
+      query_QK: the queries of a head.
+      keys: number of keys.
       probabilities: whether probabilities are returned, which only the reference can do. The kernels do drop them.
 
     Raises:
@@ -113,17 +122,18 @@ def choose_tiled(asked: str, machine: Machine, queries: int, keys: int, probabil
     """
     if asked not in KERNELS:
         raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
-    why_not = tiled_obstacle(machine, queries, keys)
+    why_not = tiled_obstacle(machine, query_QK, keys)
     if asked == PALLAS and why_not:
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    return asked == PALLAS and not probabilities and min(queries, keys) >= SHORTEST_TILE
+    return asked == PALLAS and not probabilities and min(query_QK.shape[0], keys) >= SHORTEST_TILE
 
 
-def tiled_obstacle(machine: Machine, queries: int, keys: int) -> str:
+def tiled_obstacle(machine: Machine, query_QK: Shaped, keys: int) -> str:
     """Returns the reason why the kernels of `charlm.nn.tiled` cannot run, or ""."""
-    if machine.platform not in ("tpu", "cpu"):
-        return f"it needs a TPU, or a CPU for tests, got {machine}"
-    return tiled.obstacle(queries, keys)
+    # For an A100, of 8.0, the compiler keeps much of a tile outside of the registers.
+    if machine.platform not in ("tpu", "cpu") and (machine.capability or (0, 0)) < (9, 0):
+        return f"it needs a TPU, an NVIDIA GPU of compute capability 9.0 or more, or a CPU for tests, got {machine}"
+    return tiled.obstacle(query_QK, keys, machine.tiles)
 
 
 def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabilities: bool) -> str:

@@ -1,4 +1,4 @@
-"""Calls the kernels of tiled attention: which block of which array a tile gets, and how devices share the work.
+"""Calls the kernels of tiled attention on TPUs: which block of which array a tile gets, and how devices share work.
 
 Open it to change the order of tiles, the memory that they take, or what every device computes. `charlm.nn.tiled` is
 the function to use; the kernels are in `charlm.nn.tiles`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,16 +23,18 @@ LANES = 128  # of a TPU's registers
 FAST_MEMORY = 100 * 2**20  # bytes of a TPU's fast memory that a kernel may use, of 128 MiB in v5e and v6e
 
 Tables = tuple[jax.Array, ...]
+Chip = Literal["tpu", "gpu"]
 
 
 class StaticArgs(NamedTuple):
-    """What is fixed when the attention is traced; see `tiles.TileConfig`."""
+    """What is fixed when the attention is traced; see `tiles.TileConfig`. `chip` is that of `tiled_attention`."""
 
     heads: int
     head_dim: int
     scale: float
     limit: int
     tile: int
+    chip: Chip
     interpret: bool
 
 

@@ -1,12 +1,13 @@
-"""Attention tile by tile, for TPUs: no array of queries x keys is ever in main memory, forward or backward.
+"""Attention tile by tile, for TPUs and GPUs: no array of queries x keys is ever in main memory, forward or backward.
 
     mixed = drop(softmax((query . key + query . position_key[d] + position_query[d] . key) * scale)) . value
 
 with d the distance from the key to the query; without positions it is plain attention. The running maximum and sum are
 those of FlashAttention (Dao et al., 2022, algorithms 1 and 4), statistics and sums are float32. A tile needs a
-contiguous run of positions, so the kernels (`charlm.nn.tiles`) take one row for each distance, 2 L of them, and skew
-products inside the tile. All gradients come from one kernel that adds the tiles up in a fixed order: equal inputs give
-equal bits. Dropout is drawn by counters (`charlm.nn.draws`), so a mask is never stored and does not depend on the mesh.
+contiguous run of positions, so the kernels take one row for each distance, 2 L of them, and skew products inside the
+tile. Gradients are added up in a fixed order: equal inputs give equal bits. Dropout is drawn by counters
+(`charlm.nn.draws`), so a mask is never stored and does not depend on the mesh. TPUs have one kernel for each direction
+(`charlm.nn.tiles`), GPUs three for the way back (`charlm.nn.gpu_tiles`).
 
 On CPUs the same kernels run in Pallas' interpreter, slowly: for tests. Open it to change how long windows are split,
 how the kernels are spread over devices, or what they are given.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -23,15 +25,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from charlm.nn import gpu_calls, tile_calls
 from charlm.nn.draws import threshold
 from charlm.nn.scan import BATCH_AXES
-from charlm.nn.tile_calls import Spread, StaticArgs, Tables, call_backward, call_forward
+from charlm.nn.tile_calls import Chip, Spread, StaticArgs, Tables
 
-TILES = (512, 256, 128)  # sizes of tiles; the larger, the less is read again and the fewer products are shifted out
+TILES = (512, 256, 128)  # sizes of tiles on TPUs: a larger one is read again less, and shifts fewer products out
 EMPTY = 1.25  # the largest tile is used that makes the window at most so many times longer
 # Queries or keys: the sums of gradients of one row of the batch must fit into a TPU's fast memory. Twice as many do not
 # fit into a v5p's in float32, says its compiler.
 LONGEST = 4096
+HEAD_DIMS = (16, 32, 64, 128)  # on GPUs: Triton's tiles have powers of two
 HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
 HEADS_AXIS = "model"  # mesh axis over which heads are spread; see `charlm.core.sharding`
 
@@ -49,10 +53,18 @@ class Positions(NamedTuple):
     rows: np.ndarray
 
 
-def obstacle(queries: int, keys: int) -> str:
-    """Returns the reason why the kernels cannot compute attention of this size, or ""."""
+def obstacle(query: jax.Array | jax.ShapeDtypeStruct, keys: int, chip: Chip) -> str:
+    """Returns the reason why the kernels cannot compute attention of this size, or ""; `query` is of a head, [Q, K]."""
+    queries, head_dim = query.shape
     longest = max(queries, keys)
-    return f"its windows have at most {LONGEST} positions, got {longest}" if longest > LONGEST else ""
+    if longest > LONGEST:
+        return f"its windows have at most {LONGEST} positions, got {longest}"
+    if chip == "gpu" and head_dim not in HEAD_DIMS:
+        return f"its heads on GPUs are of {', '.join(map(str, HEAD_DIMS))}, got {head_dim}"
+    # In float32 heads of 128 need more shared memory than an H100 has, and those of 64 did not compile in minutes.
+    if chip == "gpu" and query.dtype != jnp.bfloat16:
+        return f"it needs bfloat16 on GPUs, got {query.dtype}"
+    return ""
 
 
 def tile_size(length: int) -> int:
@@ -73,6 +85,7 @@ def tiled_attention(
     positions: Positions | None = None,
     rate: float = 0.0,
     seed_2: jax.Array | None = None,
+    chip: Chip = "tpu",
     interpret: bool,
 ) -> jax.Array:
     """Returns for each query the weighted mean of the values it sees, [B, Q, D].
@@ -87,18 +100,20 @@ def tiled_attention(
       positions: relative positions; None: none are scored.
       rate: dropout rate of the probabilities, to the next multiple of 1 / 65,536.
       seed_2: uint32, the seed of dropout; only needed if `rate` is not 0.
-      interpret: whether to run in Pallas' interpreter: on everything but TPUs.
+      chip: whose kernels are used.
+      interpret: whether to run in Pallas' interpreter: on CPUs.
     """
     _, Q, D = query_BQD.shape
     N, K = key_BND.shape[1], D // heads
-    assert not obstacle(Q, N)  # callers ask first
-    tile = tile_size(max(Q, N))
-    static = StaticArgs(heads, K, scale, threshold(rate), tile, interpret)
+    one = jax.ShapeDtypeStruct((Q, K), query_BQD.dtype)
+    assert interpret or not obstacle(one, N, chip)  # callers ask first
+    tile = tile_size(max(Q, N)) if chip == "tpu" else gpu_calls.TILE
+    static = StaticArgs(heads, K, scale, threshold(rate), tile, chip, interpret)
     # Keys beyond the last one have no weight even where no key is visible.
     floor_BN = _padded(jnp.where(visible_BN, 1.0, HIDDEN).astype(jnp.float32), tile, -jnp.inf)
     query, key, value = (_padded(x, tile) for x in (query_BQD, key_BND, value_BND))
     seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
-    tables = () if positions is None else _tables(positions, Q, N, tile)
+    tables = () if positions is None else _tables(positions, Q, N, tile, chip)
     mixed: jax.Array = _attention(static, query, key, value, tables, floor_BN[:, None], seed_2)
     return mixed[:, :Q]
 
@@ -109,7 +124,7 @@ def _padded(x: jax.Array, tile: int, value: float = 0.0) -> jax.Array:
     return jnp.pad(x, more, constant_values=value)
 
 
-def _tables(positions: Positions, queries: int, keys: int, tile: int) -> Tables:
+def _tables(positions: Positions, queries: int, keys: int, tile: int, chip: Chip) -> Tables:
     """Returns one row for each distance, descending for keys and ascending for queries, as tiles need them.
 
     They are float32, so that the gradients of a row that many distances share are added up in float32.
@@ -119,9 +134,25 @@ def _tables(positions: Positions, queries: int, keys: int, tile: int) -> Tables:
 
     def spread(rows_RD: jax.Array, distance: np.ndarray) -> jax.Array:
         used = positions.rows[np.clip(distance, -(keys - 1), queries - 1) + keys - 1]
-        return jnp.take(rows_RD.astype(jnp.float32), used, axis=0)
+        return (_taken if chip == "gpu" else _take)(rows_RD.astype(jnp.float32), used)
 
     return spread(positions.key_RD, above - step), spread(positions.query_RD, step - below)
+
+
+def _take(rows_RD: jax.Array, used: np.ndarray) -> jax.Array:
+    return jnp.take(rows_RD, used, axis=0)
+
+
+def _taken(rows_RD: jax.Array, used: np.ndarray) -> jax.Array:
+    """Returns `_take`; gradients are products, since XLA for GPUs would add them up by atomics, in no fixed order."""
+
+    def gradient(_: None, grad: jax.Array) -> tuple[jax.Array]:
+        uses = (jnp.arange(len(rows_RD))[:, None] == used[None]).astype(jnp.float32)
+        return (jnp.dot(uses, grad, precision=jax.lax.Precision.HIGHEST),)
+
+    take = jax.custom_vjp(lambda rows_RD: _take(rows_RD, used))
+    take.defvjp(lambda rows_RD: (_take(rows_RD, used), None), gradient)
+    return take(rows_RD)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -152,7 +183,7 @@ def _forward(
     tables = tuple(table.astype(query.dtype) for table in tables)
     spread = _spread(static, query)
     run = spread.over(
-        functools.partial(call_forward, static, spread),
+        functools.partial(_calls(static).call_forward, static, spread),
         (*[spread.states] * 3, (spread.tables,) * len(tables), spread.rows, P()),
         (spread.states, spread.statistics),
     )
@@ -167,7 +198,7 @@ def _backward(
     spread = _spread(static, query)
     of_tables = (spread.tables,) * len(tables)
     run = spread.over(
-        functools.partial(call_backward, static, spread),
+        functools.partial(_calls(static).call_backward, static, spread),
         (*[spread.states] * 3, of_tables, spread.rows, P(), spread.states, spread.statistics, spread.states),
         (*[spread.states] * 3, of_tables),
     )
@@ -175,6 +206,10 @@ def _backward(
 
 
 _attention.defvjp(_forward, _backward)
+
+
+def _calls(static: StaticArgs) -> ModuleType:
+    return tile_calls if static.chip == "tpu" else gpu_calls
 
 
 def _spread(static: StaticArgs, query: jax.Array) -> Spread:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.random import threefry2x32_p
 
-from charlm.nn.draws import LEVELS, amplified, kept, kept_tile, threshold
+from charlm.nn.draws import LEVELS, amplified, kept, kept_neighbours, kept_tile, threefry, threshold
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -15,35 +18,51 @@ SEED = jnp.array([3, 2**32 - 5], jnp.uint32)
 ROWS, HEADS, QUERIES, KEYS, RATE = 2, 3, 512, 768, 0.3
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["quarters", "neighbours"])
+def neighbours(request) -> bool:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def everything(quick) -> np.ndarray:
-    return np.asarray(jax.jit(lambda: kept(SEED, ROWS, HEADS, QUERIES, KEYS, RATE))())
+def everything(quick, neighbours) -> np.ndarray:
+    return np.asarray(jax.jit(lambda: kept(SEED, ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))())
 
 
-@pytest.mark.parametrize("by_key", [False, True])
 @pytest.mark.parametrize(("size", "query", "key"), [(128, 128, 640), (128, 256, 0), (256, 256, 512), (512, 0, 0)])
-def test_a_tile_is_a_part_of_the_definition(everything, size, query, key, by_key):
+def test_a_tile_is_a_part_of_the_definition(everything, neighbours, size, query, key):
     row, head = 1, 2
-    draw = lambda query, key: kept_tile(
-        (SEED[0], SEED[1]), jnp.uint32(row * HEADS + head), query, key, size=size, limit=threshold(RATE), by_key=by_key
-    )
     want = everything[row, head, query : query + size, key : key + size]
-    np.testing.assert_array_equal(jax.jit(draw)(query, key), want.T if by_key else want)
+    given = (SEED[0], SEED[1]), jnp.uint32(row * HEADS + head)
+    if neighbours:
+        draw = functools.partial(kept_neighbours, *given, size=size, limit=threshold(RATE))
+        np.testing.assert_array_equal(jax.jit(draw)(query, key), want)
+        return
+    for by_key in (False, True):
+        draw = functools.partial(kept_tile, *given, size=size, limit=threshold(RATE), by_key=by_key)
+        np.testing.assert_array_equal(jax.jit(draw)(query, key), want.T if by_key else want)
 
 
 def test_the_share_is_the_rate_and_every_place_draws_for_itself(everything):
     assert everything.mean() == pytest.approx(1 - RATE, abs=4 * np.sqrt(RATE * (1 - RATE) / everything.size))
     x = everything.astype(np.float32) - (1 - RATE)
     noise = 4.5 * RATE * (1 - RATE) / np.sqrt(x.size)
-    neighbours = [(axis, 1) for axis in range(4)]
-    for axis, lag in (*neighbours, (2, 128), (3, 128), (2, 256), (3, 256)):  # 128: of the same word of bits
+    nearest = [(axis, 1) for axis in range(4)]
+    for axis, lag in (*nearest, (2, 128), (3, 128), (2, 256), (3, 256), (3, 2), (3, 3)):  # some are of one word of bits
         assert abs((x * np.roll(x, lag, axis)).mean()) < noise, (axis, lag)
 
 
-def test_another_seed_draws_another_mask(everything):
-    other = jax.jit(lambda: kept(SEED.at[1].add(1), ROWS, HEADS, QUERIES, KEYS, RATE))()
+def test_another_seed_draws_another_mask(everything, neighbours):
+    other = jax.jit(lambda: kept(SEED.at[1].add(1), ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))()
     agree = (1 - RATE) ** 2 + RATE**2
     assert (other == everything).mean() == pytest.approx(agree, abs=0.005)
+
+
+def test_the_words_of_bits_are_those_of_jax():
+    counter = jnp.arange(1000, dtype=jnp.uint32) * jnp.uint32(4_000_001)
+    own = threefry((SEED[0], SEED[1]), jnp.uint32(99), counter)
+    like = lambda x: jnp.full_like(counter, x)
+    for word, want in zip(own, threefry2x32_p.bind(*map(like, SEED), like(99), counter), strict=True):
+        np.testing.assert_array_equal(word, want)
 
 
 def test_kept_probabilities_keep_the_mean():

@@ -1,4 +1,7 @@
-"""Tests tiled attention in Pallas' interpreter: values and gradients against plain products and a gather."""
+"""Tests tiled attention in Pallas' interpreter: values and gradients against plain products and a gather.
+
+Cases are those of the kernels for TPUs unless they name a chip.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from charlm.nn import draws, skews, tiled
+from charlm.nn import draws, gpu_calls, skews, tiled
 from charlm.nn.attention import relative_bucket
+from charlm.nn.rotations import rotated
 from charlm.nn.tiled import Positions, tile_size, tiled_attention
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -26,7 +30,10 @@ NAMES = ("query", "key", "value", "position keys", "position queries")
 class Case:
     """Inputs of an attention whose first row sees no key; beyond 16 positions several distances share a bucket."""
 
-    def __init__(self, batch: int, queries: int, keys: int, heads: int, head_dim: int, dtype=jnp.float32) -> None:
+    def __init__(
+        self, batch: int, queries: int, keys: int, heads: int, head_dim: int, dtype=jnp.float32, chip: str = "tpu"
+    ) -> None:
+        self.chip = chip
         rng, D = np.random.default_rng(queries + keys), heads * head_dim
         normal = lambda *shape: jnp.asarray(rng.normal(size=shape), dtype)
         bucket = relative_bucket(np.arange(-(keys - 1), queries), 32, 80)
@@ -44,7 +51,7 @@ class Case:
     def tiled(self, query, key, value, pos_key, pos_query, *, rate: float = 0.0, positions: bool = True) -> jax.Array:
         return tiled_attention(
             query, key, value, self.visible, heads=self.heads, scale=self.scale, rate=rate, seed_2=SEED,
-            positions=Positions(pos_key, pos_query, self.rows) if positions else None, interpret=True,
+            positions=Positions(pos_key, pos_query, self.rows) if positions else None, chip=self.chip, interpret=True,
         )  # fmt: skip
 
     def plain(self, *inputs, rate: float = 0.0, positions: bool = True) -> jax.Array:
@@ -58,7 +65,7 @@ class Case:
             scores += jnp.einsum("bnhk,qnhk->bhqn", key, pos_query[rows])
         probs = jax.nn.softmax(jnp.where(self.visible[:, None, None], scores * self.scale, -1e30), axis=-1)
         if rate:
-            kept = draws.kept(SEED, B, H, Q, N, rate)
+            kept = draws.kept(SEED, B, H, Q, N, rate, neighbours=self.chip == "gpu")
             probs = jnp.where(kept, probs * draws.amplified(draws.threshold(rate)), 0)
         return jnp.einsum("bhqn,bnhk->bqhk", probs, value).reshape(B, Q, D)
 
@@ -102,15 +109,29 @@ def test_heads_that_share_lanes_and_heads_that_need_blocks_of_their_own():
             functools.partial(case.plain, rate=0.1)), 1e-5)  # fmt: skip
 
 
-def test_plain_attention_has_no_positions():
-    case = Case(3, 130, 300, 2, 16)
+# One query; tiles that are not full; more keys than queries; on GPUs a tile has 64 of both.
+@pytest.mark.parametrize(("queries", "keys"), [(1, 70), (100, 150), pytest.param(1100, 1100, marks=pytest.mark.slow)])
+def test_on_gpus_values_and_gradients_are_those_of_plain_products(queries, keys, monkeypatch):
+    monkeypatch.setattr(gpu_calls, "ENOUGH", 16)  # so that three rows of the batch are summed up in two parts
+    case = Case(3, queries, keys, 2, 16, chip="gpu")
+    got = case.outcome(functools.partial(case.tiled, rate=0.3))
+    want = case.outcome(functools.partial(case.plain, rate=0.3))
+    assert_near(got, want, 1e-5 if keys < 1000 else 3e-5)
+    assert all(np.abs(x).max() > 0.01 for x in want)
+    jax.tree.map(np.testing.assert_array_equal, case.outcome(functools.partial(case.tiled, rate=0.3)), got)
+
+
+@pytest.mark.parametrize("chip", ["tpu", "gpu"])
+def test_plain_attention_has_no_positions(chip):
+    case = Case(3, 130, 300, 2, 16, chip=chip)
     got = case.outcome(functools.partial(case.tiled, rate=0.2, positions=False))
     assert_near(got, case.outcome(functools.partial(case.plain, rate=0.2, positions=False)), 1e-5)
     assert not np.any(got[-1])
 
 
-def test_bfloat16_is_as_near_as_it_rounds():
-    case = Case(2, 200, 200, 2, 64, jnp.bfloat16)
+@pytest.mark.parametrize(("chip", "length"), [("tpu", 200), ("gpu", 100)])
+def test_bfloat16_is_as_near_as_it_rounds(chip, length):
+    case = Case(2, length, length, 2, 64, jnp.bfloat16, chip)
     got = case.outcome(functools.partial(case.tiled, rate=0.1))
     assert case.tiled(*case.inputs).dtype == jnp.bfloat16
     assert_near(got, case.outcome(functools.partial(case.plain, rate=0.1)), 0.01)
@@ -152,6 +173,13 @@ def test_rotations_shift_as_reshapes_do():
     np.testing.assert_allclose((reshaped * narrow).sum(), (wide * back).sum(), rtol=1e-4)  # they are transposes
 
 
+def test_rows_are_rotated_by_their_number():
+    x = np.arange(64.0).reshape(8, 8)
+    for step in (1, -1):
+        want = np.stack([np.roll(row, step * r) for r, row in enumerate(x)])
+        np.testing.assert_array_equal(rotated(jnp.asarray(x), step, True), want)
+
+
 @pytest.mark.parametrize(("length", "size"), [(1, 128), (128, 128), (140, 256), (300, 128), (512, 512), (1100, 256)])
 def test_tiles_leave_little_of_a_window_empty(length, size):
     assert tile_size(length) == size
@@ -160,9 +188,11 @@ def test_tiles_leave_little_of_a_window_empty(length, size):
 # ---- Devices ----
 
 
-@pytest.mark.parametrize("shape", [(2, 2, 2), (8, 1, 1), (1, 2, 4)])
-def test_any_mesh_computes_and_draws_the_same(shape):
-    case = Case(4, 40, 40, 2, 128)  # four rows do not divide by eight devices, nor two heads by four
+@pytest.mark.parametrize(
+    ("shape", "chip"), [((2, 2, 2), "tpu"), ((8, 1, 1), "tpu"), ((1, 2, 4), "tpu"), ((2, 2, 2), "gpu")]
+)
+def test_any_mesh_computes_and_draws_the_same(shape, chip):
+    case = Case(4, 40, 40, 2, 128, chip=chip)  # four rows do not divide by eight devices, nor two heads by four
     attend = functools.partial(case.tiled, rate=0.3)
     want = case.outcome(attend)
     mesh = jax.make_mesh(shape, ("data", "fsdp", "model"), axis_types=(AxisType.Auto,) * 3)

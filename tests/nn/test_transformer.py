@@ -145,9 +145,14 @@ def test_gelu_and_its_slope_are_exact():
     np.testing.assert_allclose(gelu(jnp.asarray(x, jnp.float32)), x * below, atol=6e-7, rtol=3e-7)
     np.testing.assert_allclose(jax.vmap(jax.grad(gelu))(jnp.asarray(x, jnp.float32)), slope, atol=1e-6)
     half = jnp.asarray(x[x > -5], jnp.bfloat16)  # right to some bits also where it is small
-    want = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in np.asarray(half, np.float64)]
+    rounded = np.asarray(half, np.float64)
+    below = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in rounded])
+    want, slope = rounded * below, below + rounded * np.exp(-(rounded**2) / 2) / math.sqrt(2 * math.pi)
     np.testing.assert_allclose(np.asarray(gelu(half), np.float64), want, rtol=0.06)
     assert gelu(half).dtype == jnp.bfloat16
+    value, back = jax.vjp(gelu, half)
+    np.testing.assert_allclose(np.asarray(back(jnp.ones_like(value))[0], np.float64), slope, atol=4e-3)
+    assert [kept.dtype for kept in jax.tree.leaves(back) if kept.size > 1] == [jnp.bfloat16]  # the array and no other
     np.testing.assert_array_equal(gelu(jnp.asarray([np.inf, np.nan])), [np.inf, np.nan])
 
 
