@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import gc
 import io
@@ -105,12 +106,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def quick(programs: Path) -> Iterator[None]:
-    """Compiles the programs of a test module quickly."""
+@pytest.fixture(scope="module", autouse=True)
+def _quick(request: pytest.FixtureRequest, programs: Path) -> Iterator[None]:
+    """Compiles the programs of a module's tests quickly, unless the whole module is slow: long runs must be fast."""
     from small_run import quick_compilation
 
-    with quick_compilation(programs):
+    with contextlib.nullcontext() if request.node.get_closest_marker("slow") else quick_compilation(programs):
         yield
 
 

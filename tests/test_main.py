@@ -12,8 +12,6 @@ from small_run import ROOT, main, on_devices
 import charlm.training.stages
 from charlm.config import flatten, load_config_file
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TINY = f"{ROOT}/configs/hlm_base.py:tiny"
 
 

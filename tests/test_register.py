@@ -56,7 +56,7 @@ def python(*arguments: str, cwd: Path = TESTS) -> subprocess.CompletedProcess[st
 
 
 @pytest.fixture(scope="module")
-def found(quick, tmp_path_factory):
+def found(tmp_path_factory):
     """What came of `register_run.py`."""
     done = python(str(TESTS / "register_run.py"), cwd=tmp_path_factory.mktemp("installed"))
     assert done.returncode == 0, done.stderr

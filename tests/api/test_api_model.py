@@ -22,8 +22,6 @@ from charlm.finetune.predictor import FineTuned
 from charlm.predict import Predictor
 from charlm.text.words import get_splitter
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["the cat sat on a mat", "dog", "we slept near every old tree"]
 
 
@@ -48,12 +46,12 @@ def test_the_package_of_fine_tuning_can_be_called():
 
 
 @pytest.fixture(scope="module")
-def hlm(quick, trained):
+def hlm(trained):
     return charlm.load(trained.workdir)
 
 
 @pytest.fixture(scope="module")
-def fine_tuned(quick, tmp_path_factory):
+def fine_tuned(tmp_path_factory):
     """Returns tiny BERTs with a random head for a task."""
     models = Models(tmp_path_factory.mktemp("models"), Path())  # no HLM
     return lambda task: charlm.load(models.untrained(task), batch_size=8)

@@ -13,8 +13,6 @@ import charlm
 from charlm.api import training
 from charlm.tasks.create import task_of
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def asked(monkeypatch):

@@ -17,7 +17,7 @@ from charlm.benchmark.cases import Outcome
 
 NO_TORCH = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 def ask(capsys, *arguments):

@@ -27,8 +27,6 @@ from charlm.families.hlm.shape import model_config
 from charlm.families.subword.bert import BertConfig
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 EVERY_PATH = [(name, case) for name, info in PATHS.items() for case in info.cases]
 
 

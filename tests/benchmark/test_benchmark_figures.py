@@ -27,7 +27,7 @@ from charlm.families import windows
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 def test_charbert_reads_the_pieces_of_bert_and_no_padding(tmp_path, monkeypatch):

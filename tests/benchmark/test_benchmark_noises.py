@@ -12,7 +12,7 @@ from charlm.benchmark import noises
 from charlm.benchmark.text import TextShape
 from charlm.text.noise import KINDS, Noise
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 def test_every_kind_is_timed_on_the_text(capsys, tmp_path, monkeypatch):

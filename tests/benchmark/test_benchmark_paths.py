@@ -16,8 +16,6 @@ from charlm.benchmark.hlm import HLMInference, HLMTraining
 from charlm.benchmark.paths import PATHS, TRAINING, choose
 from charlm.benchmark.text import TextShape
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def test_the_four_ways_of_hlm_give_the_same_vectors(tmp_path):
     found, work = {}, {}

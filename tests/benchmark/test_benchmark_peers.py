@@ -16,8 +16,6 @@ from benchmark_jobs import NO_JOB, Clock, small_job
 from charlm.benchmark import hlm
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, threads
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 class StandIn(types.ModuleType):
     """What `charlm.benchmark.pytorch` needs of torch to be set up and to choose between eager and compiled."""

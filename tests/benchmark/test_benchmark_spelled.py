@@ -24,7 +24,7 @@ from charlm.families.xrayemb.tensors import decoder_rules
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 STEPS = TextShape(5, 24)
 # Of none of these words the trained vocabulary of the small corpus has a whole piece.

@@ -13,8 +13,6 @@ from charlm.benchmark.text import Corpus, TextShape, distinct_share, load_wordpi
 from charlm.text.chars import CLS, SEP, WORD_CLS, CharVocab
 from charlm.text.words import RulesSplitter
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def words_of(part):
     return [part[start:end] for start, end in RulesSplitter().spans(part)]

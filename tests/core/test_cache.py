@@ -19,8 +19,6 @@ from charlm.core.cache import CALL_SLOTS, CHUNKS, FIRST_CACHE_ROWS, OncePerParam
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.model import HLM
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 WIDTH = 4
 BUCKETS = (4, 8)
 

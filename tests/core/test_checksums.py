@@ -20,8 +20,6 @@ from charlm.data.corpus import prepare
 from charlm.families.pretrained import from_pretrained
 from charlm.training.run import build
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def checkpoint(trained, tmp_path) -> Path:

@@ -32,8 +32,6 @@ from charlm.families.xrayemb.flops import xr_decoder_forward, xr_encoder_forward
 from charlm.families.xrayemb.loss import LOSSES
 from charlm.families.xrayemb.model import XRayEmbBertConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CONFIG = HLMConfig(
     vocab_size=300, hidden=192, heads=4, intra_layers=3, inter_layers=2, head_layers=1, intra_ffn=384, inter_ffn=768,
     char_slots=12, position_buckets=16, max_relative_words=64,

@@ -11,8 +11,6 @@ from charlm.core.frozen_cost import products, share_left
 from charlm.core.optimizer import with_frozen, without_frozen
 from charlm.families.subword.bert import Bert, BertConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 IDS = np.ones((2, 32), np.int32)
 
 

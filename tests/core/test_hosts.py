@@ -22,8 +22,6 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core import checksums, hosts
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def losses(workdir: Path) -> np.ndarray:
     lines = metrics_without_timings(workdir)
@@ -46,7 +44,7 @@ TWO_RUNS = (
 
 
 @pytest.fixture(scope="module")
-def together(quick, trained, tmp_path_factory):
+def together(trained, tmp_path_factory):
     """Two processes that went on with half of `trained` in "begun_by_one" and were then stopped in "run"."""
     folder = tmp_path_factory.mktemp("together")
     workdir = trained.copy(folder / "begun_by_one")

@@ -11,8 +11,6 @@ import pytest
 from charlm.core import leafwise as module
 from charlm.core.leafwise import leafwise
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 class Tower(nn.Module):
     """Layers of equal shapes under other names, one below a `remat`, one that is drawn otherwise."""

@@ -24,8 +24,6 @@ from charlm.core.sharding import path_name
 from charlm.training.goodput import account, read_starts
 from charlm.training.run import build
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 class Killed(Exception):
     """Ends a run where a test wants it to end."""
@@ -65,7 +63,7 @@ def checkpoint(folder: Path, step: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unbroken(quick, tmp_path_factory):
+def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken")
     return spiky.train(folder / "run", spiky_config(), Numbered()).state, folder / "run"
 

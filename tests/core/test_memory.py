@@ -16,7 +16,6 @@ from charlm.predict import command_line
 from charlm.training.loop import Loop
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
 ASKED = "out of memory on the device: Out of memory allocating 281474976710656 bytes; "
 
 

@@ -91,7 +91,7 @@ def test_neither_a_pooler_nor_the_table_of_characters_decays():
     assert {name for name in fine_tuned if fine_tuned[name] != decays[name]} == {"charbert/pooler/dense/kernel"}
 
 
-def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
+def test_what_is_frozen_has_no_moments_no_gradient_and_stays():
     """Whatever the model: a BERT compiles in a third of the time of an HLM."""
     config = optim_config(warmup_steps=0, freeze=("^bert/embed", r"layer_\d+/ffn_in"))
     model, params = ours("bert")
@@ -130,7 +130,7 @@ def test_what_is_frozen_has_no_moments_no_gradient_and_stays(quick):
 
 
 @pytest.mark.parametrize(("family", "body"), [("bert", "^bert/"), ("gpt2", "^gpt2/(embed|decoder)")])
-def test_subword_models_are_frozen_by_name_too(quick, family, body):
+def test_subword_models_are_frozen_by_name_too(family, body):
     """The retrofit systems train beside a body that stays; a tied output layer stays with its table."""
     model, params = ours(family)
     config = optim_config(warmup_steps=0, freeze=(body,))

@@ -255,7 +255,6 @@ def test_a_line_of_metrics_that_is_deep_is_a_damaged_one():
 # ---- Lines that are asked ----
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_line_that_is_too_long_is_not_held_and_the_others_are_answered(monkeypatch, capsys):
     monkeypatch.setenv("CHARLM_LIMITS", str(2**-8))
     monkeypatch.setattr("sys.stdin", io.StringIO(f"birds\n{'a' * MIB}\nrun\n"))

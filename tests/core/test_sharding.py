@@ -47,8 +47,6 @@ from charlm.families.xrayemb.encoder import encoder_config
 from charlm.families.xrayemb.model import XRayEmbBertConfig, XRayEmbForMaskedLM
 from charlm.training.run import build, optimizer_of
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def mesh_of(data=-1, fsdp=1, model=1, devices=None):
     config = get_config()

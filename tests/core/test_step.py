@@ -9,8 +9,6 @@ from small_run import on_devices
 from charlm.core.step import step_options
 from charlm.training.run import build
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.mark.slow
 def test_remat_saves_memory(trained):

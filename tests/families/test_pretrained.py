@@ -26,7 +26,7 @@ from charlm.core.batch import reshape_batch
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.model import HLM
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 

@@ -17,8 +17,6 @@ from charlm.families.pretrained import from_pretrained
 from charlm.finetune.batching import Packer, eval_groups
 from charlm.tasks.base import Row
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["the cat sat on a mat", "", "dog", "we slept near old trees 3.14 naïve", "a\x00b  town"]
 
 

@@ -34,8 +34,6 @@ from charlm.finetune.course import Epochs
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
@@ -130,7 +128,7 @@ def test_every_task_with_every_family(task, family, trained, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def learned(quick, trained, tmp_path_factory):
+def learned(trained, tmp_path_factory):
     """The folder of a run that learned to tag, its development data, and its result."""
     folder = tmp_path_factory.mktemp("learned")
     train, dev = write_data("tagging", folder, train=200)

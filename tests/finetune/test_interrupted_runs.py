@@ -26,7 +26,7 @@ from charlm.finetune.learning import TaskLearning
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 ACCURACIES = [0.5, 0.7, 0.7, 0.6, 0.65, 0.5]  # the second epoch is the best; with patience 2 the fourth is the last
 STEPS = 6  # of an epoch

@@ -20,8 +20,6 @@ from charlm.families.pretrained import from_pretrained
 from charlm.finetune.run import fine_tune
 from charlm.training.progress import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 EPOCHS, STEPS = 3, 6  # steps of an epoch
 
 # The command given twice, without the seconds of new processes: what it goes on from is in the folder.

@@ -11,8 +11,6 @@ import pytest
 
 from charlm.nn.attention import DisentangledAttention, relative_bucket, skew, spread
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TABLES = np.load(Path(__file__).parents[1] / "goldens" / "hlm_relative_positions.npz")
 HEADS, D, L = 2, 8, 11
 

@@ -12,8 +12,6 @@ from jax.extend.random import threefry2x32_p
 
 from charlm.nn.draws import LEVELS, amplified, kept, kept_neighbours, kept_tile, threefry, threshold
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SEED = jnp.array([3, 2**32 - 5], jnp.uint32)
 ROWS, HEADS, QUERIES, KEYS, RATE = 2, 3, 512, 768, 0.3
 
@@ -24,7 +22,7 @@ def neighbours(request) -> bool:
 
 
 @pytest.fixture(scope="module")
-def everything(quick, neighbours) -> np.ndarray:
+def everything(neighbours) -> np.ndarray:
     return np.asarray(jax.jit(lambda: kept(SEED, ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))())
 
 

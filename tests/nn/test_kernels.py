@@ -24,8 +24,6 @@ from charlm.nn.blocks import Attention, Block, BlockConfig, KeyValue
 from charlm.nn.kernels import CUDNN, EINSUM, Machine, choose, this_machine
 from charlm.nn.transformer import Encoder, EncoderConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CPU, H100 = Machine("cpu"), Machine("gpu", (9, 0))
 NOISE = {jnp.float32: 1e-5, jnp.bfloat16: 0.03}  # of values of size 1; bfloat16 has 8 bits, and so have biases then
 

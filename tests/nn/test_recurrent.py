@@ -11,8 +11,6 @@ from programs import applied, drawn
 
 from charlm.nn.recurrent import BiGRU
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 LENGTHS = (7, 4, 1)
 
 

@@ -39,8 +39,6 @@ from charlm.nn.attention import PROJECTED
 from charlm.nn.scan import in_turn
 from charlm.nn.transformer import Encoder, EncoderConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SMALL = {"hidden": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 SHAPE = SMALL | {"layers": 2, "ffn": 24, "vocab_size": 30, "max_positions": 12}
 BERT = BertConfig(**SHAPE)

@@ -21,8 +21,6 @@ from charlm.nn.attention import relative_bucket
 from charlm.nn.rotations import rotated
 from charlm.nn.tiled import Positions, tile_size, tiled_attention
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SEED = jnp.array([5, 7], jnp.uint32)
 NAMES = ("query", "key", "value", "position keys", "position queries")
 

@@ -20,8 +20,6 @@ from charlm.nn.blocks import Attention, KeyValue
 from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, Machine, choose_tiled
 from charlm.nn.transformer import Encoder, EncoderConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TPU, CPU, GPU = Machine("tpu"), Machine("cpu"), Machine("gpu", (9, 0))
 
 # ---- The choice ----

@@ -15,8 +15,6 @@ from charlm.nn.attention import PROJECTED
 from charlm.nn.embed import CharEmbed, gelu
 from charlm.nn.transformer import Encoder, EncoderConfig, EncoderLayer
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 L = 7
 CONFIG = EncoderConfig(
     layers=2, hidden=16, heads=2, ffn=24, max_distance=6, position_buckets=4, dropout=0.0, attention_dropout=0.0,

@@ -19,8 +19,6 @@ from charlm.plan.report import as_json, lines
 from charlm.plan.topology import devices_of, parse
 from charlm.training.run import build
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def on_mesh(config, data: int, fsdp: int, model: int):
     config.mesh.data, config.mesh.fsdp, config.mesh.model = data, fsdp, model

@@ -19,8 +19,6 @@ from charlm.convert.__main__ import main as convert
 from charlm.core.checkpoint import files_of
 from charlm.predict import Predictor, main
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def command(capsys, monkeypatch):

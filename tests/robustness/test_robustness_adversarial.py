@@ -15,8 +15,6 @@ from charlm.robustness.settings import ReportSettings
 from charlm.robustness.subjects import load
 from charlm.text.noise import single_edits
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TASKS = ("tagging", "classification", "regression", "question_answering", "ranking")
 
 

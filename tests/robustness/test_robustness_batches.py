@@ -16,8 +16,6 @@ from charlm.robustness.versions import version_of
 from charlm.tasks.ranking import Ranking
 from charlm.text.noise import Noise
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.mark.parametrize(
     ("longest", "want"),

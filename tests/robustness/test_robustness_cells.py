@@ -12,8 +12,6 @@ from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.measure import measure
 from charlm.robustness.subjects import digest_of, load
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 OPTIONS = {"noise": ["drop:0.3"], "seeds": 2, "samples": 10, "batch_size": 8}
 
 

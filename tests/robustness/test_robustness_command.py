@@ -13,8 +13,6 @@ from tiny_models import release
 
 from charlm.robustness.__main__ import main
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def command(monkeypatch, tmp_path, capsys):

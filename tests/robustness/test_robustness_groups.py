@@ -27,8 +27,6 @@ from charlm.text.noise import Noise, Noiser
 from charlm.text.noise.edits import Edit, NoisedText, NoisedWords
 from charlm.text.subwords import SubwordTokenizer
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture(scope="module")
 def tokenizer():

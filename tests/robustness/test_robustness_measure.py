@@ -13,8 +13,6 @@ from charlm.robustness.batches import ModelRunner
 from charlm.robustness.measure import DESCRIPTION, measure
 from charlm.text.noise import Noise, Noiser
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 HLM, BERT = "tag_hlm", "tag_bert"
 
 

@@ -10,8 +10,6 @@ from charlm.finetune.predictor import FineTuned
 from charlm.robustness.sensitivity import distances, sensitivity, sensitivity_of, word_states
 from charlm.text.noise import KINDS, Noise, Noiser
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SENTENCES = [("the", "cat", "sat"), ("old", "house"), ("we", "ran", "to", "every", "dog", "in", "the", "town")]
 
 

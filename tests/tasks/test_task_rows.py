@@ -20,8 +20,6 @@ from charlm.tasks.ranking import Ranking
 from charlm.tasks.tagging import Tagging
 from charlm.text.noise import Noise, Noiser
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def units(request, trained):

@@ -29,8 +29,6 @@ from charlm.core.sharding import path_name
 from charlm.families.lookup import prepare
 from charlm.training.run import build
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 STEPS = 300
 DISK = 64 << 20  # bytes of the disk that the run writes to
 # Every record takes as long as from a disk that is far away or failing.

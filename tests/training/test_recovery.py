@@ -17,8 +17,6 @@ from charlm.core import checkpoint as checkpoints
 from charlm.training.recovery import check_newest
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def workdir(trained, tmp_path) -> Path:

@@ -17,7 +17,7 @@ from charlm.families.lookup import prepare
 from charlm.training.run import build
 from charlm.training.train import train
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
+pytestmark = pytest.mark.slow
 
 
 def config_of(trained, scan: bool, steps: int):

@@ -23,8 +23,6 @@ from charlm.training.goodput import account, read_starts
 from charlm.training.loop import Loop, NonFiniteLoss
 from charlm.training.spikes import FILE, Spikes
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 LATE = 20  # number of a batch that comes when enough steps are known; it is that of step 21
 
 
@@ -207,7 +205,7 @@ CORRUPT = {LATE: 60.0, 25: 60.0, 35: np.nan}  # the second comes again after the
 
 
 @pytest.fixture(scope="module")
-def unbroken(quick, tmp_path_factory):
+def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     loop = spiky.train(folder, spiky_config("restore"), Numbered(CORRUPT))
     return loop.state, folder

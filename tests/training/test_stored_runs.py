@@ -34,8 +34,6 @@ from charlm.finetune.run import fine_tune
 from charlm.training.loop import Loop
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 ADDRESS = f"s3://{BUCKET}/runs/hlm"
 
 

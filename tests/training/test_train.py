@@ -38,8 +38,6 @@ from charlm.training.progress import duration, read_metrics, stop_signal
 from charlm.training.run import build
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture
 def same_run(trained, monkeypatch):

@@ -21,8 +21,6 @@ SHAPE = Char2SubwordConfig(char_vocab_size=58, hidden=16, layers=2, heads=4, out
 PARTS = {"q": "attention/query", "k": "attention/key", "v": "attention/value", "o": "attention/output",
          "ff1": "ffn_in", "ff2": "ffn_out", "ln1": "attention_norm", "ln2": "ffn_norm"}  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def golden_params():
     state = load_file(GOLDENS / "module_a.safetensors")

@@ -18,8 +18,6 @@ from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.subword.bert import BertForMaskedLM
 from charlm.families.subword.labels import BertForLabels
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CHARACTERS = Char2SubwordConfig(char_vocab_size=30, hidden=16, layers=2, heads=4, output=24, char_slots=8)
 CONFIG = Char2SubwordBertConfig(
     vocab_size=50, hidden=24, layers=2, heads=2, ffn=48, max_positions=20, epsilon=1e-5, characters=CHARACTERS

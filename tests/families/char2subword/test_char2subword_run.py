@@ -27,8 +27,6 @@ from charlm.training.run import build
 from charlm.training.stages import train_stages
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 FROZEN = re.compile("^(bert|head)/")
 
 

@@ -24,8 +24,6 @@ from charlm.training.run import build
 from charlm.training.stages import pretrain, train_stages
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def copied(stages, folder, *numbers):
     """Returns a workdir with copies of some stages."""

@@ -12,8 +12,6 @@ from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 from charlm.families.spelled.masked_loss import MaskedSums, masked_sums, summarize
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 V, S, B, L = 11, 2, 2, 5
 CHARACTERS = Char2SubwordConfig(char_vocab_size=30, hidden=8, layers=1, heads=2, output=8, char_slots=6)
 CONFIG = Char2SubwordBertConfig(

@@ -18,8 +18,6 @@ from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 BACKBONES = pytest.mark.parametrize("backbone", ["bert", "roberta"])
 HEADS = [("encoder", 0), ("masked_lm", 0), ("sequence_classification", 3), ("token_classification", 4),
          ("question_answering", 2)]  # fmt: skip

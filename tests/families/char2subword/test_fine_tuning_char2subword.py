@@ -16,7 +16,7 @@ from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 @pytest.fixture(autouse=True)

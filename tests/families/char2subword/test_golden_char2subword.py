@@ -17,8 +17,6 @@ from charlm.families.char2subword import imitation
 from charlm.families.char2subword import module as char2subword
 from charlm.families.char2subword.golden import find_cases
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TESTS = Path(__file__).resolve().parents[2]
 GOLDENS = TESTS / "goldens" / "char2subword"
 SHARED = TESTS.parents[1] / "shared" / "golden" / "char2subword"

@@ -14,8 +14,6 @@ from charlm.families.char2subword.imitation import imitate, log_normalizer, near
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "char2subword"
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 @pytest.fixture(scope="module")
 def golden():

@@ -20,7 +20,7 @@ from charlm.families.subword.bert import BertForMaskedLM
 from charlm.predict import main
 from charlm.text.words import get_splitter
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 NOISE = 2e-5
 TEXTS = ["Tokenizing naïve words, unbelievably!", "", "the birds", "don't größte 今天 x", "birds"]

@@ -14,8 +14,6 @@ from charlm.families.char2subword.imitation import LOSSES, imitate, neighbours, 
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 RNG = np.random.default_rng(0)
 V, D, K = 40, 12, 5
 TABLE = RNG.normal(size=(V, D)).astype(np.float32)

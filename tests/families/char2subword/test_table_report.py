@@ -14,7 +14,7 @@ from charlm.text.noise.words import CHAR2SUBWORD, one_edit
 
 
 @pytest.fixture(scope="module")
-def subject(quick, tmp_path_factory):
+def subject(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHARLM_CACHE", str(tmp_path_factory.mktemp("cache")))
         return table_report.open_subject(str(spelled()))

@@ -23,8 +23,6 @@ from charlm.families.spelled.spellings import Spellings
 from charlm.families.spelled.units import LEAST_ROWS, SpelledShape
 from charlm.text.subwords import SubwordTokenizer
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 META = Path(__file__).parents[2] / "goldens" / "char2subword" / "module_meta.json"
 WORDS = ["Birds", "the", "##ing", "ing", "naïve", "[SEP]", "\x00", "größte", "今天", "unbelievable" * 3, "the"]
 

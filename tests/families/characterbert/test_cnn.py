@@ -16,8 +16,6 @@ from charlm.families.characterbert.conversion import CONVERTER
 from charlm.families.characterbert.units import word_slots
 from charlm.families.subword.layout import config_to_dict
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CONFIG = CharacterBertConfig(
     vocab_size=5, hidden=16, layers=1, heads=2, ffn=16, filters=(3, 3, 4, 4, 5, 5, 6), initializer="lecun"
 )

@@ -16,7 +16,7 @@ from charlm.families.characterbert.vocab import WordVocab
 from charlm.families.lookup import recognise
 from charlm.families.pretrained import from_pretrained
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 STATE = load_file(Path(__file__).resolve().parents[2] / "goldens" / "characterbert" / "small.safetensors")
 PRETRAINING = {name: value for name, value in STATE.items() if not name.startswith("head.")}

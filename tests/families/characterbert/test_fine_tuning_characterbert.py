@@ -17,7 +17,7 @@ from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 from charlm.robustness.__main__ import main as robustness
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 @pytest.fixture(autouse=True)

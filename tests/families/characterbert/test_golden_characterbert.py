@@ -16,8 +16,6 @@ from charlm.convert.heads import MASKED_LM
 from charlm.families.characterbert import characters, cnn
 from charlm.families.characterbert import golden as golden_module
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 GOLDENS = Path(__file__).resolve().parents[2] / "goldens" / "characterbert"
 
 

@@ -16,8 +16,6 @@ from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.predict import main
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["The birds of a town.", "", "naïve Birds"]
 
 

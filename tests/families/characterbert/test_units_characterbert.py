@@ -14,8 +14,6 @@ from charlm.families.pretrained import from_pretrained
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.robustness.segmentation import segmentation
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 WORDS = ["Birds", "naïve", "[SEP]", "\0", "今天", "unbelievable", "the", "birds"]
 
 

@@ -20,8 +20,6 @@ from charlm.families.charbert.heads import (
 from charlm.families.charbert.model import CharBert, CharBertConfig
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TINY = CharBertConfig(
     vocab_size=30, hidden=16, layers=2, heads=2, ffn=24, max_positions=20, char_vocab_size=12, char_hidden=6,
     word_vocab_size=9, dropout=0.0, attention_dropout=0.0,

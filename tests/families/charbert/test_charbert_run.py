@@ -36,8 +36,6 @@ from charlm.training.progress import read_metrics
 from charlm.training.run import build
 from charlm.training.train import train
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 class Finished(NamedTuple):
     """A finished run of eight steps on one device."""

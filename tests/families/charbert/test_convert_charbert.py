@@ -22,8 +22,6 @@ from charlm.families.charbert.tensors import smallest_batch
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.subword.layout import config_to_dict
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "golden" / "charbert"
 
 

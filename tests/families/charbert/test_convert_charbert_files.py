@@ -18,9 +18,6 @@ from charlm.predict import Predictor
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
 
-pytestmark = pytest.mark.usefixtures("quick")
-
-
 # ---- Characters ----
 
 

@@ -14,8 +14,6 @@ from charlm.convert.golden import NotCompared, compare, find_cases
 from charlm.families.charbert import golden as charbert_golden
 from charlm.nn import fusions, recurrent
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TESTS = Path(__file__).resolve().parents[2]
 GOLDENS = TESTS / "goldens" / "charbert"
 SHARED = TESTS.parents[1] / "shared" / "golden" / "charbert"  # the larger cases these were cut down from

@@ -16,8 +16,6 @@ from charlm.core.step import make_train_step, mean_loss
 from charlm.families.charbert.batch import CharBertBatch, NoisyBatch
 from charlm.families.charbert.loss import NoisySums, label_weights, noisy_sums, summarize
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 V, T, D = 7, 5, 4
 
 

@@ -17,8 +17,6 @@ from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.predictor import SubwordPredictor
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["Tokenizing words, unbelievably!", "", "birds", "größte 今天 x"]
 
 

@@ -28,8 +28,6 @@ from charlm.families.hlm.shape import model_config
 from charlm.predict import Predictor
 from charlm.text.chars import CharVocab
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 MODELS = [
     *(("reference", MASKED_LM, layers) for layers in (0, 1)),
     *(("reference", head, layers) for head in FINE_TUNED for layers in (0, 1)),

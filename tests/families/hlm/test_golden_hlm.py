@@ -28,7 +28,6 @@ from charlm.nn.transformer import EncoderLayer
 
 STRICT = 1e-5  # the cases here are small: noise stays below 4e-6, and the epsilon of the layers alone shows
 
-pytestmark = pytest.mark.usefixtures("quick")
 
 # Both levels, head and loss, in one program.
 FEW = ("input_ids", "orig_input_ids", "predict_indices", "r", "w", "mlm_logits")

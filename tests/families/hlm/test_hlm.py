@@ -38,8 +38,6 @@ from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SLOTS = 8
 TINY = HLMConfig(
     vocab_size=64, hidden=16, heads=2, intra_layers=2, inter_layers=1, intra_ffn=24, inter_ffn=32, char_slots=SLOTS,

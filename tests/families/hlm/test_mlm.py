@@ -10,8 +10,6 @@ from trees import assert_same_trees
 from charlm.core.batch import MaskedWords, WordBatch
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 V = 11
 
 

@@ -20,8 +20,6 @@ from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
 from charlm.text.wordlist import WordList
 from charlm.text.words import get_splitter
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["The cat sat, near  a tree.", "trees", "", "old mat and house: 3.14!\n", "dog ran to every town", " \t"]
 LONG = " ".join(f"{'abcdeghimnorst'[i % 14]}{'aeiou'[i % 5]}{'nrst'[i % 4]}" for i in range(40))
 ROOM = 14  # words of a sequence, without [CLS] and [SEP]

@@ -18,8 +18,6 @@ from charlm.config import get_config
 from charlm.core.sharding import collectives, make_mesh, state_sharding
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 BOTH = pytest.mark.parametrize("family", ["bert", "roberta"])
 PAD = {"bert": 0, "roberta": 1}
 ENCODER = "pooled_encoder"

@@ -24,8 +24,6 @@ from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.layout import config_from_dict, config_to_dict
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 PREFIX = {"bert": "bert.", "roberta": "roberta.", "gpt2": "transformer."}
 POOLER = "roberta.pooler.dense."

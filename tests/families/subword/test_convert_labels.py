@@ -20,8 +20,6 @@ from charlm.tasks.columns import Columns
 from charlm.tasks.question_answering import QuestionAnswering
 from charlm.tasks.tagging import Tagging
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 CLASSES = {
     SEQUENCE_CLASSIFICATION: "SequenceClassification",

@@ -14,8 +14,6 @@ from charlm.families.predictor import Fill, Predictor
 from charlm.families.windows import text_of, window_around
 from charlm.text.wordlist import WordList
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 2e-5
 WORDS = ["birds", "unbelievable", "running", "a", "naïve", "tokens", "words"]
 

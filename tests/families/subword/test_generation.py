@@ -18,8 +18,6 @@ from charlm.families.predictor import Predictor
 from charlm.families.subword.generation import cut_tail
 from charlm.families.subword.predictor import SubwordPredictor
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 5e-5
 END = "<|endoftext|>"
 

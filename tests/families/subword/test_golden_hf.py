@@ -16,8 +16,6 @@ from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.golden import ATOL
 from charlm.nn import blocks, kernels
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 FEW = ("ids", "mask", "types", "hidden_1", "hidden_2", "logits")  # one program
 
 

@@ -19,8 +19,6 @@ from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.gpt2 import GPT2Config, empty_cache
 from charlm.tasks.tagging import Tagging
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 5e-6
 IDS = np.random.default_rng(0).integers(0, 60, (3, 9)).astype(np.int32)
 assert_close = functools.partial(np.testing.assert_allclose, rtol=0, atol=NOISE)

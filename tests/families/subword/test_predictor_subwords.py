@@ -22,8 +22,6 @@ from charlm.families.windows import text_of, windows
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 2e-5
 TEXTS = [
     "Tokenizing naïve words, unbelievably!",

@@ -12,8 +12,6 @@ from tiny_models import POSITIONS, release, run_alone
 
 from charlm.families.predictor import Predictor
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 5e-5
 TEXTS = ["The birds had naïve words", "", "She", "\t2, 3!\n", "😀 größte"]
 LONG = "unbelievable birds, running naïve storie " * 12

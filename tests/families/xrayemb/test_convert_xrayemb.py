@@ -24,8 +24,6 @@ from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
 from charlm.families.xrayemb.model import XRayEmbBertConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CHARS = XRayChars("abcdefghijklmnopqrstuvwxyz'")
 
 

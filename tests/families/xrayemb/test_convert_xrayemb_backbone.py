@@ -22,8 +22,6 @@ from charlm.families.xrayemb.conversion import XRayEmbConverter
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TEXTS = ["Tokenizing naïve words, unbelievably!", "birds"]
 CASES = [
     ("bert", "masked_lm"),

@@ -21,7 +21,7 @@ from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune, load_source
 
-pytestmark = pytest.mark.usefixtures("quick", "log_lines")
+pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 @pytest.fixture(autouse=True)

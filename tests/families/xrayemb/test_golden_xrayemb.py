@@ -17,8 +17,6 @@ from charlm.families.xrayemb import lstm
 from charlm.families.xrayemb.decoder import XRDecoder
 from charlm.families.xrayemb.golden import find_cases
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TESTS = Path(__file__).resolve().parents[2]
 GOLDENS = TESTS / "goldens" / "xrayemb"
 SHARED = TESTS.parents[1] / "shared" / "golden" / "xrayemb"

@@ -8,8 +8,6 @@ from programs import initial
 
 from charlm.families.xrayemb.lstm import LSTM, LSTMState
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 N, B, E, K = 6, 3, 4, 5
 
 

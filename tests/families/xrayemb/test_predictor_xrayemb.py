@@ -21,8 +21,6 @@ from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.predict import main
 from charlm.text.words import get_splitter
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 NOISE = 2e-5
 TEXTS = ["Tokenizing naïve words, unbelievably!", "", "the birds", "don't größte 今天 x", "birds"]
 BACKBONES = ("bert", "roberta", "gpt2")

@@ -20,8 +20,6 @@ from charlm.families.xrayemb.policies import get_policy, is_random
 from charlm.finetune.model import held_params, with_task
 from charlm.tasks.create import task_of
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 
 def begins(family, trained):
     """Returns a model to fine-tune."""

@@ -19,8 +19,6 @@ from charlm.families.xrayemb.conversion import chars_of
 from charlm.families.xrayemb.units import XRayEmbUnits
 from charlm.tasks.tagging import Tagging
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 BACKBONES = ("bert", "roberta", "gpt2")
 WORDS = ["Birds", "unbelievably", "don't", "the", "naïve", "\x00", "größte!", "今天", "unbelievable" * 3, "the"]
 TEXTS = ["the naïve birds", "", "unbelievably, the größte!", "a unbelievably b"]

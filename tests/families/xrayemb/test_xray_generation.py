@@ -7,8 +7,6 @@ import pytest
 from charlm.families.xrayemb.decoder import Predicted
 from charlm.families.xrayemb.generation_loss import generation_sums
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CHARS = np.array([[6, 1, 2, 6, 0], [6, 3, 6, 0, 0], [0, 0, 0, 0, 0], [6, 5, 4, 3, 6]], np.int32)
 LOGITS = np.random.default_rng(0).normal(size=(4, 4, 6)).astype(np.float32)
 

@@ -12,8 +12,6 @@ from small_xrayemb_losses import END, B, C, D, L, S, V, small_batch, small_model
 from charlm.families.xrayemb.decoder import spelled_rows
 from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, sphere_points, summarize
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 WEIGHTS = {"language": 1.0, "embedding": 0.5, "generation": 0.25, "cycle_words": 0.125, "cycle_sphere": 2.0}
 
 

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from charlm.families.xrayemb.encoder import ENCODER_KINDS, XREncoder, XREncoderConfig, encoder_config
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 SHAPE = XREncoderConfig(
     char_vocab_size=12, char_embedding=6, hidden=8, output=10, layers=2, heads=2, ffn=12, max_positions=16,
     char_slots=12, projections=2, initializer="lecun",

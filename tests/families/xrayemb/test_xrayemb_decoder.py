@@ -12,8 +12,6 @@ from programs import applied
 
 from charlm.families.xrayemb.decoder import Generated, XRDecoder, XRDecoderConfig, spelled_rows
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CONFIG = XRDecoderConfig(char_vocab_size=9, char_embedding=5, hidden=6, vector=7, char_slots=12)
 END, SPACE, U, T = 8, 2, 40, 6
 END_BIAS = 2.0

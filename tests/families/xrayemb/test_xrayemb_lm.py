@@ -18,8 +18,6 @@ from charlm.families.xrayemb import model as lm
 from charlm.families.xrayemb.decoder import XRDecoder, XRDecoderConfig
 from charlm.families.xrayemb.encoder import XREncoderConfig
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 CHARS = 30
 PARTS = {
     "encoder": XREncoderConfig(char_vocab_size=CHARS, char_embedding=5, hidden=6, output=24, char_slots=8),

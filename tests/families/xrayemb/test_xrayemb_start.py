@@ -20,8 +20,6 @@ from charlm.families.xrayemb.decoder import XRDecoderConfig
 from charlm.families.xrayemb.encoder import encoder_config
 from charlm.families.xrayemb.shape import XRayStart, model_config, read_start, resolve
 
-pytestmark = pytest.mark.usefixtures("quick")
-
 TOKENIZER = SimpleNamespace(size=90, family="bert")
 
 
