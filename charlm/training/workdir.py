@@ -143,7 +143,6 @@ def opened(folder: Path) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(locked(folder)) if hosts.is_primary() else None)
-            followers.catch_up()  # with what a run before this one has written, such as an earlier stage
             yield
     finally:
         if new and hosts.is_primary():
