@@ -20,7 +20,7 @@ import ml_collections
 
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts
+from charlm.core import followers, hosts
 from charlm.families.family import family
 from charlm.families.lookup import prepare
 from charlm.training.run import build
@@ -78,6 +78,7 @@ def train_stages(
     begun = max((at for at, stage in enumerate(stages) if stage.done is not None), default=0)
     for at, stage in enumerate(stages):
         log.info("stage %d of %d: %s", at + 1, len(stages), stage.config.stage)
+        followers.catch_up()  # this stage starts from what the one before it has written
         if stage.done is None and at < begun:
             log.info("%s is gone; %s goes on without it", stage.folder, stages[begun].folder.name)
             continue

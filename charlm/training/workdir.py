@@ -144,7 +144,6 @@ def opened(folder: Path) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             hosts.primary_first(lambda: stack.enter_context(locked(folder)) if hosts.is_primary() else None)
-            followers.catch_up()  # with what a run before this one has written, such as an earlier stage
             if hosts.is_primary():
                 stack.enter_context(run_log.kept(folder))
             yield

@@ -7,9 +7,13 @@ import shutil
 
 import jax
 import numpy as np
+import object_stores
 import pytest
-from small_char2subword_run import STAGES, changed, saved, small_backbone
-from small_run import on_devices
+import several_processes
+from object_stores import BUCKET
+from several_processes import PROGRAM, Processes
+from small_char2subword_run import STAGES, changed, saved, small_backbone, small_char2subword_config
+from small_run import on_devices, write_text
 
 import charlm.training.stages
 import charlm.training.train
@@ -299,3 +303,36 @@ def test_more_neighbours_than_rows_are_refused(stages):
         pytest.raises(ValueError, match=rf"^loss\.neighbour_count={rows} must be less than {rows}, the"),
     ):
         build(config, prepare(config))
+
+
+# The command, as `charlm.main` calls it, with a workdir in a store.
+STORED = (
+    PROGRAM[: PROGRAM.index("with hosts.ending")]
+    + """
+from charlm.core.followers import mirrored_by_all
+from charlm.training.stages import pretrain
+with hosts.ending_together(), mirrored_by_all(sys.argv[2]) as folder:
+    pretrain(config, folder)
+"""
+)
+
+
+@pytest.mark.slow
+def test_two_processes_without_a_shared_folder_hand_each_stage_over_also_if_killed(tmp_path, monkeypatch):
+    config = small_char2subword_config(write_text(tmp_path / "text.txt"), tmp_path / "cache")
+    monkeypatch.setattr(several_processes, "PROGRAM", STORED)
+    with object_stores.store("s3") as objects:
+        for name in ("first", "last"):  # machines that share nothing but the store
+            monkeypatch.setenv("CHARLM_CACHE", str(tmp_path / name))
+            (tmp_path / name).mkdir()
+            own = [config.copy_and_resolve_references() for _ in range(2)]
+            together = Processes(tmp_path / name, own, [f"s3://{BUCKET}/runs/c2s"] * 2, devices=1)
+            if name == "first":
+                together.wait_for("2_contextual/checkpoints/6 is copied")
+                for process in together.running:
+                    process.kill()
+            statuses = together.end()
+    assert statuses == [0, 0], together.read(0) + together.read(1)
+    assert "1_approximation holds a finished run of 8 steps: nothing to do" in together.read(0)
+    ends = [f"runs/c2s/{stage}/checkpoints/8/_CHECKPOINT_METADATA" for stage in STAGES]
+    assert set(ends) <= objects.now.keys()
