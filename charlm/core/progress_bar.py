@@ -67,8 +67,17 @@ class ProgressBar:
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
-        size = {"dynamic_ncols": True} if _has_a_size() else {"ncols": USUAL_WIDTH, "nrows": USUAL_HEIGHT}
-        bar = tqdm(total=self._steps, file=sys.stderr, initial=step, bar_format=FORMAT, leave=False, **size)
+        known = _has_a_size()
+        bar = tqdm(
+            total=self._steps,
+            initial=step,
+            file=sys.stderr,
+            bar_format=FORMAT,
+            leave=False,
+            dynamic_ncols=known,
+            ncols=None if known else USUAL_WIDTH,
+            nrows=None if known else USUAL_HEIGHT,
+        )
         self._stack.callback(bar.close)
         if any(getattr(handler, "stream", None) is sys.stderr for handler in log.handlers):
             self._stack.enter_context(logging_redirect_tqdm([log]))  # log lines appear above the bar
