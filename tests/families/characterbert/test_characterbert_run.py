@@ -51,7 +51,7 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, quick):
+def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("characterbert")
     write_text(folder / "text.txt")
     made, lines = [], []

@@ -56,7 +56,7 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def charbert(tmp_path_factory, quick):
+def charbert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("charbert")
     write_text(folder / "text.txt")
     made = []

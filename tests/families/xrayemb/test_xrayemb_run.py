@@ -53,7 +53,7 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def xray(tmp_path_factory, quick):
+def xray(tmp_path_factory):
     folder = tmp_path_factory.mktemp("xrayemb")
     write_text(folder / "text.txt")
     made, lines = [], []
