@@ -33,6 +33,7 @@ from charlm.tasks.classification import Classification
 from charlm.tasks.create import task_named, task_of
 from charlm.tasks.table import TASKS
 from charlm.text.noise import KINDS, Kind, Noise, Noiser
+from charlm.text.noise.words import per_word
 
 TESTS = Path(__file__).resolve().parent
 TABLES = (FAMILIES, TASKS, KINDS, FUSIONS)
@@ -536,6 +537,20 @@ def test_the_names_that_no_option_may_have_are_those_of_charlm():
     fields = {key.removeprefix("model.") for key in finetuning.KEYS if key.startswith("model.")}
     of_families = {name for one in FAMILIES.values() for name in one.options}
     assert set(options._FIELDS) == (fields | set(CHANGEABLE)) - of_families
+
+
+def test_a_noise_of_words_belongs_to_the_module_of_its_function():
+    def upside_down(chars, draws, keyboard):
+        return 0, len(chars), "".join(reversed(chars))
+
+    def unchanged(chars, draws, keyboard):
+        return None
+
+    for _ in range(2):  # a cell of a notebook, run again
+        register.noise("turned", share_of="words", rate=1.0, line="turns words around")(per_word(upside_down))
+    assert Noiser(Noise.parse("turned:1"), 0).text("typos stay", 0).text == "sopyt yats"
+    with pytest.raises(ValueError, match=r"^noise 'turned': the name is taken by test_register:.*upside_down"):
+        register.noise("turned", share_of="words", rate=1.0, line="turns words around")(per_word(unchanged))
 
 
 @pytest.mark.parametrize(("add", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])

@@ -59,8 +59,8 @@ KEYS: dict[str, Key] = {
     "seed": SEED.but(meaning="{} initialisation, dropout, shuffling, noise and masking, each through its own stream"),
     "resume": Key("", "workdir of an earlier run whose whole state (step and data position too) starts this one"),
     "init_from": INIT_FROM.but(
-        meaning="checkpoint from which only the parameters are taken; for all families but HLM also a BERT or RoBERTa, "
-        "for XRayEmb a GPT-2, too"),
+        meaning="checkpoint from which only the parameters are taken; for families that build on a BERT, RoBERTa or "
+        "GPT-2 also one of those"),
     "text.splitter": Key("spacy",
         'how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5', SPLITTERS),
     "text.language": Key("en", "language code of the spacy splitter's blank pipeline"),
@@ -104,7 +104,7 @@ KEYS: dict[str, Key] = {
     "train.log_every": LOG_EVERY,
     "train.eval_every": EVAL_EVERY,
     "train.eval_words": natural(0,
-        "held-out words (CharBERT: subwords; XRayEmb: positions) of an evaluation; 0: all of them"),
+        "held-out words of an evaluation, or subwords or positions, as the family counts its text; 0: all of them"),
     "train.stall_minutes": STALL_MINUTES,
     **SPIKES,
     **LOCAL,

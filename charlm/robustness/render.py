@@ -16,7 +16,8 @@ from charlm.core.types import JsonObject
 from charlm.robustness.render_html import html
 from charlm.robustness.render_markdown import markdown
 from charlm.robustness.render_sections import report_of
-from charlm.robustness.render_view import View, plain
+from charlm.robustness.render_view import View
+from charlm.robustness.results import plain
 
 
 def write_report(results: JsonObject, folder: Path) -> list[Path]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from charlm.core.types import Json, JsonObject
+from charlm.core.types import JsonObject
 from charlm.robustness.render_parts import NOTHING
 from charlm.robustness.results import RESULTS_FORMAT
 from charlm.tasks.create import task_named
@@ -195,19 +195,6 @@ def check(results: JsonObject) -> None:
         raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(RESULT_KEYS)}")
     if results["format"] != RESULTS_FORMAT:
         raise ValueError(f"robustness results: format {results['format']!r}, expected {RESULTS_FORMAT}")
-
-
-def plain(value: Any) -> Json:  # anything that a result may hold, NumPy's arrays and numbers among it
-    """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def score_name(score: str) -> str:

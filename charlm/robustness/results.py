@@ -102,12 +102,14 @@ def _difference(a: Sequence[Cell], b: Sequence[Cell], metric: Metric, samples: i
     return {"difference": found.difference, "low": found.low, "high": found.high}
 
 
-def plain(value: Any) -> Json:  # whatever a result may hold
+def plain(value: Any) -> Json:  # anything that a result may hold, NumPy's arrays and numbers among it
     """Returns a JSON-able copy of a value, in which numbers that are not finite are None."""
     if isinstance(value, dict):
-        return {name: plain(part) for name, part in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, bool | str | int) or value is None:
-        return value
-    return float(value) if math.isfinite(value) else None
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

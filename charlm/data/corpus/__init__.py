@@ -100,7 +100,7 @@ def check_readable(config: ml_collections.ConfigDict, only_text: str = "") -> No
             if not is_encoded(spec):
                 open_configured(spec, config, "all", key)
             elif only_text:
-                raise ValueError(f"{key}: {spec!r} holds words encoded for HLM; {only_text}: name that")
+                raise ValueError(f"{key}: {spec!r} holds words that are encoded; {only_text}: name that")
             else:
                 shard_paths(spec, key)
 

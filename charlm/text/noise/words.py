@@ -39,7 +39,10 @@ NLM_INSERTED = "etainorshldcumfpgwyb,v.?WkAST10CIMBPx2H-'\"9EDNRFG)(zLU8O5j3Jq47
 
 
 def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator], list[Edit]]:
-    """Returns an operation that changes words of at least `how.min_length` characters with probability `how.rate`."""
+    """Returns an operation that changes words of at least `how.min_length` characters with probability `how.rate`.
+
+    The operation has the module and name of `changer`, by which `charlm.register` knows whose it is.
+    """
 
     def operation(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
         words, draws = _drawn(characters, how, rng)
@@ -51,6 +54,9 @@ def per_word(changer: Changer) -> Callable[[Characters, How, np.random.Generator
                 edits.append(Edit(start, stop, change[2]))
         return [edit for edit in edits if characters.text[edit.start : edit.end] != edit.text]
 
+    for name in ("__module__", "__name__", "__qualname__"):
+        if hasattr(changer, name):
+            setattr(operation, name, getattr(changer, name))
     return operation
 
 

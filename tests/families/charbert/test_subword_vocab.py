@@ -102,7 +102,7 @@ def test_a_file_that_is_not_there(config, tmp_path, key, message):
 
 def test_what_cannot_be_read(config, tmp_path):
     config.data.train = (str(tmp_path / "x.array_record"),)
-    with pytest.raises(ValueError, match=r"data\.train: '.*x\.array_record' holds words encoded for HLM"):
+    with pytest.raises(ValueError, match=r"data\.train: '.*x\.array_record' holds words that are encoded"):
         prepare_subwords(config)
 
 
