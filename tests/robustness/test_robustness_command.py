@@ -19,7 +19,12 @@ def command(monkeypatch, tmp_path, capsys):
     """Runs the command with a stand-in for what writes the report; returns status, results and standard error."""
     made = []
     stub = types.ModuleType("charlm.robustness.render")
-    stub.write_report = lambda results, folder: made.append((results, folder))
+
+    def write_report(results, folder):
+        made.append((results, folder))
+        return [folder / name for name in ("report.json", "report.md", "report.html")]
+
+    stub.write_report = write_report
     monkeypatch.setitem(sys.modules, "charlm.robustness.render", stub)
     monkeypatch.setattr("charlm.robustness.__main__.start_logging", lambda: None)
 
