@@ -60,7 +60,9 @@ COMPUTING = {
 }  # fmt: skip
 ADAM = {
     "optim.schedule": Key("linear",
-        'after warm-up: "linear" or "cosine" to 0 at the last step, or "constant"', ("linear", "cosine", "constant")),
+        'after warm-up: "linear" or "cosine" to 0 at the last step, "constant", or "wsd": constant, then linear to 0',
+        ("linear", "cosine", "constant", "wsd")),
+    "optim.cooldown_share": share(0.2, 'of "wsd": share of all steps, the last, in which the learning rate falls'),
     "optim.b1": share(0.9, "AdamW: decay of the first moment"),
     "optim.b2": share(0.999, "AdamW: decay of the second moment"),
     "optim.eps": amount(1e-8, "AdamW: added to the root of the second moment"),

@@ -34,6 +34,12 @@ def learning_rate(
         after = optax.constant_schedule(peak)
     elif optim.schedule == "cosine":
         after = optax.cosine_decay_schedule(peak, left)
+    elif optim.schedule == "wsd":  # warm-up, stable, decay (MiniCPM, Hu et al. 2024): a longer run has the same start
+        falling = min(max(round(optim.cooldown_share * steps), 1), left)
+        stable = left - falling
+        after = optax.join_schedules(
+            [optax.constant_schedule(peak), optax.linear_schedule(peak, 0.0, falling)], [stable]
+        )
     else:
         after = optax.linear_schedule(peak, 0.0, left)
     return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], [warmup]) if warmup else after

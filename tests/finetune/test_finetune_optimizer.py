@@ -38,6 +38,10 @@ def optim_config(**changes):
         ({"schedule": "cosine", "warmup_share": 0.0}, {0: 0.1, 25: 0.05 * (1 + 2**-0.5), 50: 0.05, 100: 0.0}),
         ({"schedule": "constant"}, {0: 0.0, 5: 0.05, 10: 0.1, 99: 0.1, 100: 0.1}),
         ({"schedule": "constant", "warmup_share": 0.0}, {0: 0.1, 99: 0.1}),
+        ({"schedule": "wsd"}, {0: 0.0, 5: 0.05, 10: 0.1, 80: 0.1, 90: 0.05, 95: 0.025, 100: 0.0, 200: 0.0}),
+        ({"schedule": "wsd", "cooldown_share": 0.5, "warmup_share": 0.0}, {0: 0.1, 50: 0.1, 75: 0.05, 100: 0.0}),
+        ({"schedule": "wsd", "cooldown_share": 0.95, "warmup_share": 0.2}, {20: 0.1, 60: 0.05, 100: 0.0}),
+        ({"schedule": "wsd", "cooldown_share": 0.0}, {99: 0.1, 100: 0.0}),
     ],
 )
 def test_learning_rate(changes, expected):
