@@ -84,6 +84,7 @@ def test_drawn_texts_are_padded_and_padding_changes_nothing(tmp_path):
         assert work["padded_gflop"] > 1.2 * work["useful_gflop"]  # padding is computed and is no use
 
 
+@pytest.mark.slow
 def test_training_on_drawn_texts_guesses_the_same_words(tmp_path):
     found, work, shape = {}, {}, TextShape(6, 20)
     for path in ("reshape", "table"):
@@ -126,6 +127,7 @@ class Watched:
         return output
 
 
+@pytest.mark.slow
 def test_a_training_step_moves_the_weights(tmp_path):
     job = small_job(tmp_path, "reshape", TRAINING)
     runner = HLMTraining(job)

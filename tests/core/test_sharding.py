@@ -353,6 +353,7 @@ def test_micro_batches_sum_to_the_whole_batch(trained, start):
     assert one[2] > 0.1
 
 
+@pytest.mark.slow
 def test_micro_batches_drop_different_units(trained, start):
     (whole,) = batches(trained, 1)
     twice = jax.tree.map(lambda x: np.concatenate([x, x]), whole)

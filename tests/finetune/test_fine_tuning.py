@@ -207,6 +207,7 @@ def _leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.slow
 def test_seeds_are_runs_of_their_own_with_a_mean(tmp_path, log_lines, read_only):
     train, dev = write_data("classification", tmp_path)
     begin = tmp_path / "begin"
@@ -250,6 +251,7 @@ def test_cross_validation_predicts_every_row_once(tmp_path):
     assert fine_tune(config, str(tmp_path / "run")) == summary
 
 
+@pytest.mark.slow
 def test_folds_of_sentences_are_scored_together(tmp_path):
     """Not every fold has every type of entity."""
     lines = ["the O\ncat B-ANIMAL"] * 4 + ["a O\nhouse B-PLACE"] * 2

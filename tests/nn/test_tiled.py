@@ -99,6 +99,7 @@ def test_values_and_gradients_are_those_of_plain_products(queries, keys):
         assert keys == 1 or all(np.abs(x).max() > 0.01 for x in want)
 
 
+@pytest.mark.slow
 def test_heads_that_share_lanes_and_heads_that_need_blocks_of_their_own():
     for heads, head_dim in ((4, 64), (2, 128), (3, 24)):
         case = Case(1, 40, 40, heads, head_dim)

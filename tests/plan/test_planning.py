@@ -104,6 +104,7 @@ def test_what_does_not_fit_is_made_to(trained, planner, monkeypatch):
     assert found["found"]["flags"]
 
 
+@pytest.mark.slow
 def test_a_config_that_does_not_divide_is_answered_with_one_that_does(trained, planner):
     config = trained.new_config()
     config.data.batch_size, config.data.table_shards = 6, 0

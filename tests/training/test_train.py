@@ -90,6 +90,7 @@ def snapshot(folder):
 # ---- An unbroken run ----
 
 
+@pytest.mark.slow
 def test_a_profile_shows_the_steps_and_changes_nothing(trained, same_run, tmp_path, log_lines):
     train(trained.config, str(tmp_path / "run"), profile=str(tmp_path / "profile"))
     (trace,) = (tmp_path / "profile").rglob("perfetto_trace.json.gz")
@@ -181,7 +182,7 @@ def test_a_workdir_describes_its_run(trained):
 # ---- Stopped and started again ----
 
 
-@pytest.mark.parametrize("step", [5, 12])
+@pytest.mark.parametrize("step", [5, pytest.param(12, marks=pytest.mark.slow)])
 def test_stopped_by_signal(trained, same_run, tmp_path, monkeypatch, log_lines, step):
     programs = [step._cache_size() for step in (trained.run.train_step, trained.run.eval_step)]  # none is added
     with monkeypatch.context() as patch:
@@ -215,6 +216,7 @@ def test_a_signal_during_evaluation_saves_too(trained, same_run, tmp_path, monke
     assert checkpoints.find(tmp_path / "run").name == "8"
 
 
+@pytest.mark.slow
 def test_killed_at_once_and_built_anew_with_other_readers_and_intervals(trained, tmp_path, log_lines):
     """A process that ends without a word; what it measured and compiled is gone, what it saved is not.
 

@@ -332,6 +332,7 @@ def test_a_bert_becomes_the_token_channel(charbert, backbone, tmp_path, log_line
     assert "a bert; not there, so fresh: charbert/char, charbert/encoder" in str(log_lines)
 
 
+@pytest.mark.slow
 def test_a_run_from_a_bert_goes_on_without_it(charbert, backbone, tmp_path):
     folder = shutil.copytree(backbone[0], tmp_path / "bert")
     config = lambda steps: charbert.config(init_from=str(folder), train__steps=steps, model__max_positions=0)

@@ -248,6 +248,7 @@ def generated_from(model, params, chars_UC):
     return generate(model, params, spell(model, params, chars_UC))
 
 
+@pytest.mark.slow
 def test_length_buckets_change_no_sum_and_no_gradient(made, evaluated, batch):
     """Nor does it matter where a word stands, or that one found no room: it has its point of the sphere still."""
     model, params = made
