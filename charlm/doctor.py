@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from charlm import __version__
-from charlm.core.commands import run_command
+from charlm.core.commands import print_lines
 from charlm.core.files import default_cache_dir
 
 CORE = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy")  # packages whose versions are told
@@ -96,15 +96,7 @@ def cache() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints what is found; returns the exit status, 0 whatever is missing."""
-    arguments = sys.argv[1:] if argv is None else argv
-
-    def show() -> int:
-        if unexpected := [one for one in arguments if one not in ("-h", "--help")]:
-            raise ValueError(f"unexpected argument {unexpected[0]!r}: the command takes none")
-        print("\n".join(lines()))
-        return 0
-
-    return run_command(show, "")
+    return print_lines(lines, argv)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 from charlm.config import carried_configs
-from charlm.core.commands import run_command
+from charlm.core.commands import print_lines
 from charlm.families.family import families
 
 WIDTH = 120  # columns of the list
@@ -43,15 +43,7 @@ def lines() -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints the list; returns the exit status."""
-    arguments = sys.argv[1:] if argv is None else argv
-
-    def show() -> int:
-        if unexpected := [one for one in arguments if one not in ("-h", "--help")]:
-            raise ValueError(f"unexpected argument {unexpected[0]!r}: the command takes none")
-        print("\n".join(lines()))
-        return 0
-
-    return run_command(show, "")
+    return print_lines(lines, argv)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import numpy as np
 from flax import traverse_util
 from tiny_models import _weight, release
 
-from charlm.convert.files import read_json
 from charlm.convert.model import Model
+from charlm.core.reading import read_object
 from charlm.families.char2subword.conversion import Char2SubwordConverter
 from charlm.families.char2subword.model import Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
@@ -37,7 +37,11 @@ def spelled(backbone: str = "bert", head: str = "masked_lm", mode: str = "hybrid
     pooler = head == "sequence_classification" and backbone == "bert"
     config = Char2SubwordBertConfig(**bert | {"pooler": pooler}, characters=shape, mode=mode)
     metadata: dict[str, Any] = {"family": "char2subword", "backbone": backbone, "model": config_to_dict(config)}
-    metadata |= {"head": head, "char_vocab": chars.to_dict(), "hf_config": read_json(release(backbone) / "config.json")}
+    metadata |= {
+        "head": head,
+        "char_vocab": chars.to_dict(),
+        "hf_config": read_object(release(backbone) / "config.json"),
+    }
     if labels:
         metadata["labels"] = labels
     converter = Char2SubwordConverter()

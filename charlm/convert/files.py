@@ -29,7 +29,7 @@ from charlm.convert.pickles import OF_MEMORY, check_tensors, globals_of, is_zip
 from charlm.core import extras
 from charlm.core.durable import rename, replacing
 from charlm.core.local_paths import check_path
-from charlm.core.reading import TooLarge, loads, read_bytes
+from charlm.core.reading import TooLarge, loads, read_object
 from charlm.core.types import JsonObject
 
 LONE_FILES = ("model.safetensors", "pytorch_model.bin")  # in a folder, the first that exists is read
@@ -181,7 +181,7 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     """Returns the names of the files that hold the tensors of an index; ValueError if it is none."""
-    names = read_json(index).get("weight_map")
+    names = read_object(index).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")
     return names
@@ -240,23 +240,6 @@ def _refused_global(message: str, asked: Sequence[str]) -> str:
     """Returns the refused global, e.g. "posix.system": from PyTorch's message, else the first one of the pickle."""
     named = re.search(r"GLOBAL\s+([\w.]+)", message)
     return named[1].rstrip(".") if named else next(iter(asked), "")
-
-
-def read_json(path: str | os.PathLike[str]) -> JsonObject:
-    """Returns the object of a UTF-8 JSON file.
-
-    Raises:
-      ValueError: the file is missing or does not hold a JSON object.
-    """
-    try:
-        content = loads(read_bytes(path))
-    except TooLarge:
-        raise
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {_one_line(error)}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
 
 
 def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarray]) -> None:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from charlm.convert.files import read_json, read_state
+from charlm.convert.files import read_state
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.core.reading import TooLarge, check_zip
+from charlm.core.reading import TooLarge, check_zip, read_object
 from charlm.core.types import Array, JsonObject
 
 GRADIENTS_FILE = "{}_mlm_grads.safetensors"
@@ -102,7 +102,7 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
         loaded = read_arrays(arrays)
         if gradients.is_file():
             loaded |= {GRADIENT + name: value for name, value in read_state(gradients).items()}
-        yield Case(description.stem, read_json(description), read_state(weights), loaded)
+        yield Case(description.stem, read_object(description), read_state(weights), loaded)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -39,6 +39,19 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
         return fail(str(error))
 
 
+def print_lines(lines: Callable[[], list[str]], argv: list[str] | None) -> int:
+    """Runs a command that takes no arguments and prints lines; returns its exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+
+    def show() -> int:
+        if unexpected := [one for one in arguments if one not in ("-h", "--help")]:
+            raise ValueError(f"unexpected argument {unexpected[0]!r}: the command takes none")
+        print("\n".join(lines()))
+        return 0
+
+    return run_command(show, "")
+
+
 def fail(message: str) -> int:
     """Prints an error as one line on standard error; returns the exit status of a failed command."""
     print_error(" ".join(message.split()))

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from charlm.core.types import Json
+from charlm.core.types import Json, JsonObject
 
 MIB = 1 << 20
 LINE = 64 * MIB
@@ -219,6 +219,35 @@ def read_json(path: str | os.PathLike[str]) -> Json:
         return loads(data)
     except ValueError as error:
         raise ValueError(f"{path}: expected JSON in UTF-8: {error}") from error
+
+
+def read_object(path: str | os.PathLike[str]) -> JsonObject:
+    """Returns the object of a JSON file.
+
+    Raises:
+      ValueError: the file is missing, truncated, too large, not a JSON object, or has a key twice; names the file.
+      OSError: it cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: expected this file, found none")
+    data = read_bytes(path)
+    try:
+        content = loads(data, _unique)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected a UTF-8 JSON object: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> JsonObject:
+    """Builds a dict; raises ValueError if a key occurs twice."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        first = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"key {first!r} is there twice")
+    return result
 
 
 def _deeper_than(value: Json, depth: int) -> bool:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 import ml_collections
 
 from charlm.config import is_fine_tuning
-from charlm.convert.files import find_state, read_json
+from charlm.convert.files import find_state
 from charlm.convert.model import CONFIG_FILES, Converter
+from charlm.core.reading import read_object
 from charlm.core.types import JsonObject
 from charlm.data.corpus import EncodedCorpus
 from charlm.families.family import FAMILIES, families, family
@@ -87,7 +88,7 @@ def recognise(source: str) -> Converter:
     """
     file = find_state(source)
     configs = [file.parent / name for name in CONFIG_FILES if (file.parent / name).is_file()]
-    theirs = read_json(configs[0]) if configs else None
+    theirs = read_object(configs[0]) if configs else None
     converters = list(_converters())
     if found := _recognised(converters, file, theirs):
         return found
@@ -109,7 +110,7 @@ def recognise_cases(folder: str | Path) -> Converter:
         raise ValueError(f"--golden-dir={folder} is not a folder")
     converters = list(_converters())
     for description in sorted(Path(folder).glob("*.json")):
-        weights, theirs = description.with_suffix(".safetensors"), read_json(description).get("config")
+        weights, theirs = description.with_suffix(".safetensors"), read_object(description).get("config")
         if weights.is_file() and isinstance(theirs, dict) and (found := _recognised(converters, weights, theirs)):
             return found
     raise ValueError(f"--golden-dir={folder}: no case there says which family it is of; name it with --family")

@@ -17,10 +17,21 @@ from small_run import ROOT
 from tiny_models import release
 
 from charlm import predict
-from charlm.convert.files import read_json as read_json_object
 from charlm.convert.golden import read_arrays
 from charlm.core.metric_writer import parse_line
-from charlm.core.reading import DEPTH, FREE, LINE, RATIO, TooLarge, check_unpacked, loads, read_bytes, read_text, scaled
+from charlm.core.reading import (
+    DEPTH,
+    FREE,
+    LINE,
+    RATIO,
+    TooLarge,
+    check_unpacked,
+    loads,
+    read_bytes,
+    read_object,
+    read_text,
+    scaled,
+)
 from charlm.data import files
 from charlm.data.conll import read_tagged
 from charlm.data.rows import read_rows
@@ -134,7 +145,7 @@ def low(monkeypatch):
         ("vocab.txt", SubwordTokenizer.load),
         ("tokenizer.json", SubwordTokenizer.load),
         ("x.model", lambda path: SubwordTokenizer.load(path, family="albert")),
-        ("config.json", read_json_object),
+        ("config.json", read_object),
         ("config.json", lambda path: saved_config(path.parent)),
         ("squad.json", lambda path: read_squad(str(path))),
     ],
@@ -231,7 +242,7 @@ DEEP = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
         ("xray.json", XRayChars.load),
         ("vocab.json", SubwordTokenizer.load),
         ("tokenizer.json", SubwordTokenizer.load),
-        ("config.json", read_json_object),
+        ("config.json", read_object),
         ("config.json", lambda path: saved_config(path.parent)),
         ("squad.json", lambda path: read_squad(str(path))),
         ("items.json", lambda path: list(read_rows(str(path), ["text"]))),

@@ -16,9 +16,10 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.convert.files import read_json, read_state
+from charlm.convert.files import read_state
 from charlm.convert.golden import Case, NamedOutputs, NotCompared, Ours, read_arrays
 from charlm.convert.rules import build_table, import_state
+from charlm.core.reading import read_object
 from charlm.core.types import JsonObject, Params
 from charlm.families.char2subword.imitation import imitate, neighbours, precision
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
@@ -46,7 +47,7 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"--golden-dir={folder} is not a folder")
-    meta = read_json(folder / META_FILE)
+    meta = read_object(folder / META_FILE)
     files = {path.stem for path in folder.glob("*.npz")}
     for name in sorted({*(name for name in meta if name.startswith("module_")), "losses"} | files):
         weights, arrays = folder / f"{name}.safetensors", folder / f"{name}.npz"

@@ -16,12 +16,13 @@ import numpy as np
 
 from charlm.config import from_dict
 from charlm.convert.abstract import abstract_params
-from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import FINE_TUNED, MASKED_LM
 from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
 from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
+from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.families.hlm import FAMILY
 from charlm.families.hlm import shape as hlm_model
@@ -261,10 +262,10 @@ def their_config(file: Path, given: str = "") -> tuple[JsonObject, Path]:
       ValueError: when there is no config, or it cannot be read.
     """
     if given:
-        return read_json(given), Path(given)
+        return read_object(given), Path(given)
     for name in CONFIG_FILES:
         if (file.parent / name).is_file():
-            return read_json(file.parent / name), file.parent / name
+            return read_object(file.parent / name), file.parent / name
     raise ValueError(
         f"the model config of {file} is missing: neither {' nor '.join(CONFIG_FILES)} lies beside it; "
         "--model-config=FILE.json (the released code's is config/config_pretrain.json)"

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import flax.linen as nn
 
-from charlm.convert.files import Tensor, find_state, open_state, read_json
+from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import ENCODER
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import describe, group, import_state, names_any
 from charlm.core.durable import write_json
+from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families.family import Family
 from charlm.families.subword import BERT, ROBERTA
@@ -93,7 +94,7 @@ class SubwordConverter(Converter):
         """Returns the contents of a file of theirs; see `Converter.names`."""
         state = open_family(self.layout, source, mapped)
         config = source.parent / CONFIG_FILE
-        said = read_json(config).get("architectures") if config.is_file() else None
+        said = read_object(config).get("architectures") if config.is_file() else None
         said = [name for name in said if isinstance(name, str)] if isinstance(said, list) else []
         head = self.layout.find_head(state, str(source), head, said)
         chosen = self.layout.heads[head]
@@ -120,7 +121,7 @@ class SubwordConverter(Converter):
         config = file.parent / CONFIG_FILE
         if not config.is_file():
             raise ValueError(f"{file} has no {CONFIG_FILE} beside it: the config says what the tensors do not")
-        theirs = read_json(config)
+        theirs = read_object(config)
         self.layout.check_type(theirs, str(config))
         return theirs
 
@@ -227,7 +228,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 def say_ids(path: Path, tokenizer: SubwordTokenizer) -> None:
     """Replaces the special token ids in a config file of theirs by those of the given tokenizer."""
-    theirs = read_json(path)
+    theirs = read_object(path)
     theirs = {key: value for key, value in theirs.items() if not key.endswith("_token_id") and key != "tokenizer_class"}
     special = tokenizer.special
     ids = {"pad": special.pad, "bos": special.bos, "eos": special.eos}

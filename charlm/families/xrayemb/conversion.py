@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import flax.linen as nn
 
 from charlm.convert.abstract import abstract_params
-from charlm.convert.files import find_state, open_state, read_json
+from charlm.convert.files import find_state, open_state
 from charlm.convert.heads import (
     CAUSAL_LM,
     ENCODER,
@@ -25,6 +25,7 @@ from charlm.convert.heads import (
 from charlm.convert.model import Converter, Model, Names, Target
 from charlm.convert.rules import Leave, Rule, build_table, import_state
 from charlm.core.durable import write_json
+from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families.labels import label_heads
 from charlm.families.spelled.batch import SpelledBatch
@@ -167,7 +168,7 @@ class XRayEmbConverter(Converter):
     def _metadata(self, file: Path) -> JsonObject:
         """Returns the metadata from the config and the characters beside a state."""
         path = file.parent / CONFIG_FILE
-        theirs = read_json(path) if path.is_file() else {}
+        theirs = read_object(path) if path.is_file() else {}
         if not self.recognises(theirs) or not theirs.keys() >= {"backbone", "head", "model"}:
             raise ValueError(
                 f"{path}: expected backbone, head and model of an XRayEmb, as its export writes them; for "
@@ -233,7 +234,7 @@ def chars_of(pretrained: Pretrained) -> XRayChars:
 def _of_released_code(file: Path) -> bool:
     """Returns whether a state is of the released code: it has its names and no config of ours beside it."""
     path = file.parent / CONFIG_FILE
-    theirs = read_json(path) if path.is_file() else {}
+    theirs = read_object(path) if path.is_file() else {}
     return theirs.get("model_type") != NAME and is_known(open_state(file, True))
 
 

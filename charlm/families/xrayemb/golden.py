@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax.typing import VariableDict
 
-from charlm.convert.files import read_json, read_state
+from charlm.convert.files import read_state
 from charlm.convert.golden import Case, NamedOutputs, NotCompared, Ours, read_arrays
+from charlm.core.reading import read_object
 from charlm.core.types import ModelConfig, Params
 from charlm.families.xrayemb.decoder import Generated, XRDecoder
 from charlm.families.xrayemb.encoder import XREncoder
@@ -46,9 +47,9 @@ def find_cases(folder: str | Path) -> Iterator[Case]:
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"--golden-dir={folder} is not a folder")
-    meta = read_json(folder / META_FILE)
+    meta = read_object(folder / META_FILE)
     described = dict.fromkeys(meta, META_FILE) | {EMBEDDER: POLICY_FILE}
-    policies = read_json(folder / POLICY_FILE) if (folder / POLICY_FILE).is_file() else {}
+    policies = read_object(folder / POLICY_FILE) if (folder / POLICY_FILE).is_file() else {}
     meta |= {EMBEDDER: policies[EMBEDDER]} if EMBEDDER in policies else {}
     for name in sorted(meta.keys() | {path.stem for path in folder.glob("*.npz")}):
         weights, arrays = folder / f"{name}.safetensors", folder / f"{name}.npz"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from charlm.convert.files import read_json
 from charlm.convert.golden import Case, Ours
+from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.families.xrayemb.policies import BYTE_SPACE, CONTINUES, get_policy, runs_of_tokens, select
 
@@ -54,7 +54,7 @@ def policy_case(folder: str | Path) -> Case | None:
     path = Path(folder) / FILE
     if not path.is_file():
         return None
-    meta = read_json(path)
+    meta = read_object(path)
     if unknown := sorted({name for _, sentence in _sentences(meta) for name in sentence["policies"]} - set(OURS)):
         raise ValueError(f"{path}: policy {unknown[0]!r} is not one of {', '.join(OURS)}")
 

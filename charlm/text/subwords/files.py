@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from charlm.core.durable import write_text
-from charlm.core.reading import loads, read_bytes
+from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping
     if family is None and kind == "vocab.txt":
         family = "bert"
     elif family is None and kind == "vocab.json":
-        family = "roberta" if "<s>" in read_json(path) else "gpt2"
+        family = "roberta" if "<s>" in read_object(path) else "gpt2"
     of_kind = [name for name, entry in TOKENIZERS.items() if entry.kind == kind]
     if family not in of_kind:
         hint = f"found {family!r}" if family else "found no tokenizer_config.json or config.json: pass family="
@@ -205,35 +205,8 @@ def _added_tokens(folder: Path, config_path: Path, config: Mapping[str, Json]) -
     return added
 
 
-def read_json(path: Path) -> JsonObject:
-    """Reads a JSON object.
-
-    Raises:
-      ValueError: the file is missing, truncated, too large, not a JSON object, or has a key twice; names the file.
-    """
-    if not path.is_file():
-        raise ValueError(f"{path}: expected this file, found none")
-    data = read_bytes(path)
-    try:
-        content = loads(data, _unique)
-    except ValueError as error:
-        raise ValueError(f"{path}: expected a UTF-8 JSON object: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, found {type(content).__name__}")
-    return content
-
-
-def _unique(pairs: list[tuple[str, Json]]) -> JsonObject:
-    """Builds a dict; raises ValueError if a key occurs twice."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        first = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"key {first!r} is there twice")
-    return result
-
-
 def _optional_json(path: Path) -> JsonObject:
-    return read_json(path) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def call_library(path: Path, expected: str, function: Callable[..., T], *args: object) -> T:
@@ -256,7 +229,7 @@ def read_tokenizer_json(source: TokenizerFiles) -> Tokenizer:
     """Reads `tokenizer.json` and removes its settings of padding and truncation, which are up to the caller."""
     from tokenizers import Tokenizer
 
-    read_json(source.path)
+    read_object(source.path)
     backend = call_library(source.path, "a tokenizer.json", Tokenizer.from_file, str(source.path))
     backend.no_padding()
     backend.no_truncation()

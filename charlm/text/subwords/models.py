@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from charlm.core.reading import read_bytes
+from charlm.core.reading import read_bytes, read_object
 from charlm.core.types import JsonObject
-from charlm.text.subwords.files import TokenizerFiles, call_library, read_json, read_tokenizer_json, require
+from charlm.text.subwords.files import TokenizerFiles, call_library, read_tokenizer_json, require
 from charlm.text.subwords.roles import add_tokens, added_contents, id_of, role_tokens
 from charlm.text.subwords.sentencepieces import restore_scores, sentencepiece_backend
 
@@ -91,7 +91,7 @@ def _byte_level(source: TokenizerFiles) -> Tokenizer:
     """Builds the tokenizer of GPT-2 or RoBERTa from `vocab.json` {piece: id} and `merges.txt`, one merge per line."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-    vocab = read_json(source.path)
+    vocab = read_object(source.path)
     _check_vocab_json(source.path, vocab)
     roles = role_tokens(source)
     require(source.path, [*vocab, *added_contents(source)], roles.values())

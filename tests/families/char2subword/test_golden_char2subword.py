@@ -127,6 +127,6 @@ def test_mistakes_are_seen(monkeypatch, with_vocabulary, mistake, seen, unseen):
 
 def test_what_cannot_be_read_is_said_in_a_line(capsys, tmp_path):
     assert check(tmp_path) == 1
-    assert "module_meta.json cannot be read as JSON" in capsys.readouterr().err
+    assert "module_meta.json: expected this file, found none" in capsys.readouterr().err
     assert check(tmp_path / "none") == 1
     assert "is not a folder" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from subword_cases import bring, case, failure, rewrite, run, take, write_releas
 
 from charlm.convert import files, model
 from charlm.core import checkpoint as checkpoints
+from charlm.core.reading import read_object
 from charlm.families.pretrained import from_pretrained
 from charlm.families.stored import metadata_of
 from charlm.families.subword import conversion as hf
@@ -319,7 +320,7 @@ def test_inspect_says_what_becomes_of_every_tensor(tmp_path, capsys):
 def test_a_file_is_read_tensor_by_tensor(tmp_path):
     release = write_release(tmp_path / "release", "bert", vocab_size=4000, hidden_size=240, intermediate_size=400)
     family = TABLES["bert"]
-    config = family.from_theirs(files.read_json(release / "config.json"), "pretraining", "x")
+    config = family.from_theirs(read_object(release / "config.json"), "pretraining", "x")
     _, _, table = family.target(config, "pretraining")
     rng = np.random.default_rng(0)
     rewrite(release, {name: rng.normal(size=entry.shape).astype(np.float16) for name, entry in table.items()})

@@ -81,7 +81,7 @@ def broken(release: Path, how: str) -> str:
         return "has no config.json beside it"
     if how == "config that is no JSON":
         (release / "config.json").write_text("{")
-        return "config.json cannot be read as JSON"
+        return "config.json: expected a UTF-8 JSON object"
     if how == "no weights":
         file.unlink()
         return "holds no state dict: expected model.safetensors"

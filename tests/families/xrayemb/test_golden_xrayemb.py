@@ -85,7 +85,7 @@ def test_mistakes_are_seen(monkeypatch, mistake, seen, unseen):
 
 def test_what_is_missing_is_said(capsys, tmp_path):
     assert check(tmp_path) == 1
-    assert "modules_meta.json cannot be read as JSON" in capsys.readouterr().err
+    assert "modules_meta.json: expected this file, found none" in capsys.readouterr().err
     assert check(tmp_path / "none") == 1
     assert "is not a folder" in capsys.readouterr().err
     for file in GOLDENS.glob("enc_*"):
