@@ -29,7 +29,7 @@ from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
 
 FUSION_VARIANTS: dict[str, dict[str, Option]] = {
-    "charbert_paper": {"fusion": "paper"},
+    "charbert_paper": {"fusion": "paper", "shared_fusion": True, "windows": (3,)},  # as configs/charbert_base.py has it
     "charbert_reference": {"fusion": "reference", "windows": (3,)},
 }
 SMOKE_CHARS: dict[str, Option] = {"char_hidden": 8}

@@ -54,7 +54,7 @@ def test_charbert_reads_the_pieces_of_bert_and_no_padding(tmp_path, monkeypatch)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_charbert_has_the_published_shapes(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr("charlm.benchmark.charbert.on_processor", lambda make: {})
-    for path, fusion, sizes in (("charbert_paper", "paper", (3, 4, 5)), ("charbert_reference", "reference", (3,))):
+    for path, fusion, sizes in (("charbert_paper", "paper", (3,)), ("charbert_reference", "reference", (3,))):
         config = CharBertInference(small_job(tmp_path, path, CHARBERT, smoke=False, dtype=dtype)).config
         assert (config.layers, config.hidden, config.heads, config.ffn, config.char_hidden) == (12, 768, 12, 3072, 256)
         assert (config.vocab_size, config.dtype, config.pooler) == (30_522, jnp.dtype(dtype), False)
