@@ -236,16 +236,16 @@ def _help_text() -> str:
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
-    for what, keys in _key_tables():
+    for what, keys in key_tables():
         lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
         lines += [_entry(f"{name} = {key.default!r}", key.meaning) for name, key in keys.items()]
-    for what, names in _name_tables():
+    for what, names in name_tables():
         lines += ["", f"{what}:"]
         lines += [_entry(name, meaning) for name, meaning in names]
     return "\n".join(lines)
 
 
-def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
+def name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns each table of names that a key may have, including registered ones: a title, then names and meanings."""
     kinds = [(name, f"{kind.line}; rate: share of {kind.share_of}") for name, kind in KINDS.usable()]
     trained = [(name, one.title) for name, one in FAMILIES.usable() if one.objectives]
@@ -257,7 +257,7 @@ def _name_tables() -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def _key_tables() -> list[tuple[str, Mapping[str, Key]]]:
+def key_tables() -> list[tuple[str, Mapping[str, Key]]]:
     """Returns each table of config keys: a title, then the keys."""
     tables: list[tuple[str, Mapping[str, Key]]] = [("pre-training", pretraining.KEYS)]
     tables += [(f"pre-training {name}", pretraining.own_keys(name)) for name in pretrainable()]

@@ -851,7 +851,8 @@ def missing_quotes(modules: Mapping[str, str], text: str) -> list[str]:
 
 
 def test_modules_and_names_that_texts_quote_exist(modules):
-    texts = modules | {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")}
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    texts = modules | {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
     assert [f"{where}: {name}" for where, text in texts.items() for name in missing_quotes(modules, text)] == []
 
 

@@ -201,8 +201,8 @@ def test_what_is_added_is_like_charlms_own():
 
 
 def test_the_readme_adds_a_noise():
-    section = (TESTS.parent / "README.md").read_text(encoding="utf-8").partition("## Add your own")[2]
-    exec(compile(section.partition("```python\n")[2].partition("```")[0], "README.md", "exec"), {"__name__": "readme"})
+    page = (TESTS.parent / "docs" / "howto" / "extend.md").read_text(encoding="utf-8")
+    exec(compile(page.partition("```python\n")[2].partition("```")[0], "extend.md", "exec"), {"__name__": "page"})
     assert Noiser(Noise.parse("stutter:1"), 0).text("so it", 0).text == "sssooo iiittt"
 
 

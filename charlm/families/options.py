@@ -43,7 +43,7 @@ class PredictOption:
 class ModelOption:
     """A field that only the configs of some families' models have, and that users may change as they load a model.
 
-    A field means the same in all families that have it, so they describe it by equal `ModelOption`s.
+    A field means the same in all families that have it, so they describe it by equal objects of this class.
 
     Attributes:
       check: a function that raises ValueError for a wrong value of the field.

@@ -108,8 +108,8 @@ def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, prob
 
     That is so where "pallas" is asked for. Windows shorter than a tile, such as the characters of a word, stay with the
     reference even then. On a CPU "pallas" runs in an interpreter, for tests. "auto" does not take the kernels yet: the
-    compilers for TPUs and GPUs say that they take a small part of the reference's memory and traffic (see the README),
-    but no TPU or GPU has run them.
+    compilers for TPUs and GPUs say that they take a small part of the reference's memory and traffic
+    (docs/benchmarks.md), but no TPU or GPU has run them.
 
     Args:
       asked: as in `choose`.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from charlm.cli import _key_tables
+from charlm.cli import key_tables
 from charlm.config import (
     check_resumable,
     choices_of,
@@ -45,7 +45,7 @@ def changed(**values):
 
 
 def test_every_key_is_explained_once():
-    tables = dict(_key_tables())
+    tables = dict(key_tables())
     meanings = [key.meaning for table in tables.values() for key in table.values()]
     assert min(len(meaning.split()) for meaning in meanings) >= 2
     assert tables["fine-tuning"].keys() == flatten(finetuning.get_config()).keys()

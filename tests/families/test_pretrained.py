@@ -36,13 +36,13 @@ def assert_same(one: object, other: object) -> None:
 
 
 @pytest.mark.parametrize("head", ["masked_lm", "encoder", "pooled_encoder"])
-def test_the_lines_of_the_readme_run_with_and_without_a_head(tmp_path, monkeypatch, capsys, head):
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+def test_the_lines_of_the_documentation_run_with_and_without_a_head(tmp_path, monkeypatch, capsys, head):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "convert.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (code,) = [block for block in blocks if 'from_pretrained("mbert")' in block]
     shutil.copytree(tiny_release("bert", head), tmp_path / "mbert")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "convert.md", "exec"), {})
     shapes = capsys.readouterr().out.splitlines()
     assert len(shapes) == 2 + (head == "masked_lm")
     assert shapes[0] == shapes[-1]

@@ -1,0 +1,72 @@
+"""Builds the documentation: sphinx-build -W docs FOLDER
+
+Pages are Markdown, read by MyST. The pages of reference/ whose content the code knows (config keys, commands, kinds of
+noise) are written here before each build, from the tables that `--help` prints; open it when such a table is added.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from charlm import __version__
+from charlm.__main__ import COMMANDS
+from charlm.cli import key_tables, name_tables
+
+HERE = Path(__file__).resolve().parent
+
+project = "charlm"
+author = "the authors of charlm"
+release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "charlm"
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+default_role = "code"  # docstrings are Markdown-like: `name` is code
+napoleon_use_ivar = True  # attributes of a docstring beside documented members are no duplicates
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # signatures have them
+nitpicky = False
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def keys_page() -> str:
+    """Returns the page of all config keys, one table for each training, family and task."""
+    lines = ["# Config keys", "", "Each is set by `--config.KEY=VALUE`, or `--set KEY=VALUE` of the command `charlm`."]
+    for what, keys in key_tables():
+        lines += ["", f"## {what.capitalize()}", "", "| key | default | meaning |", "|---|---|---|"]
+        lines += [f"| `{name}` | `{key.default!r}` | {_cell(key.meaning)} |" for name, key in keys.items()]
+    for what, names in name_tables():
+        lines += ["", f"## {what.capitalize()}", "", "| name | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {_cell(meaning)} |" for name, meaning in names]
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    """Returns the page of all commands with their help texts; those of training are on the page of config keys."""
+    lines = ["# Commands", "", "What `charlm COMMAND --help` prints. Every command is also a module for `python -m`."]
+    for name, command in COMMANDS.items():
+        lines += ["", f"## charlm {name}", "", f"{command.line.capitalize()}: `charlm {command.example}`", ""]
+        if command.short:
+            lines.append("Its keys are on the page of [config keys](keys.md).")
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", "charlm", name, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=HERE.parent,
+        )
+        lines += ["```text", done.stdout.strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def setup(app: object) -> None:
+    """Writes the pages that the code knows."""
+    for name, text in (("keys", keys_page()), ("commands", commands_page())):
+        path = HERE / "reference" / f"{name}.md"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")

@@ -1,0 +1,104 @@
+"""Draws the figures of README and documentation: python docs/figures/make.py
+
+The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say. Open it to add a
+figure. Needs the extra [eval], for matplotlib; it writes SVG files beside this script, the same bytes each time.
+"""
+
+import re
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).resolve().parent
+MEASURED = HERE.parent / "benchmarks.md"
+INK, PAPER, GRID = "#24292f", "#ffffff", "#d0d7de"
+HLM, BERT = "#0b6e4f", "#b7591b"
+
+
+def rows_of(table: str) -> list[list[str]]:
+    """Returns the cells of the first table of the measured figures whose head begins with a text.
+
+    Raises:
+      ValueError: there is no such table.
+    """
+    lines = MEASURED.read_text(encoding="utf-8").splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith(f"| {table}")), None)
+    if first is None:
+        raise ValueError(f"{MEASURED}: expected a table that begins with {table!r}")
+    found = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            return found
+        found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def number(cell: str) -> float:
+    """Returns the first number of a cell, such as "**93.8** (reads no case)"."""
+    return float(re.search(r"\d+(\.\d+)?", cell)[0])
+
+
+def typos() -> None:
+    """Draws the scores of an HLM and a BERT, clean and under typos."""
+    rows = [row for row in rows_of("parts of speech, accuracy | words changed | HLM") if "mean loss" not in row[0]]
+    names = [re.sub(r" \(.*?\)|`", "", row[0]) for row in rows]
+    figure, axes = plt.subplots(figsize=(8, 3.6), facecolor=PAPER)
+    for row, (hlm, bert) in enumerate([number(cell) for cell in cells[2:4]] for cells in rows):
+        axes.plot([hlm, bert], [row, row], color=GRID, linewidth=3, zorder=1)
+        axes.scatter([hlm], [row], color=HLM, zorder=2, label="HLM, 0.9 M parameters" if not row else None)
+        axes.scatter(
+            [bert], [row], color=BERT, marker="s", zorder=2, label="BERT, 22 M parameters" if not row else None
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("parts of speech of UD English-EWT, accuracy in %")
+    axes.grid(axis="x", color=GRID, linewidth=0.5)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    save(figure, "typos")
+
+
+def inside() -> None:
+    """Draws how HLM reads a sentence with a typo, and how a vocabulary of subwords cuts it."""
+    words = ["I", "didn't", "see", "teh", "cat"]
+    pieces = [["i"], ["didn", "'", "t"], ["see"], ["te", "##h"], ["cat"]]
+    figure, axes = plt.subplots(figsize=(8, 3.2), facecolor=PAPER)
+    axes.axis("off")
+    axes.set_xlim(-2.2, 11)
+    axes.set_ylim(-0.4, 4.6)
+
+    def box(x: float, y: float, text: str, color: str, width: float = 1.5, face: str = PAPER) -> None:
+        shape = plt.Rectangle((x - width / 2, y - 0.27), width, 0.54, edgecolor=color, facecolor=face, linewidth=1.2)
+        axes.add_patch(shape)
+        axes.text(x, y, text, ha="center", va="center", color=INK, fontsize=8, family="monospace")
+
+    for i, (word, cut) in enumerate(zip(words, pieces, strict=True)):
+        x = 2.1 * i + 1
+        odd = word == "teh"
+        for k, piece in enumerate(cut):
+            box(x + 0.68 * (k - (len(cut) - 1) / 2), 0.3, piece, BERT, 0.66, "#fbe9dd" if odd else PAPER)
+        axes.text(x, 1.15, word, ha="center", va="center", color=INK, fontsize=12, weight="bold" if odd else None)
+        box(x, 2.0, " ".join(word), HLM, 1.75, "#e3f3ed" if odd else PAPER)
+        axes.annotate("", (x, 2.85), (x, 2.3), arrowprops={"arrowstyle": "->", "color": HLM})
+        box(x, 3.15, "word vector", HLM, 1.75, "#e3f3ed" if odd else PAPER)
+        axes.annotate("", (x, 3.95), (x, 3.45), arrowprops={"arrowstyle": "->", "color": HLM})
+    box(5.2, 4.22, "words in context", HLM, 10.2)
+    for y, text in ((0.3, "subwords"), (1.15, "text"), (2.0, "characters"), (3.15, "words")):
+        axes.text(-0.15, y, text, ha="right", va="center", color=INK, fontsize=9)
+    save(figure, "inside")
+
+
+def save(figure: plt.Figure, name: str) -> None:
+    """Writes a figure as SVG without a date, so that equal figures are equal files."""
+    figure.savefig(HERE / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    plt.rcParams |= {"svg.hashsalt": "charlm", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}
+    typos()
+    inside()
