@@ -88,6 +88,12 @@ IMPORTS_LATE = {
     ),  # it loads the configs, which the help of other commands need not wait for
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
 }
+# What these load by its place inside a function: it needs JAX, and the tables are read by help texts, which need none.
+LOADS_LATE = {
+    "charlm.tasks.table": ("charlm.tasks.base:Task",),
+    "charlm.families.fusions": ("charlm.nn.fusions:Fusion",),
+    "charlm.families.predictor": ("charlm.families.pretrained:from_pretrained",),
+}
 NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
 # These import by name: the command `charlm` the others, the tables and extras what they are given, configs their files,
 # the benchmark's processes their paths.
@@ -304,31 +310,47 @@ def asks_which_family(module: str, text: str) -> list[str]:
 
 
 def asks_by_attribute(module: str, text: str) -> list[str]:
-    """Where a module outside of the families' folders compares `.family` with a value, or calls a method of it.
+    """Where a module outside of the families' folders does anything with the family of a thing that is not allowed.
 
-    Whether two things are of the same family may be asked.
+    It may hand it on (`TAKE_FAMILY`), look it up in the table, say it, keep it under the same name, ask whether there
+    is one, and whether two things are of the same family.
     """
     if module == LISTS_FAMILIES or family(module) or room(module) in NAMES_FAMILIES[1:]:
         return []
     if any(is_in(module, name) for name in OTHER_FAMILIES):
         return []
-    found = []
-    for node in nodes_of(text):
-        if isinstance(node, ast.Compare):
-            sides = [is_family(side) for side in (node.left, *node.comparators)]
-            asks = any(sides) and not all(sides)
-        elif isinstance(node, ast.Match):
-            asks = is_family(node.subject)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            asks = is_family(node.func.value)
-        else:
-            continue
-        found += [f"{module}: {ast.unparse(node).splitlines()[0]}"] * asks
-    return found
+    nodes = nodes_of(text)
+    above = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+    asks = [above[id(node)] for node in nodes if is_family(node) and not is_handed_on(node, above[id(node)])]
+    return [f"{module}: {ast.unparse(node).splitlines()[0]}" for node in dict.fromkeys(asks)]
 
 
-def is_family(node: ast.expr) -> bool:
-    """Whether an expression is the attribute `family` of something."""
+# Functions that take a family's name: they look it up in the table, or write it.
+TAKE_FAMILY = {
+    "family", "converter_of", "family_named", "keys_of", "_of", "pretraining.measured", "pretraining.resumable",
+    "pretraining.unstated", "count", "log.info", "str",
+}  # fmt: skip
+
+
+def is_handed_on(node: ast.AST, above: ast.AST) -> bool:
+    """Whether an expression that is a family's name only passes it on, judged by the node that it is a part of."""
+    if isinstance(above, ast.Call):
+        return node in above.args and dotted(above.func) in TAKE_FAMILY
+    if isinstance(above, ast.Compare):
+        return all(is_family(side) for side in (above.left, *above.comparators))
+    if isinstance(above, ast.Subscript):
+        return above.slice is node and dotted(above.value) == "FAMILIES"
+    if isinstance(above, ast.Dict):
+        return node in above.values
+    if isinstance(above, ast.If | ast.BoolOp):  # whether there is one
+        return True
+    return isinstance(above, ast.FormattedValue | ast.Tuple | ast.Return)
+
+
+def is_family(node: ast.AST) -> bool:
+    """Whether an expression is the attribute `family` of something, or what lies under that name."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "family"
     return isinstance(node, ast.Attribute) and node.attr == "family"
 
 
@@ -350,7 +372,7 @@ def is_class_name(node: ast.expr) -> bool:
     """Whether an expression is the name of a thing's class."""
     return (
         isinstance(node, ast.Attribute)
-        and node.attr in ("__name__", "__qualname__")
+        and node.attr in ("__name__", "__qualname__", "__module__")
         and (dotted(node.value).endswith(".__class__") or ast.unparse(node.value).startswith("type("))
     )
 
@@ -373,6 +395,21 @@ def loads_unseen(module: str, text: str) -> list[str]:
             if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
                 found.append(f"{module}:{node.lineno}: {ast.unparse(node)}")
     return found
+
+
+def loads_late(module: str, text: str) -> list[str]:
+    """Where a function loads a module of charlm by its place, which is a late import by another name."""
+    functions = [
+        node for node in nodes_of(text) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    calls = {id(node): node for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)}
+    return [
+        f"{module}:{node.lineno}: {ast.unparse(node)}"
+        for node in calls.values()
+        if dotted(node.func).rpartition(".")[2] == "load" and node.args
+        if isinstance(node.args[0], ast.Constant) and re.match(r"charlm[\w.]*:", str(node.args[0].value))
+        if node.args[0].value not in LOADS_LATE.get(module, ())
+    ]
 
 
 def meanings(table: Mapping[str, tuple[str, ...]], module: str) -> set[str]:
@@ -643,11 +680,23 @@ ATTRIBUTES = {
         "wide = config.family in WIDE",
         "if 'bert' + '' == model.family:\n    pass",
         "match config.family:\n    case _:\n        pass",
+        "which = config.family\nif which.startswith('char'):\n    pass",
+        "if config['family'].startswith('char'):\n    pass",
+        "if config.family[0] == 'h':\n    pass",
+        "wide = len(config.family)",
+        "wide = re.match('char', config.family)",
+        "width = dict(a=1)[config.family]",
+        "width = WIDTHS[metadata['family']]",
     ),
     asks_for_class_names: (
         "if type(model).__name__ == 'HLM':\n    pass",
         "if model.__class__.__name__ in CLASSES:\n    pass",
         "if type(model).__qualname__.startswith('HLM'):\n    pass",
+        "if type(model).__module__.endswith('hlm.model'):\n    pass",
+    ),
+    loads_late: (
+        "def run():\n    registry.load('charlm.training.train:train')()",
+        "later = lambda: load('charlm.training.train:train')",
     ),
     loads_unseen: (
         "from charlm.core.registry import load\nload(f'charlm.families.{name}:FAMILY')",
@@ -674,6 +723,8 @@ def test_a_question_by_another_way_is_found(rule, line):
         ("charlm.config", "if config.family != saved.family:\n    pass"),
         ("charlm.text.subwords.files", "if self.family in ('albert', 'xlnet'):\n    pass"),
         ("charlm.finetune.model", "head = family(source.family).label_heads"),
+        ("charlm.families.pretrained", "one = FAMILIES[self.family]"),
+        ("charlm.robustness.subjects", "told = {'family': self.family}"),
         ("charlm.convert.files", "raise ValueError(f'expected an object, got {type(state).__name__}')"),
         ("charlm.families.fusions", "from charlm.core.registry import load\nload('charlm.nn.fusions:Fusion')"),
         ("charlm.data.vocab", "load(path)"),
