@@ -78,7 +78,7 @@ PAPERS = {
 }  # fmt: skip
 # Papers that are cited, too, and not listed above.
 OTHERS = r"(?<![A-Za-z])BERT,|Devlin|Vaswani|Radford|Chowdhery|Holtzman|Reimers|CharacterBERT|El Boukkouri"
-_FOLDERS = {"charbert": ("charbert", "text/symbols"), "hlm": ("hlm", "core/batch"), "other": ("characterbert",)}
+_FOLDERS = {"charbert": ("charbert", "text/symbols"), "hlm": ("hlm", "data/word_batch"), "other": ("characterbert",)}
 
 
 class Citation(NamedTuple):

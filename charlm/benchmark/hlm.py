@@ -17,10 +17,9 @@ import numpy as np
 from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
 from charlm.config import load_config_file
 from charlm.core import flops
-from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.cache import WordCache
 from charlm.core.memory import give_memory_back
-from charlm.core.state import TrainState, init_state, on_processor
+from charlm.core.state import TrainState, new_state, on_processor, stream_key
 from charlm.core.step import make_train_step, step_options
 from charlm.core.types import Tree
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, cache_slots, inference_slots, pack_all
@@ -30,6 +29,7 @@ from charlm.data.lanes import stack
 from charlm.data.masking import mask_words
 from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
+from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batch
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
@@ -290,7 +290,7 @@ class HLMTraining(_HLM):
     def warm(self, host: WordBatch) -> None:
         """See `Runner`."""
         micro_batch = jax.tree.map(lambda x: x[0], host)
-        init = lambda: init_state(self._model, self._optimizer, micro_batch, seed=0)
+        init = lambda: new_state(self._model.init(stream_key(0, "init"), micro_batch)["params"], self._optimizer)
         self._state = None  # free the state of the previous batch, so that there are never two
         self._state = jax.device_put(on_processor(init))
         compile_first(self._step, self._state, host)

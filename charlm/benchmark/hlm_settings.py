@@ -13,8 +13,8 @@ import numpy as np
 
 from charlm.benchmark.hlm import HLMTraining, device_name, hlm_config, jax_peak
 from charlm.benchmark.paths import CALLS, TRAINING, Job, Runner
-from charlm.core.batch import reshape_batch
 from charlm.core.state import on_processor
+from charlm.data.word_batch import reshape_batch
 from charlm.families import windows
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.predictor import HLMPredictor

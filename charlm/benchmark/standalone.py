@@ -21,11 +21,11 @@ from charlm.benchmark.figures import Figure, spread
 from charlm.config import get_config
 from charlm.convert.heads import ENCODER, SEQUENCE_CLASSIFICATION
 from charlm.core import extras
-from charlm.core.batch import reshape_batch
 from charlm.core.durable import write_text
 from charlm.core.types import Option
 from charlm.data.corpus import prepare
 from charlm.data.sources import open_source
+from charlm.data.word_batch import reshape_batch
 from charlm.text.chars import CharVocab
 
 STARTUP_TEXT = "The first words that somebody asks for."

@@ -9,12 +9,10 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from charlm.core.batch import WordBatch
 from charlm.core.leafwise import leafwise
 from charlm.core.spikes import History
 from charlm.core.types import Params
@@ -67,11 +65,6 @@ def on_processor(make: Callable[[], T]) -> T:
     with jax.default_device(processor):
         made = leafwise(make)
     return jax.block_until_ready(made) if jax.default_backend() == "cpu" else jax.device_get(made)
-
-
-def init_state(model: nn.Module, optimizer: optax.GradientTransformation, batch: WordBatch, seed: int) -> TrainState:
-    """Returns the state of step 0; to be traced (`on_processor`, `jax.eval_shape`) with a micro-batch [S, ...]."""
-    return new_state(model.init(stream_key(seed, "init"), batch)["params"], optimizer)
 
 
 def new_state(params: Params, optimizer: optax.GradientTransformation, history: History | None = None) -> TrainState:

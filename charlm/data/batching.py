@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.core.batch import MaskedWords, WordBatch
 from charlm.data.lanes import stack
+from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.text.chars import CLS, SEP
 
 

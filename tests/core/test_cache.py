@@ -14,8 +14,8 @@ import pytest
 from programs import applied, drawn
 
 from charlm.core import cache as cache_module
-from charlm.core.batch import reshape_batch
 from charlm.core.cache import CALL_SLOTS, CHUNKS, FIRST_CACHE_ROWS, OncePerParams, WordCache, _cheapest
+from charlm.data.word_batch import reshape_batch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.model import HLM
 

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.core.batch import MaskedWords, WordBatch, reshape_batch
 from charlm.core.flops import TotalLengths, full_lengths, layer, lengths_of, peak
 from charlm.core.optimizer import with_frozen, without_frozen
+from charlm.data.word_batch import MaskedWords, WordBatch, reshape_batch
 from charlm.families.char2subword.flops import char2subword_forward, character_masked_training
 from charlm.families.char2subword.model import Char2SubwordBertConfig, Char2SubwordForMaskedLM
 from charlm.families.char2subword.module import Char2SubwordConfig

@@ -12,11 +12,11 @@ import pytest
 from subword_cases import case, ours
 
 from charlm.config import get_config
-from charlm.core.batch import reshape_batch
 from charlm.core.optimizer import decayed, frozen, with_frozen, without_frozen
 from charlm.core.sharding import path_name
 from charlm.core.state import new_state
 from charlm.core.step import make_train_step
+from charlm.data.word_batch import reshape_batch
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig

@@ -17,7 +17,6 @@ from jax.sharding import PartitionSpec as P
 from charlm.config import get_config
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core import hosts
-from charlm.core.batch import reshape_batch
 from charlm.core.sharding import (
     RULES,
     batch_sharding,
@@ -30,8 +29,9 @@ from charlm.core.sharding import (
     table_shards,
 )
 from charlm.core.spikes import new_history
-from charlm.core.state import init_state, stream_key
+from charlm.core.state import new_state, stream_key
 from charlm.core.step import make_train_step
+from charlm.data.word_batch import reshape_batch
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForLabels, CharBertForMaskedLM
@@ -67,7 +67,8 @@ def abstract_state(model):
         batch = smallest_batch()
     config = get_config()
     config.train.spike_policy = "skip"
-    state = jax.eval_shape(lambda: init_state(model, optimizer_of(config), batch, seed=0))
+    init = lambda: new_state(model.init(stream_key(0, "init"), batch)["params"], optimizer_of(config))
+    state = jax.eval_shape(init)
     return state._replace(history=jax.eval_shape(lambda: new_history(config.train)))
 
 

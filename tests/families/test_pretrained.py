@@ -22,7 +22,7 @@ from tiny_models import release as tiny_release
 
 import charlm
 from charlm.convert.heads import MASKED_LM
-from charlm.core.batch import reshape_batch
+from charlm.data.word_batch import reshape_batch
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.model import HLM
 

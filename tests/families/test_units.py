@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from finetune.tiny_tasks import FAMILIES, source
 
-from charlm.core.batch import reshape_batch
+from charlm.data.word_batch import reshape_batch
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained

@@ -20,8 +20,8 @@ from subword_cases import case as subwords_case
 from charlm.config import get_config
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import export_state
-from charlm.core.batch import reshape_batch
 from charlm.core.sharding import collectives, make_mesh, state_sharding
+from charlm.data.word_batch import reshape_batch
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForMaskedLM

@@ -20,10 +20,10 @@ from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import FINE_TUNED, MASKED_LM
 from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
-from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
+from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm import FAMILY
 from charlm.families.hlm import shape as hlm_model
 from charlm.families.hlm.config import HLMConfig

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from charlm.core.batch import WordBatch
 from charlm.core.flops import TRAINING, TotalLengths, full_lengths, layer, lengths_of
+from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 
 

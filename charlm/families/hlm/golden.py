@@ -30,9 +30,9 @@ from charlm.convert.golden import (
 )
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import Entry, export_state, import_state
-from charlm.core.batch import WordBatch, reshape_batch
 from charlm.core.trees import flat
 from charlm.core.types import AnyModel, Params, Tree
+from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.conversion import head_of, target
 from charlm.families.hlm.loss import masked_char_sums

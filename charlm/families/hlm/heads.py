@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import MaskedWords
+from charlm.data.word_batch import MaskedWords
 from charlm.families.hlm.config import HLMConfig
 from charlm.nn.embed import dense, kernel_init, layer_norm
 from charlm.nn.kernels import product

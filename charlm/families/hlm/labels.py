@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from charlm.convert.heads import MASKED_LM
-from charlm.core.batch import WordBatch
 from charlm.core.types import Option
+from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import IntraWordHead
 from charlm.families.hlm.model import HLM, HLMForMaskedLM, HLMOutput

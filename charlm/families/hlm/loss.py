@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import WordBatch
 from charlm.core.types import Params
+from charlm.data.word_batch import WordBatch
 from charlm.nn.apply import applied
 
 

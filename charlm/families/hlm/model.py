@@ -2,8 +2,8 @@
 
 Open it to change how characters become words, and how words get context. Read top-down: `HLM.__call__` is the paper's
 figure 1. Notable choices:
-  - a batch holds tables of distinct words (`charlm.core.batch`); the paper's reshape is a table with one row for each
-    position;
+  - a batch holds tables of distinct words (`charlm.data.word_batch`); the paper's reshape is a table with one row
+    for each position;
   - both levels use disentangled relative attention, so there are no absolute positions and no segments;
   - the last intra-word layer computes only [WORD_CLS] for words of which no other state is read;
   - `wiring` chooses how word vector and character states meet before the prediction head: "paper" lays them side by
@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.core.batch import WordBatch
+from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import CharPredictionHead
 from charlm.nn.embed import CharEmbed, gather_words

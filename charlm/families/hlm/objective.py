@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import ml_collections
 
 from charlm.core import checkpoint as checkpoints
-from charlm.core.batch import WordBatch
 from charlm.core.types import JsonObject, Params
 from charlm.data.batching import ShardPacker
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord, read_record
+from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize

@@ -14,11 +14,11 @@ import jax
 import ml_collections
 import numpy as np
 
-from charlm.core.batch import WordBatch
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
 from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all
 from charlm.data.pipeline import word_rows
+from charlm.data.word_batch import WordBatch
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
 from charlm.families.hlm.model import HLM, HLMForMaskedLM

@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from charlm.core.batch import WordBatch
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, labelled
 from charlm.data.budgets import budget, check_rows, check_slots, choose_buckets
 from charlm.data.streams import AnyMaker, sampled
 from charlm.data.text_records import TextRecord
+from charlm.data.word_batch import WordBatch
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 
 SPELLING_BUCKETS = 4  # most length buckets of spellings that are chosen when the config names none

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from trees import assert_same_trees
 
-from charlm.core.batch import MaskedWords, WordBatch
+from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 
 V = 11

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.core.batch import reshape_batch
 from charlm.core.cache import WordCache
+from charlm.data.word_batch import reshape_batch
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.predictor import HLMPredictor, WordGap
 from charlm.families.hlm.shape import model_config
